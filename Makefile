@@ -1,0 +1,54 @@
+# `make demo` and `make test` each set up all that they need, from a bare clone, in $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+PACKAGES := $(wildcard checkpoint_store spark_state datasources)
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+export PATH := $(BIN):$(PATH)
+
+.PHONY: help demo test lint types layers docs pytest bench clean
+
+help:
+	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
+	@echo "make test    lint, types, layers, documentation, tests"
+	@echo "make lint    format and lint checks only"
+	@echo "make docs    build the documentation into build/site"
+	@echo "make bench   run the benchmarks"
+	@echo "make clean   remove what the targets above wrote, except $(VENV)"
+
+# One pip command for all that an environment holds: moto[server] and s3fs pin botocore through
+# different packages, and only a common resolution finds versions that both accept.
+$(VENV)/installed-%: setup.cfg setup.py pyproject.toml
+	@scripts/ensure-java.sh
+	@scripts/ensure-venv.sh $(VENV) $(PYTHON)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	@touch $@
+
+demo: $(VENV)/installed-demo
+	@$(BIN)/cowstate demo $(DEMO_ARGS)
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/mypy $(PACKAGES)
+
+layers: $(VENV)/installed-dev
+	$(BIN)/lint-imports
+
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+pytest: $(VENV)/installed-dev
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test: lint types layers docs
+	@$(MAKE) --no-print-directory pytest
+
+bench: $(VENV)/installed-dev
+	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info

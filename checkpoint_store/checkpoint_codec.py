@@ -1,0 +1,230 @@
+"""The JSON documents of a store: bytes to values and back. Pure.
+
+    {"body":{...},"checksum":"<sha256>","format":"cowstate/barrier","version":1}
+
+A document is canonical JSON: UTF-8, keys sorted, no white space, so equal values have equal bytes
+and every byte is checked. `checksum` is the sha256 (hex) of the canonical document without its
+`checksum` entry. Envelope and checksum are the same in every version, so that a damaged document
+is told from one that a newer release wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
+from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.store_metadata import StoreMetadata
+
+FORMAT_VERSION = 1
+
+_Body = dict[str, Any]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where bytes came from, for the errors."""
+
+    url: str
+    name: str
+    epoch: int | None = None
+
+
+def encode_metadata(metadata: StoreMetadata) -> bytes:
+    """`store.json`; equal metadata gives equal bytes."""
+    body = {
+        "store_id": metadata.store_id,
+        "operator": metadata.operator,
+        "max_parallelism": metadata.max_parallelism,
+        "key_schema_json": metadata.key_schema_json,
+    }
+    return _encode("store", body, metadata.format_version)
+
+
+def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: _Body) -> StoreMetadata:
+        return StoreMetadata(
+            store_id=_text(body["store_id"]),
+            operator=_text(body["operator"]),
+            max_parallelism=_number(body["max_parallelism"]),
+            key_schema_json=_text(body["key_schema_json"]),
+        )
+
+    return _decode("store", data, source, build)
+
+
+def encode_run(run: Run) -> bytes:
+    """A run's entry. Its name says the same; the body is for people."""
+    return _encode("run", _run_body(run))
+
+
+def encode_barrier(barrier: Barrier) -> bytes:
+    """A barrier."""
+    return _encode("barrier", _barrier_body(barrier))
+
+
+def decode_barrier(data: bytes, source: Source) -> Barrier:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+    return _decode("barrier", data, source, _barrier)
+
+
+def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
+    """A manifest: the completed checkpoint, barriers and all."""
+    body = {
+        "epoch": checkpoint.epoch,
+        "run": _run_body(checkpoint.run),
+        "parallelism": checkpoint.parallelism,
+        "barriers": [_barrier_body(barrier) for barrier in checkpoint.barriers],
+    }
+    return _encode("manifest", body)
+
+
+def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: _Body) -> CompletedCheckpoint:
+        return CompletedCheckpoint(
+            epoch=_number(body["epoch"]),
+            run=_run(body["run"]),
+            parallelism=_number(body["parallelism"]),
+            barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
+        )
+
+    return _decode("manifest", data, source, build)
+
+
+def _encode(kind: str, body: _Body, version: int = FORMAT_VERSION) -> bytes:
+    document = {"format": f"cowstate/{kind}", "version": version, "body": body}
+    return _canonical({**document, "checksum": _checksum(document)})
+
+
+def _decode(kind: str, data: bytes, source: Source, build: Callable[[_Body], _T]) -> _T:
+    def corrupt(problem: str) -> CorruptObjectError:
+        return CorruptObjectError(source.url, source.name, problem, source.epoch)
+
+    try:
+        document = json.loads(data)
+        canonical = _canonical(document)
+    except (ValueError, RecursionError) as error:
+        raise corrupt(f"{len(data)} bytes that are not JSON") from error
+    if not isinstance(document, dict) or canonical != data:
+        raise corrupt("not the canonical form that was written")
+    if document.pop("checksum", None) != _checksum(document):
+        raise corrupt("checksum mismatch")
+    if document.get("format") != f"cowstate/{kind}":
+        raise corrupt(f"format is {document.get('format')}, expected cowstate/{kind}")
+    version = document.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise corrupt(f"format version is {version}")
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
+    try:
+        return build(document["body"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise corrupt(f"unexpected content: {error!r}") from error
+
+
+def _canonical(document: object) -> bytes:
+    return json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def _checksum(document: _Body) -> str:
+    return hashlib.sha256(_canonical(document)).hexdigest()
+
+
+def _run_body(run: Run) -> _Body:
+    return {"number": run.number, "run_id": run.run_id}
+
+
+def _run(body: _Body) -> Run:
+    return Run(_number(body["number"]), _text(body["run_id"]))
+
+
+def _barrier_body(barrier: Barrier) -> _Body:
+    return {
+        "barrier_id": barrier.barrier_id,
+        "epoch": barrier.epoch,
+        "subtask": barrier.subtask,
+        "parallelism": barrier.parallelism,
+        "run": _run_body(barrier.run),
+        "attempt": barrier.attempt,
+        "plan_id": barrier.plan_id,
+        "base": list(barrier.base),
+        "base_epoch": barrier.base_epoch,
+        "handles": [_handle_body(handle) for handle in barrier.handles],
+        "states": [
+            {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
+            for state in barrier.states
+        ],
+    }
+
+
+def _barrier(body: _Body) -> Barrier:
+    base_epoch = body["base_epoch"]
+    return Barrier(
+        barrier_id=_text(body["barrier_id"]),
+        epoch=_number(body["epoch"]),
+        subtask=_number(body["subtask"]),
+        parallelism=_number(body["parallelism"]),
+        run=_run(body["run"]),
+        attempt=_number(body["attempt"]),
+        plan_id=_text(body["plan_id"]),
+        base=tuple(_text(barrier_id) for barrier_id in body["base"]),
+        base_epoch=None if base_epoch is None else _number(base_epoch),
+        handles=tuple(_handle(handle) for handle in body["handles"]),
+        states=tuple(
+            StateSchema(_text(state["name"]), _text(state["kind"]), _text(state["schema_json"]))
+            for state in body["states"]
+        ),
+    )
+
+
+def _handle_body(handle: StateHandle) -> _Body:
+    return {
+        "kind": handle.kind,
+        "name": handle.name,
+        "length": handle.length,
+        "checksum": handle.checksum,
+        "key_groups": [handle.key_groups.start, handle.key_groups.end],
+        "epoch": handle.epoch,
+        "rows": handle.rows,
+    }
+
+
+def _handle(body: _Body) -> StateHandle:
+    kind = body["kind"]
+    if kind not in ("changelog", "snapshot"):
+        raise ValueError(f"unknown kind of state file {kind!r}")
+    start, end = body["key_groups"]
+    return StateHandle(
+        kind=kind,
+        name=_text(body["name"]),
+        length=_number(body["length"]),
+        checksum=_text(body["checksum"]),
+        key_groups=KeyGroupRange(_number(start), _number(end)),
+        epoch=_number(body["epoch"]),
+        rows=_number(body["rows"]),
+    )
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value

@@ -1,0 +1,346 @@
+"""Completed checkpoints of one operator or table: written, found again, deleted.
+
+A subtask writes its state files, then publishes its barrier (I3); whoever finds the epoch aligned
+afterwards writes the manifest. Every object has a name of its own (I1), so writers never wait for
+each other, and two of them may write the same manifest.
+
+What counts is ordered by run first and epoch second: a newer run always builds on the lineage, so
+neither a zombie of an older run that publishes late, nor epochs of a timeline that was abandoned
+by a rollback, are ever built upon (I4). An aligned epoch without manifest counts: its last writer
+died between barrier and manifest. So does an aligned epoch whose manifest is damaged: the
+checkpoint is rebuilt from its barriers if these are intact; otherwise the error names the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+
+from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store.barrier_alignment import Alignment, align
+from checkpoint_store.checkpoint_codec import (
+    Source,
+    decode_metadata,
+    encode_barrier,
+    encode_manifest,
+    encode_metadata,
+    encode_run,
+)
+from checkpoint_store.checkpoint_layout import (
+    BarrierName,
+    EpochDirectory,
+    ManifestName,
+    RunName,
+    StateFileName,
+)
+from checkpoint_store.checkpoint_retention import CheckpointRetention
+from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    EpochNotRetainedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    PartialEpochError,
+    StoreMismatchError,
+)
+from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.state_handle import StateFileKind, StateHandle
+from checkpoint_store.store_metadata import StoreMetadata
+
+__all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
+
+_METADATA_TRIES = 5
+_METADATA_WAIT_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StateFileWriter:
+    """Who writes a state file, and for which key groups."""
+
+    epoch: int
+    subtask: int
+    run: Run
+    attempt: int
+    key_groups: KeyGroupRange
+
+
+def unique_of_uuid() -> str:
+    """12 random hex digits."""
+    return uuid4().hex[:12]
+
+
+class CompletedCheckpointStore:
+    """The checkpoints in `store`. `open` first. Safe to use from several threads and processes.
+
+    `unique` draws the part of a name that makes it the writer's own: 12 hex digits.
+    """
+
+    def __init__(self, store: ObjectStore, unique: Callable[[], str] = unique_of_uuid) -> None:
+        self._store = store
+        self._unique = unique
+        self._published = PublishedObjects(store)
+        self._retention = CheckpointRetention(store, self._published)
+        self._metadata: StoreMetadata | None = None
+
+    def open(self, metadata: StoreMetadata) -> StoreMetadata:
+        """Check that the store belongs to `metadata`; create it if there is none.
+
+        Raises StoreMismatchError, which names the field and both values; CorruptObjectError;
+        UnsupportedFormatError.
+        """
+        data = self._metadata_bytes(encode_metadata(metadata))
+        stored = decode_metadata(data, Source(self._store.url, layout.STORE))
+        for field in ("operator", "max_parallelism", "key_schema_json", "store_id"):
+            there, expected = getattr(stored, field), getattr(metadata, field)
+            if there != expected:
+                raise StoreMismatchError(self._store.url, field, str(there), str(expected))
+        self._metadata = stored
+        return stored
+
+    def _metadata_bytes(self, expected: bytes) -> bytes:
+        """`store.json`, created if it is missing.
+
+        On a local disk it can be seen half-written. Its content depends on nothing but the
+        metadata, so one that stays a beginning of `expected` was left by a killed writer and may
+        be replaced.
+        """
+        data = b""
+        for tried in range(_METADATA_TRIES):
+            try:
+                data = self._store.get(layout.STORE)
+            except ObjectMissingError:
+                self._put_if_absent(layout.STORE, expected)
+                continue
+            if data == expected or not expected.startswith(data):
+                break
+            if tried == _METADATA_TRIES - 3:
+                self._store.delete([layout.STORE])
+            else:
+                time.sleep(_METADATA_WAIT_SECONDS)
+        return data
+
+    def _put_if_absent(self, name: str, data: bytes) -> None:
+        try:
+            self._store.put(name, data)
+        except ObjectExistsError:
+            return
+
+    def register_run(self, run_id: str) -> Run:
+        """The run of this id: the entry that there is, or a new one, later than all others.
+
+        Runs that register at the same moment may get one number; their ids order them.
+        """
+        names = [layout.parse_run(info.name) for info in self._store.list(layout.RUNS)]
+        runs = [name.run for name in names if name is not None]
+        mine = [run for run in runs if run.run_id == run_id]
+        if mine:
+            return min(mine)
+        run = Run(max((run.number for run in runs), default=0) + 1, run_id)
+        self._store.put(str(RunName(run, self._unique())), encode_run(run))
+        return run
+
+    def write_state(
+        self, kind: StateFileKind, table: pa.Table, writer: StateFileWriter
+    ) -> StateHandle:
+        """Write a state file, durable on return. `table` is sorted by `_key_group`, then key."""
+        assert self._metadata is not None, "open the store first"
+        header = StateFileHeader(
+            kind=kind,
+            store_id=self._metadata.store_id,
+            epoch=writer.epoch,
+            subtask=writer.subtask,
+            key_groups=writer.key_groups,
+        )
+        data = encode_state_file(table, header)
+        directory = EpochDirectory(writer.epoch, writer.run.number)
+        name = StateFileName(directory, kind, writer.subtask, writer.attempt, self._unique())
+        self._store.put(str(name), data)
+        return StateHandle(
+            kind=kind,
+            name=str(name),
+            length=len(data),
+            checksum=hashlib.sha256(data).hexdigest(),
+            key_groups=writer.key_groups,
+            epoch=writer.epoch,
+            rows=table.num_rows,
+        )
+
+    def read_state(
+        self, handle: StateHandle, key_groups: KeyGroupRange
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
+        data = self._published.read(handle.name, handle.epoch)
+        return decode_state_file(data, handle, key_groups, self._store.url)
+
+    def publish_barrier(self, barrier: Barrier) -> None:
+        """Publish a barrier, durable on return. Its files must be durable before (I3)."""
+        assert self._metadata is not None, "open the store first"
+        own = key_group_range_of_subtask(
+            self._metadata.max_parallelism, barrier.parallelism, barrier.subtask
+        )
+        for handle in barrier.handles:
+            assert handle.key_groups.intersection(own) == handle.key_groups, (handle, own)
+        data = encode_barrier(barrier)
+        name = BarrierName(
+            directory=EpochDirectory(barrier.epoch, barrier.run.number),
+            subtask=barrier.subtask,
+            parallelism=barrier.parallelism,
+            attempt=barrier.attempt,
+            unique=self._unique(),
+            length=len(data),
+        )
+        self._store.put(str(name), data)
+        self._published.remember_barrier(name, barrier)
+
+    def complete(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
+        """Write the manifest of `epoch` if every subtask has published its barrier, else None.
+
+        Call it after each barrier: whoever publishes the last one sees all of them.
+        """
+        alignment = self._alignment(epoch, run, parallelism)
+        completed = None if alignment is None else alignment.completed()
+        if completed is not None:
+            self._write_manifest(completed)
+        return completed
+
+    def completed_at(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
+        """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
+
+        The hot path: one listing of the manifests, and a read only if the manifest is not known.
+        Raises PartialEpochError (I5); CorruptObjectError if neither a manifest nor its barriers
+        are intact.
+        """
+        names = [
+            name
+            for name in self._published.manifests()
+            if (name.epoch, name.run_number) == (epoch, run.number)
+        ]
+        damage: CorruptObjectError | None = None
+        for name in _latest_first(names):
+            try:
+                checkpoint = self._published.read_manifest(name)
+            except CorruptObjectError as error:
+                damage = damage or error
+                continue
+            if checkpoint.run == run:
+                return checkpoint
+        alignment = self._alignment(epoch, run, parallelism)
+        return self._rebuilt(alignment, damage, write=True)
+
+    def latest_before(self, epoch: int) -> CompletedCheckpoint | None:
+        """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
+
+        The cold path: two listings, one more per epoch that has no manifest, and one read.
+        Raises PartialEpochError when the newest epoch before has barriers of some subtasks only
+        (I5), EpochNotRetainedError when what was before has been deleted, CorruptObjectError.
+        """
+        manifests = self._published.manifests()
+        directories = self._published.epoch_directories()
+        keys = {EpochDirectory(name.epoch, name.run_number) for name in manifests}
+        for key in sorted(keys.union(directories), key=_lineage, reverse=True):
+            if key.epoch >= epoch:
+                continue
+            names = [m for m in manifests if (m.epoch, m.run_number) == (key.epoch, key.run_number)]
+            checkpoint = self._checkpoint_of(key, names)
+            if checkpoint is not None:
+                return checkpoint
+        self._check_retained(epoch, manifests)
+        return None
+
+    def epochs_between(self, after: int, before: int, run: Run) -> list[int]:
+        """The epochs strictly between in which `run` published a barrier, ascending."""
+        directories = [
+            directory
+            for directory in self._published.epoch_directories()
+            if after < directory.epoch < before and directory.run_number == run.number
+        ]
+        published = [d.epoch for d in directories if self._published.barriers(d)]
+        return sorted(published)
+
+    def retain(self, min_epochs: int) -> int:
+        """Delete what only epochs older than the newest `min_epochs` (at least 2) need (I8); the
+        number of objects deleted. See checkpoint_retention."""
+        return self._retention.retain(min_epochs)
+
+    def _alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
+        """The alignment of the published barriers, None if there are none."""
+        names = [
+            name
+            for name in self._published.barriers(EpochDirectory(epoch, run.number))
+            if name.parallelism == parallelism
+        ]
+        alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
+        return alignment if alignment.barriers else None
+
+    def _checkpoint_of(
+        self, key: EpochDirectory, manifests: Sequence[ManifestName]
+    ) -> CompletedCheckpoint | None:
+        """What one run completed at one epoch, None if it published nothing there."""
+        damage: CorruptObjectError | None = None
+        for name in _latest_first(manifests):
+            try:
+                return self._published.read_manifest(name)
+            except CorruptObjectError as error:
+                damage = damage or error
+        barriers = self._published.read_barriers(self._published.barriers(key))
+        whose = sorted({(barrier.run, barrier.parallelism) for barrier in barriers}, reverse=True)
+        alignments = [align(barriers, key.epoch, run, parallelism) for run, parallelism in whose]
+        aligned = [alignment for alignment in alignments if not alignment.missing()]
+        return self._rebuilt(next(iter(aligned or alignments), None), damage, write=False)
+
+    def _rebuilt(
+        self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
+    ) -> CompletedCheckpoint | None:
+        """The checkpoint of an epoch that has no intact manifest."""
+        completed = None if alignment is None else alignment.completed()
+        if completed is not None:
+            if write:
+                self._write_manifest(completed)
+            return completed
+        if damage is not None:
+            raise damage
+        if alignment is not None:
+            raise PartialEpochError(
+                self._store.url, alignment.epoch, alignment.present(), alignment.missing()
+            )
+        return None
+
+    def _write_manifest(self, checkpoint: CompletedCheckpoint) -> None:
+        data = encode_manifest(checkpoint)
+        name = ManifestName(
+            epoch=checkpoint.epoch,
+            run_number=checkpoint.run.number,
+            attempts=sum(barrier.attempt for barrier in checkpoint.barriers),
+            unique=self._unique(),
+            length=len(data),
+        )
+        self._store.put(str(name), data)
+        self._published.remember_manifest(name, checkpoint)
+
+    def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
+        """Starting from nothing is right only if the oldest checkpoint did so, too."""
+        oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
+        if oldest is None or epoch == 0:
+            return
+        checkpoint = self._published.read_manifest(oldest)
+        if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
+            raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
+
+
+def _latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
+    return sorted(names, key=lambda name: (name.attempts, name.unique), reverse=True)
+
+
+def _lineage(directory: EpochDirectory) -> tuple[int, int]:
+    return directory.run_number, directory.epoch

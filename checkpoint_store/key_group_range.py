@@ -1,0 +1,64 @@
+"""Key groups and the contiguous ranges of them that subtasks own.
+
+A key group is the smallest unit of state that moves between subtasks. Subtask i of p owns
+[ceil(i * m / p), ceil((i + 1) * m / p) - 1] of m key groups (m is the max parallelism), so the
+ranges of all subtasks partition [0, m - 1] whatever p is, and a restore at another parallelism
+reads whole contiguous ranges of the old files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupRange:
+    """The key groups start..end, both inclusive; never empty."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end:
+            raise ValueError(f"key-group range [{self.start}, {self.end}] needs 0 <= start <= end")
+
+    def __len__(self) -> int:
+        return self.end - self.start + 1
+
+    def __contains__(self, key_group: object) -> bool:
+        return isinstance(key_group, int) and self.start <= key_group <= self.end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.end + 1))
+
+    def intersection(self, other: KeyGroupRange) -> KeyGroupRange | None:
+        """The key groups that both ranges hold; None when there are none."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return KeyGroupRange(start, end) if start <= end else None
+
+
+def key_group_range_of_subtask(
+    max_parallelism: int, parallelism: int, subtask: int
+) -> KeyGroupRange:
+    """The range that `subtask` of `parallelism` owns."""
+    if not 1 <= parallelism <= max_parallelism:
+        raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
+    if not 0 <= subtask < parallelism:
+        raise ValueError(f"subtask {subtask} is not within 0..{parallelism - 1}")
+    start = _ceil_div(subtask * max_parallelism, parallelism)
+    end = _ceil_div((subtask + 1) * max_parallelism, parallelism) - 1
+    return KeyGroupRange(start, end)
+
+
+def subtask_of_key_group(key_group: int, max_parallelism: int, parallelism: int) -> int:
+    """The subtask that owns `key_group`."""
+    if not 1 <= parallelism <= max_parallelism:
+        raise ValueError(f"parallelism {parallelism} is not within 1..{max_parallelism}")
+    if not 0 <= key_group < max_parallelism:
+        raise ValueError(f"key group {key_group} is not within 0..{max_parallelism - 1}")
+    return key_group * parallelism // max_parallelism
+
+
+def _ceil_div(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)

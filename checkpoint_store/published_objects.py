@@ -1,0 +1,123 @@
+"""What is published in a store: listings parsed, documents read and verified.
+
+Barriers and manifests whose size differs from the length in their name were left half-written and
+are not published. Objects are immutable (I1), so what was read or written once is remembered by
+name and not read again; how much is remembered is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store.checkpoint_codec import Source, decode_barrier, decode_manifest
+from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.errors import ObjectMissingError
+from checkpoint_store.object_store import ObjectStore
+
+_THREADS = 16
+_REMEMBERED_MANIFESTS = 4
+_REMEMBERED_BARRIERS = 1024
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+
+class PublishedObjects:
+    """The published objects of `store`. Safe to use from several threads."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._manifests = _Recent[CompletedCheckpoint](_REMEMBERED_MANIFESTS)
+        self._barriers = _Recent[Barrier](_REMEMBERED_BARRIERS)
+
+    def manifests(self) -> list[ManifestName]:
+        """All manifests: one listing."""
+        return [
+            name
+            for info in self._store.list(layout.MANIFESTS)
+            if (name := layout.parse_manifest(info.name)) and name.length == info.length
+        ]
+
+    def epoch_directories(self) -> list[EpochDirectory]:
+        """What each run wrote in each epoch, published or not: one listing."""
+        names = self._store.list_directories(layout.EPOCHS)
+        return [name for text in names if (name := layout.parse_epoch_directory(text))]
+
+    def barriers(self, directory: EpochDirectory) -> list[BarrierName]:
+        """The barriers of one epoch and run: one listing."""
+        return [
+            name
+            for info in self._store.list(str(directory))
+            if (name := layout.parse_barrier(info.name)) and name.length == info.length
+        ]
+
+    def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
+        """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        text = str(name)
+        known = self._manifests.get(text)
+        if known is None:
+            data = self.read(text, name.epoch)
+            known = decode_manifest(data, Source(self._store.url, text, name.epoch))
+            self._manifests.put(text, known)
+        return known
+
+    def read_barrier(self, name: BarrierName) -> Barrier:
+        """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        text, epoch = str(name), name.directory.epoch
+        known = self._barriers.get(text)
+        if known is None:
+            data = self.read(text, epoch)
+            known = decode_barrier(data, Source(self._store.url, text, epoch))
+            self._barriers.put(text, known)
+        return known
+
+    def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
+        """As read_barrier, several at once."""
+        return in_parallel(self.read_barrier, names)
+
+    def remember_manifest(self, name: ManifestName, checkpoint: CompletedCheckpoint) -> None:
+        """Spare a later read of what this process wrote."""
+        self._manifests.put(str(name), checkpoint)
+
+    def remember_barrier(self, name: BarrierName, barrier: Barrier) -> None:
+        """Spare a later read of what this process wrote."""
+        self._barriers.put(str(name), barrier)
+
+    def read(self, name: str, epoch: int) -> bytes:
+        """The bytes of an object of `epoch`; the error names the epoch as well."""
+        try:
+            return self._store.get(name)
+        except ObjectMissingError as error:
+            raise ObjectMissingError(self._store.url, name, epoch) from error
+
+
+def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_T]:
+    """`function` of each argument, in order; several threads, because each waits for the store."""
+    todo = list(arguments)
+    if len(todo) <= 1:
+        return [function(argument) for argument in todo]
+    with ThreadPoolExecutor(min(_THREADS, len(todo))) as pool:
+        return list(pool.map(function, todo))
+
+
+class _Recent(Generic[_T]):
+    """The last `capacity` values that were put."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: dict[str, _T] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> _T | None:
+        return self._values.get(key)
+
+    def put(self, key: str, value: _T) -> None:
+        with self._lock:
+            self._values[key] = value
+            while len(self._values) > self._capacity:
+                del self._values[next(iter(self._values))]

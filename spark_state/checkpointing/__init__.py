@@ -1,0 +1,1 @@
+"""What to restore, whom to refuse, when to snapshot: decisions without clock, thread or I/O."""

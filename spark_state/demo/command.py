@@ -1,0 +1,34 @@
+"""Runs the flights job for the command line: prints what came out and chooses the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from pyspark.errors import StreamingQueryException
+
+from spark_state.demo.job import DemoOptions, run_demo
+from spark_state.demo.report import StreamOutcome, as_json, as_text
+
+AGREES, DIFFERS_OR_FAILED, INTERRUPTED = 0, 1, 130
+
+
+def run_and_print(options: DemoOptions, *, json_report: bool) -> int:
+    """Runs or resumes the job and prints its report. Returns the exit code."""
+    try:
+        result = run_demo(options)
+    except StreamingQueryException as error:
+        print(f"The query failed; the same command resumes it.\n{error}", file=sys.stderr)
+        return DIFFERS_OR_FAILED
+    if isinstance(result, StreamOutcome):
+        print(
+            f"Stopped after {result.epochs_done} epochs; the same command goes on from there. "
+            f"To begin anew, remove {options.out}.",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    print(json.dumps(as_json(result)) if json_report else as_text(result))
+    if result.differences:
+        print(f"The stream's answer is wrong:\n{result.differences}", file=sys.stderr)
+        return DIFFERS_OR_FAILED
+    return AGREES

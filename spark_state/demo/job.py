@@ -1,0 +1,240 @@
+"""Runs the flights job: replay, stream, sink, and what follows when the stream is at its end.
+
+    <out>/run.json         what run this directory holds; written last: then the input is complete
+         /input/           the flights as files in time order
+         /legs/            the result: Spark's file sink, exactly once
+         /checkpoint/      Spark's checkpoint, unless it is elsewhere
+         /store/           the state, unless it is elsewhere
+         /carried_by_hour.png
+
+A run that was stopped is resumed by running it again with the same directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import pandas as pd
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from tqdm import tqdm
+
+from spark_state.demo.batch_check import differences, expected_legs, read_flights_with_pandas
+from spark_state.demo.picture import draw_delay_by_hour
+from spark_state.demo.replay import FLIGHT_SCHEMA, read_flights, write_replay
+from spark_state.demo.report import DemoReport, StreamOutcome, worst_chains
+from spark_state.demo.rotations import LAYOVER_LIMIT_MINUTES, LEG_SCHEMA, Rotations
+from spark_state.demo.store_contents import store_contents
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator_plan import transform_with_state
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """Where the job runs and keeps things; None stands for a place below `out`."""
+
+    out: Path
+    store: str | None
+    checkpoint: str | None
+    master: str
+    flights: int | None
+
+    @property
+    def store_url(self) -> str:
+        return self.store or str(self.out.absolute() / "store")
+
+    @property
+    def checkpoint_url(self) -> str:
+        return self.checkpoint or str(self.out.absolute() / "checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFacts:
+    """What run.json says: a directory holds one run of these flights, with this state."""
+
+    flights: int
+    files: int
+    store: str
+    checkpoint: str
+
+
+def prepare_replay(options: DemoOptions) -> ReplayFacts:
+    """Writes the input, or finds it there. Raises ConfigurationError if it is of another run."""
+    path = options.out / "run.json"
+    flights = read_flights(options.flights)
+    wanted = (flights.num_rows, options.store_url, options.checkpoint_url)
+    if path.exists():
+        facts = ReplayFacts(**json.loads(path.read_text(encoding="utf-8")))
+        held = (facts.flights, facts.store, facts.checkpoint)
+        if held != wanted:
+            raise ConfigurationError(
+                f"{options.out} holds a run with (flights, store, checkpoint) = {held}, and this "
+                f"one has {wanted}: take the same options to resume it, or another --out"
+            )
+        return facts
+    try:
+        files = write_replay(flights, options.out / "input")
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise ConfigurationError(
+            f"cannot write to {options.out}: {error}; choose another --out"
+        ) from error
+    facts = ReplayFacts(wanted[0], files, wanted[1], wanted[2])
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(asdict(facts)), encoding="utf-8")
+    unfinished.replace(path)
+    return facts
+
+
+@contextmanager
+def demo_session(options: DemoOptions) -> Iterator[SparkSession]:
+    """A session of its own for the job, stopped afterwards."""
+    java = Path(os.environ.get("JAVA_HOME", ""), "bin", "java")
+    if shutil.which("java") is None and not java.exists():
+        raise ConfigurationError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
+    session = (
+        SparkSession.builder.master(options.master)
+        .appName("cowstate demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.pyspark.python", sys.executable)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.cowstate.store", options.store_url)
+        .getOrCreate()
+    )
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
+    """The stream: a file an epoch, in time order, through the processor into the result files."""
+    flights = (
+        spark.readStream.schema(FLIGHT_SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(options.out / "input"))
+    )
+    legs = transform_with_state(
+        flights.where("tailnum IS NOT NULL").groupBy("tailnum"),
+        Rotations(),
+        LEG_SCHEMA,
+        output_mode="append",
+        time_mode="None",
+    )
+    return (
+        legs.writeStream.format("parquet")
+        .outputMode("append")
+        .option("path", str(options.out / "legs"))
+        .option("checkpointLocation", options.checkpoint_url)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+class Interruption:
+    """Whether Ctrl-C was pressed, instead of a KeyboardInterrupt: a query is to be stopped between
+    two calls into the JVM, not in the middle of one. A second Ctrl-C is Python's own again."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._earlier = signal.getsignal(signal.SIGINT)
+
+    def __enter__(self) -> Interruption:
+        signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        signal.signal(signal.SIGINT, self._earlier)
+
+    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> StreamOutcome:
+    """Shows the progress of the query until it ends or Ctrl-C asks to stop it.
+
+    Raises StreamingQueryException if the query fails.
+    """
+    started = time.monotonic()
+    progress = EpochProgress()
+    with Interruption() as interruption, tqdm(total=files, unit="epoch", desc="flights") as bar:
+        while query.isActive and not interruption.asked:
+            time.sleep(_POLL_SECONDS)
+            progress.show(query, bar)
+        if interruption.asked:
+            spark.sparkContext.setLogLevel("OFF")
+            query.stop()
+        else:
+            query.awaitTermination()
+            progress.show(query, bar)
+    return StreamOutcome(
+        query_id=str(query.id),
+        first_epoch=progress.first_epoch,
+        epochs_done=progress.epochs_done,
+        interrupted=interruption.asked,
+        seconds=time.monotonic() - started,
+    )
+
+
+class EpochProgress:
+    """What of the stream is done. An epoch reads one file, and epochs are counted from 0."""
+
+    def __init__(self) -> None:
+        self.first_epoch: int | None = None
+        self.epochs_done = 0
+
+    def show(self, query: StreamingQuery, bar: tqdm[NoReturn]) -> None:
+        """Moves the bar to where the query is."""
+        progress = query.lastProgress
+        if progress is None or not progress["numInputRows"]:
+            return
+        epoch = progress["batchId"]
+        if self.first_epoch is None:
+            self.first_epoch = bar.initial = bar.n = epoch
+        bar.set_postfix_str(f"{progress['processedRowsPerSecond']:,.0f} flights/s", refresh=False)
+        bar.update(epoch + 1 - bar.n)
+        self.epochs_done = epoch + 1
+
+
+def read_legs(spark: SparkSession, options: DemoOptions) -> pd.DataFrame:
+    """The result of the stream, as its sink says it is."""
+    legs: pd.DataFrame = spark.read.parquet(str(options.out / "legs")).toArrow().to_pandas()
+    return legs
+
+
+def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
+    """Runs or resumes the job. Returns the report, or how the stream ended if it was stopped."""
+    facts = prepare_replay(options)
+    with demo_session(options) as spark:
+        stream = follow_query(spark, start_query(spark, options), facts.files)
+        if stream.interrupted:
+            return stream
+        legs = read_legs(spark, options)
+    expected = expected_legs(read_flights_with_pandas(options.flights), LAYOVER_LIMIT_MINUTES)
+    picture = options.out / "carried_by_hour.png"
+    draw_delay_by_hour(legs, picture)
+    return DemoReport(
+        flights=facts.flights,
+        legs=len(legs),
+        legs_with_carried_delay=int((legs["carried"] > 0).sum()),
+        stream=stream,
+        chains=worst_chains(legs),
+        picture=picture,
+        store=store_contents(options.store_url, stream.query_id, Rotations.__name__),
+        differences=differences(legs, expected),
+    )

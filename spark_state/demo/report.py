@@ -1,0 +1,125 @@
+"""What the flights job shows at its end, as text or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+
+from spark_state.demo.batch_check import Differences
+from spark_state.demo.store_contents import StoreContents
+
+WORST_CHAINS = 10
+_NEW_YORK = ZoneInfo("America/New_York")
+
+
+@dataclass(frozen=True, slots=True)
+class DelayChain:
+    """Consecutive legs of one aircraft that each carried delay.
+
+    began: scheduled departure of the first of them, New York time.
+    carried_minutes: summed over the legs.
+    """
+
+    tailnum: str
+    began: str
+    legs: int
+    carried_minutes: int
+    route: str
+
+
+def worst_chains(legs: pd.DataFrame) -> list[DelayChain]:
+    """The chains that carried most minutes in sum, the worst first."""
+    carrying = legs[legs["chain_legs"] > 0].sort_values("chain_legs")
+    chains = carrying.groupby(["tailnum", "chain_start_minute"], sort=True)
+    totals = chains["chain_carried"].max().sort_values(ascending=False, kind="stable")
+    found = []
+    for tailnum, start in totals.head(WORST_CHAINS).index:
+        chain = chains.get_group((tailnum, start))
+        began = datetime.fromtimestamp(int(start) * 60, UTC).astimezone(_NEW_YORK)
+        found.append(
+            DelayChain(
+                tailnum=tailnum,
+                began=f"{began:%Y-%m-%d %H:%M}",
+                legs=len(chain),
+                carried_minutes=int(chain["chain_carried"].max()),
+                route="  ".join(chain["origin"] + "-" + chain["dest"]),
+            )
+        )
+    return found
+
+
+def chain_table(chains: list[DelayChain]) -> str:
+    """The chains as aligned text."""
+    lines = [" #  aircraft  began (New York)  legs  minutes carried  route"]
+    for rank, chain in enumerate(chains, start=1):
+        lines.append(
+            f"{rank:2}  {chain.tailnum:8}  {chain.began}  {chain.legs:4}  "
+            f"{chain.carried_minutes:15,}  {chain.route}"
+        )
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutcome:
+    """How one start of the stream ended.
+
+    first_epoch: where it began, None if nothing was left to do. epochs_done: of all starts.
+    """
+
+    query_id: str
+    first_epoch: int | None
+    epochs_done: int
+    interrupted: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """What a finished run shows."""
+
+    flights: int
+    legs: int
+    legs_with_carried_delay: int
+    stream: StreamOutcome
+    chains: list[DelayChain]
+    picture: Path
+    store: StoreContents
+    differences: Differences
+
+
+def as_text(report: DemoReport) -> str:
+    """The report for a reader."""
+    store = report.store
+    verdict = "NOT equal to" if report.differences else "equal to"
+    return "\n".join(
+        [
+            f"Worst delay chains of {report.flights:,} flights",
+            chain_table(report.chains),
+            "",
+            f"Delay carried by hour of day: {report.picture}",
+            f"State: {store.keys:,} aircraft after epoch {store.newest_epoch} in {store.url}",
+            f"       {store.completed_epochs} completed epochs, {store.files} files, "
+            f"{store.bytes / 1e6:.1f} MB",
+            f"Checked: {report.legs:,} legs, {report.legs_with_carried_delay:,} of them with "
+            f"carried delay; {verdict} the batch computation.",
+        ]
+    )
+
+
+def as_json(report: DemoReport) -> dict[str, Any]:
+    """The report for a program."""
+    return {
+        "flights": report.flights,
+        "legs": report.legs,
+        "legs_with_carried_delay": report.legs_with_carried_delay,
+        "stream": asdict(report.stream),
+        "worst_chains": [asdict(chain) for chain in report.chains],
+        "picture": str(report.picture),
+        "store": asdict(report.store),
+        "agrees_with_batch": not report.differences,
+    }

@@ -1,0 +1,57 @@
+"""Errors of the engine, named by what the caller can do about them.
+
+    CowstateError
+    ├── ConfigurationError          change the configuration or the call
+    ├── UnsupportedOperationError   this release cannot do that; the message says what can
+    ├── KeyGroupError               group by another key: this one has no stable hash
+    ├── StateValueError             a processor put a value that its state's schema does not hold
+    ├── OutputRowError              a processor emitted a row that its output schema does not hold
+    ├── StateMigrationError         the store holds this state under another schema
+    ├── BatchIdentityError          the task does not know its micro-batch: run it in the query's thread
+    ├── FencedError                 a newer run, attempt or epoch took over (I9); nothing was changed
+    └── StateHostError              the resident process is gone or could not start; the task is retried
+
+Errors of the object store are `checkpoint_store.errors.CheckpointStoreError`s.
+"""
+
+from __future__ import annotations
+
+
+class CowstateError(Exception):
+    """Base of every error that the engine raises on purpose."""
+
+
+class ConfigurationError(CowstateError):
+    """A configuration key or an argument is unknown, missing or out of range."""
+
+
+class UnsupportedOperationError(CowstateError):
+    """The operation belongs to Spark's interface but not to what this release runs."""
+
+
+class KeyGroupError(CowstateError):
+    """A grouping key has a type without a stable hash, so it belongs to no key group."""
+
+
+class StateValueError(CowstateError):
+    """A value does not fit the schema of the state it was put into."""
+
+
+class OutputRowError(CowstateError):
+    """An output row does not fit the operator's output schema."""
+
+
+class StateMigrationError(CowstateError):
+    """The restored schema of a state is incompatible with the registered one."""
+
+
+class BatchIdentityError(CowstateError):
+    """The task carries no query id, run id or batch id."""
+
+
+class FencedError(CowstateError):
+    """The request is older than what the host has already seen (I9)."""
+
+
+class StateHostError(CowstateError):
+    """The state host could not be started, or died before it answered."""

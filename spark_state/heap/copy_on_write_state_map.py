@@ -1,0 +1,343 @@
+"""A chained hash map with incremental rehash, whose snapshots copy no entry.
+
+The map carries a version. A snapshot raises it and takes the bucket arrays; from then on an entry
+older than the newest snapshot still in use (`entry_version < highest_required_snapshot_version`) is
+shared with a snapshot, and is copied before it is changed, together with the shared entries before
+it in its chain. A state older than that is copied before it is handed out, because the caller may
+change it. Growing moves a few buckets with every operation, so none pauses for the whole map.
+
+Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
+
+One thread owns a map. Only `release_snapshot`, and iterating a snapshot, may happen in another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
+
+K = TypeVar("K")
+N = TypeVar("N")
+S = TypeVar("S")
+
+DEFAULT_CAPACITY = 128
+MAXIMUM_CAPACITY = 1 << 30
+MIN_TRANSFERRED_PER_INCREMENTAL_REHASH = 4
+
+
+class StateMapEntry(Generic[K, N, S]):
+    """One entry. Identity: (key, namespace). Versions are those of the map at the last change."""
+
+    __slots__ = ("entry_version", "hash", "key", "namespace", "next", "state", "state_version")
+
+    def __init__(
+        self,
+        identity: tuple[K, N, int],
+        state: S,
+        following: StateMapEntry[K, N, S] | None,
+        entry_version: int,
+        state_version: int,
+    ) -> None:
+        self.key, self.namespace, self.hash = identity
+        self.state = state
+        self.next = following
+        self.entry_version = entry_version
+        self.state_version = state_version
+
+
+Bucket = StateMapEntry[K, N, S] | None
+
+
+class CopyOnWriteStateMap(Generic[K, N, S]):
+    """State by (key, namespace). A state is never None: None means absent.
+
+    `copy_state` deep-copies a state; `capacity`: of the first table, a power of two. A namespace of
+    None is the void namespace.
+    """
+
+    def __init__(self, copy_state: Callable[[S], S], capacity: int = DEFAULT_CAPACITY) -> None:
+        if capacity < 1 or capacity & (capacity - 1) or capacity > MAXIMUM_CAPACITY:
+            raise ValueError(f"capacity {capacity} is no power of two up to {MAXIMUM_CAPACITY}")
+        self._copy_state = copy_state
+        self._lock = threading.Lock()
+        self.state_map_version = 0
+        self.snapshot_versions: set[int] = set()
+        self.highest_required_snapshot_version = 0
+        self.primary_table: list[Bucket[K, N, S]] = [None] * capacity
+        self.incremental_rehash_table: list[Bucket[K, N, S]] = []
+        self.primary_table_size = 0
+        self.incremental_rehash_table_size = 0
+        self.rehash_index = 0
+        self.threshold = capacity * 3 // 4
+        self.mod_count = 0
+
+    def __len__(self) -> int:
+        return self.primary_table_size + self.incremental_rehash_table_size
+
+    def get(self, key: K, namespace: N) -> S | None:
+        """The state, which the caller may change; None when absent."""
+        code = hash(key) if namespace is None else hash((key, namespace))
+        table = self.primary_table
+        if self.incremental_rehash_table:
+            table = self._rehash_and_choose(code)
+        entry = table[code & (len(table) - 1)]
+        while entry is not None:
+            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+                required = self.highest_required_snapshot_version
+                if entry.state_version < required:
+                    if entry.entry_version < required:
+                        entry = self._copy_prefix(table, code, entry, required)
+                    entry.state = self._copy_state(entry.state)
+                    entry.state_version = self.state_map_version
+                return entry.state
+            entry = entry.next
+        return None
+
+    def contains(self, key: K, namespace: N) -> bool:
+        """Whether there is a state; copies nothing."""
+        code = hash(key) if namespace is None else hash((key, namespace))
+        table = self.primary_table
+        if self.incremental_rehash_table:
+            table = self._rehash_and_choose(code)
+        entry = table[code & (len(table) - 1)]
+        while entry is not None:
+            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+                return True
+            entry = entry.next
+        return False
+
+    def put(self, key: K, namespace: N, state: S) -> None:
+        """Set the state."""
+        self.put_and_get_old(key, namespace, state)
+
+    def put_and_get_old(self, key: K, namespace: N, state: S) -> S | None:
+        """Set the state and return the one before, None when there was none.
+
+        The state before may be shared with a snapshot: it is not copied and must not be changed.
+        """
+        code = hash(key) if namespace is None else hash((key, namespace))
+        table = self.primary_table
+        if self.incremental_rehash_table:
+            table = self._rehash_and_choose(code)
+        index = code & (len(table) - 1)
+        entry = table[index]
+        while entry is not None:
+            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+                required = self.highest_required_snapshot_version
+                if entry.entry_version < required:
+                    entry = self._copy_prefix(table, code, entry, required)
+                before = entry.state
+                entry.state = state
+                entry.state_version = self.state_map_version
+                return before
+            entry = entry.next
+        self._insert(
+            table,
+            index,
+            StateMapEntry(
+                (key, namespace, code), state, None, self.state_map_version, self.state_map_version
+            ),
+        )
+        return None
+
+    def remove(self, key: K, namespace: N) -> None:
+        """Remove the entry, if there is one."""
+        self.remove_and_get_old(key, namespace)
+
+    def remove_and_get_old(self, key: K, namespace: N) -> S | None:
+        """Remove the entry and return its state, None when there was none.
+
+        The state may be shared with a snapshot: it is not copied and must not be changed.
+        """
+        code = hash(key) if namespace is None else hash((key, namespace))
+        table = self._rehash_and_choose(code)
+        index = code & (len(table) - 1)
+        previous: Bucket[K, N, S] = None
+        entry = table[index]
+        while entry is not None:
+            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+                self._unlink(table, index, previous, entry)
+                return entry.state
+            previous, entry = entry, entry.next
+        return None
+
+    def __iter__(self) -> Iterator[tuple[K, N, S]]:
+        """(key, namespace, state) of every entry, for reading.
+
+        Raises RuntimeError when entries come or go meanwhile.
+        """
+        expected = self.mod_count
+        for table in (self.primary_table, self.incremental_rehash_table):
+            for entry in table:
+                while entry is not None:
+                    following = entry.next
+                    yield entry.key, entry.namespace, entry.state
+                    if self.mod_count != expected:
+                        raise RuntimeError("the map was changed while it was iterated")
+                    entry = following
+
+    def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, N, S]:
+        """The entries of this moment: a copy of the bucket arrays, of no entry."""
+        buckets = self._buckets_of_snapshot()
+        with self._lock:
+            self.state_map_version += 1
+            version = self.state_map_version
+            self.snapshot_versions.add(version)
+            self.highest_required_snapshot_version = version
+        return CopyOnWriteStateMapSnapshot(self, version, buckets, len(self))
+
+    def _buckets_of_snapshot(self) -> list[Bucket[K, N, S]]:
+        if not self.incremental_rehash_table:
+            return list(self.primary_table)
+        half, moved = len(self.primary_table), self.rehash_index
+        rehashed = self.incremental_rehash_table
+        return self.primary_table[moved:] + rehashed[:moved] + rehashed[half : half + moved]
+
+    def release_snapshot(self, version: int) -> None:
+        """Forget a snapshot's version; what only it needed dies with it."""
+        with self._lock:
+            if version not in self.snapshot_versions:
+                raise ValueError(f"snapshot {version} is not open: it was released before")
+            self.snapshot_versions.remove(version)
+            self.highest_required_snapshot_version = max(self.snapshot_versions, default=0)
+
+    def _insert(
+        self, table: list[Bucket[K, N, S]], index: int, entry: StateMapEntry[K, N, S]
+    ) -> None:
+        entry.next = table[index]
+        table[index] = entry
+        self.mod_count += 1
+        if table is self.primary_table:
+            self.primary_table_size += 1
+        else:
+            self.incremental_rehash_table_size += 1
+        if len(self) > self.threshold and not self.incremental_rehash_table:
+            self._begin_rehash()
+
+    def _unlink(
+        self,
+        table: list[Bucket[K, N, S]],
+        index: int,
+        previous: Bucket[K, N, S],
+        entry: StateMapEntry[K, N, S],
+    ) -> None:
+        if previous is None:
+            table[index] = entry.next
+        else:
+            required = self.highest_required_snapshot_version
+            if previous.entry_version < required:
+                previous = self._copy_prefix(table, previous.hash, previous, required)
+            previous.next = entry.next
+        self.mod_count += 1
+        if table is self.primary_table:
+            self.primary_table_size -= 1
+        else:
+            self.incremental_rehash_table_size -= 1
+
+    def _copy_prefix(
+        self,
+        table: list[Bucket[K, N, S]],
+        code: int,
+        last: StateMapEntry[K, N, S],
+        required: int,
+    ) -> StateMapEntry[K, N, S]:
+        """Make the chain private up to and including `last`; returns what stands for `last`."""
+        index = code & (len(table) - 1)
+        previous: Bucket[K, N, S] = None
+        entry = table[index]
+        while True:
+            assert entry is not None, "the entry is in this chain"
+            private = entry
+            if entry.entry_version < required:
+                private = self._copy_entry(entry)
+                if previous is None:
+                    table[index] = private
+                else:
+                    previous.next = private
+            if entry is last:
+                return private
+            previous, entry = private, entry.next
+
+    def _copy_entry(self, entry: StateMapEntry[K, N, S]) -> StateMapEntry[K, N, S]:
+        return StateMapEntry(
+            (entry.key, entry.namespace, entry.hash),
+            entry.state,
+            entry.next,
+            self.state_map_version,
+            entry.state_version,
+        )
+
+    def _begin_rehash(self) -> None:
+        capacity = len(self.primary_table)
+        if capacity >= MAXIMUM_CAPACITY:
+            self.threshold = 1 << 62
+            return
+        self.incremental_rehash_table = [None] * (2 * capacity)
+        self.threshold = 2 * capacity * 3 // 4
+        self.rehash_index = 0
+
+    def _rehash_and_choose(self, code: int) -> list[Bucket[K, N, S]]:
+        """Move some buckets if the map is growing; then the table that `code` belongs to."""
+        if self.incremental_rehash_table:
+            self._rehash_step()
+        primary = self.primary_table
+        if code & (len(primary) - 1) >= self.rehash_index:
+            return primary
+        return self.incremental_rehash_table
+
+    def _rehash_step(self) -> None:
+        """Move whole buckets until at least the minimum of entries has moved."""
+        old, new = self.primary_table, self.incremental_rehash_table
+        required = self.highest_required_snapshot_version
+        mask = len(new) - 1
+        index, moved = self.rehash_index, 0
+        while moved < MIN_TRANSFERRED_PER_INCREMENTAL_REHASH and index < len(old):
+            entry = old[index]
+            while entry is not None:
+                following = entry.next
+                if entry.entry_version < required:
+                    entry = self._copy_entry(entry)
+                target = entry.hash & mask
+                entry.next = new[target]
+                new[target] = entry
+                moved += 1
+                entry = following
+            old[index] = None
+            index += 1
+        self.primary_table_size -= moved
+        self.incremental_rehash_table_size += moved
+        self.rehash_index = index
+        if index == len(old):
+            assert not self.primary_table_size
+            self.primary_table, self.incremental_rehash_table = new, []
+            self.primary_table_size = self.incremental_rehash_table_size
+            self.incremental_rehash_table_size = self.rehash_index = 0
+
+    def check_invariants(self) -> None:
+        """Assert what must hold between operations."""
+        capacity = len(self.primary_table)
+        assert capacity & (capacity - 1) == 0
+        assert self.highest_required_snapshot_version == max(self.snapshot_versions, default=0)
+        assert max(self.snapshot_versions, default=0) <= self.state_map_version
+        assert not self.incremental_rehash_table or (
+            len(self.incremental_rehash_table) == 2 * capacity
+        )
+        assert not any(self.primary_table[: self.rehash_index])
+        assert self.incremental_rehash_table or not self.rehash_index
+        identities: set[tuple[K, N]] = set()
+        sizes = []
+        for table in (self.primary_table, self.incremental_rehash_table):
+            sizes.append(0)
+            for index, entry in enumerate(table):
+                while entry is not None:
+                    assert entry.hash & (len(table) - 1) == index
+                    assert 0 <= entry.entry_version <= self.state_map_version
+                    assert entry.state_version <= self.state_map_version
+                    assert (entry.key, entry.namespace) not in identities
+                    identities.add((entry.key, entry.namespace))
+                    sizes[-1] += 1
+                    entry = entry.next
+        assert sizes == [self.primary_table_size, self.incremental_rehash_table_size]

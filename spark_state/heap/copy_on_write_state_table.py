@@ -1,0 +1,72 @@
+"""One copy-on-write map per key group of a contiguous range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
+
+K = TypeVar("K")
+N = TypeVar("N")
+S = TypeVar("S")
+
+
+class CopyOnWriteStateTable(Generic[K, N, S]):
+    """The maps of a range of key groups; a map is made when its key group is first used."""
+
+    def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S]) -> None:
+        self.key_groups = key_groups
+        self._copy_state = copy_state
+        self._maps: dict[int, CopyOnWriteStateMap[K, N, S]] = {}
+
+    def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
+        """The map of a key group. Raises ValueError outside of the range."""
+        found = self._maps.get(key_group)
+        if found is None:
+            if key_group not in self.key_groups:
+                raise ValueError(f"key group {key_group} is not in {self.key_groups}")
+            found = self._maps[key_group] = CopyOnWriteStateMap(self._copy_state)
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self._maps.values()))
+
+    def __iter__(self) -> Iterator[tuple[int, K, N, S]]:
+        for key_group in sorted(self._maps):
+            for key, namespace, state in self._maps[key_group]:
+                yield key_group, key, namespace, state
+
+    def snapshot(self) -> CopyOnWriteStateTableSnapshot[K, N, S]:
+        """A snapshot of every map."""
+        return CopyOnWriteStateTableSnapshot(
+            {key_group: self._maps[key_group].snapshot() for key_group in sorted(self._maps)}
+        )
+
+    def check_invariants(self) -> None:
+        """Assert the invariants of every map, and that keys' maps are within the range."""
+        for key_group, entries in self._maps.items():
+            assert key_group in self.key_groups
+            entries.check_invariants()
+
+
+class CopyOnWriteStateTableSnapshot(Generic[K, N, S]):
+    """The snapshots of a table's maps, each released when its key group has been written."""
+
+    def __init__(self, snapshots: dict[int, CopyOnWriteStateMapSnapshot[K, N, S]]) -> None:
+        self._snapshots = snapshots
+
+    def __len__(self) -> int:
+        return sum(map(len, self._snapshots.values()))
+
+    def key_group_snapshots(self) -> Iterator[tuple[int, CopyOnWriteStateMapSnapshot[K, N, S]]]:
+        """(key group, snapshot of its map), ascending."""
+        yield from self._snapshots.items()
+
+    def release_all(self) -> None:
+        """Release what is not released yet."""
+        for snapshot in self._snapshots.values():
+            if not snapshot.released:
+                snapshot.release()

@@ -1,0 +1,1 @@
+"""The state host: a process per slot that keeps the state of its subtasks between micro-batches."""

@@ -1,0 +1,66 @@
+"""The task's end: sends its input to the state host and yields the host's output."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from spark_state.errors import StateHostError
+from spark_state.host import wire
+from spark_state.host.epoch_request import EpochRequest
+
+
+def run_epoch(
+    connection: socket.socket, request: EpochRequest, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run one epoch on the host at `connection`; yields its output once it is durable (I3).
+
+    Errors of the host, of the processor first of all, are raised as they were there, with the
+    host's traceback as cause. Raises StateHostError when the host dies.
+    """
+    first = next(batches, None)
+    with connection, connection.makefile("rwb") as file:
+        stream = cast(BinaryIO, file)
+        try:
+            wire.send(stream, (request, first is not None))
+            _expect(stream, wire.Accepted)
+            rows = 0
+            if first is not None:
+                rows = wire.send_batches(stream, first.schema, chain((first,), batches))
+            wire.send(stream, wire.EndOfInput(rows))
+            durable = _expect(stream, wire.Durable)
+            received = 0
+            for batch in wire.receive_batches(stream):
+                received += batch.num_rows
+                yield batch
+            end = _expect(stream, wire.EndOfOutput)
+        except _HostFailureError as refused:
+            refused.failed.reraise()
+        except (EOFError, ConnectionError, pa.ArrowException) as error:
+            task = request.task
+            raise StateHostError(
+                f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({error}); "
+                "a retry of the task or a restart of the query restores its state from "
+                f"{request.store_url}. Its last words are in the executor's log"
+            ) from error
+        assert received == durable.rows == end.rows, (received, durable, end)
+
+
+class _HostFailureError(Exception):
+    """Keeps errors that the host reports apart from errors of the conversation with it."""
+
+    def __init__(self, failed: wire.Failed) -> None:
+        super().__init__(failed)
+        self.failed = failed
+
+
+def _expect(stream: BinaryIO, kind: type) -> Any:
+    message = wire.receive(stream)
+    if isinstance(message, wire.Failed):
+        raise _HostFailureError(message)
+    assert isinstance(message, kind), message
+    return message

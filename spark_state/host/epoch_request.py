@@ -1,0 +1,68 @@
+"""What a task asks of a state host: run one epoch of one subtask of an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_state.processor.processor_run import ProcessorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """How an operator's checkpoints are kept.
+
+    `min_epochs_to_retain`: at least this many newest epochs stay restorable;
+    `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
+    `orphan_grace_seconds`: age from which unreferenced objects are deleted.
+    """
+
+    min_epochs_to_retain: int
+    min_epochs_for_snapshot: int
+    orphan_grace_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """An operator as it was planned on the driver. The same object serves every task of it.
+
+    `plan_id`: unique to one call of `transform_with_state`; `store_root`: root URL, below which the
+    operator's store is `<query id>/<operator>`.
+    """
+
+    operator: str
+    plan_id: str
+    store_root: str
+    parallelism: int
+    max_parallelism: int
+    key_schema_json: str
+    processor: ProcessorSpec
+    checkpoints: CheckpointSettings
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTask:
+    """One task of one micro-batch.
+
+    `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
+    application; `run_id`: of the query's run; `subtask` in [0, parallelism).
+    """
+
+    query_id: str
+    run_id: str
+    epoch: int
+    subtask: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRequest:
+    """`module_path`: the entries of the worker's `sys.path`, where the processor's modules are."""
+
+    spec: OperatorSpec
+    task: EpochTask
+    module_path: tuple[str, ...]
+
+    @property
+    def store_url(self) -> str:
+        root = self.spec.store_root.rstrip("/")
+        return f"{root}/{self.task.query_id}/{self.spec.operator}"

@@ -1,0 +1,177 @@
+"""Finding the state host of a slot, and starting it when there is none.
+
+    <temporary directory>/cowstate-<uid>/        mode 0700, owned by the user
+        <executor pid>-<its start time>/         one executor
+            <slot>.lock                          held while a host is being started
+            <slot>.sock                          the host listens here
+
+A host belongs to the executor, that is the JVM above the Python worker: it is started by the first
+task that needs it, in a session of its own, with the worker's environment less everything that
+Spark put there (the worker's secret first of all), and ends when the executor is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from spark_state.errors import StateHostError
+
+_SPARK_VARIABLES = (
+    "SPARK_",
+    "PYSPARK_",
+    "_PYSPARK",
+    "PYTHON_WORKER",
+    "PYTHON_UDF",
+    "PYTHON_DAEMON",
+)
+_PYTHON_OF_SPARK = ("PYTHONHASHSEED",)
+_START_SECONDS = 60
+_NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """The process whose end ends its hosts; the start time tells a reused pid apart."""
+
+    pid: int
+    started: float
+
+    def is_running(self) -> bool:
+        try:
+            return psutil.Process(self.pid).create_time() == self.started
+        except psutil.NoSuchProcess:
+            return False
+
+
+def executor_of_worker() -> Executor:
+    """The executor of this Python worker: its nearest ancestor that is no Python of Spark's."""
+    process = psutil.Process()
+    parent = process.parent()
+    while parent is not None and "pyspark.daemon" in parent.cmdline():
+        process, parent = parent, parent.parent()
+    if parent is None:
+        raise StateHostError(
+            "this Python worker has no executor above it; the task is being killed"
+        )
+    return Executor(parent.pid, parent.create_time())
+
+
+def socket_directory(executor: Executor) -> Path:
+    """The private directory of an executor's hosts, created if need be.
+
+    Raises StateHostError if another user owns the path.
+    """
+    parent = Path(tempfile.gettempdir()) / f"cowstate-{os.getuid()}"
+    directory = parent / f"{executor.pid}-{int(executor.started * 100)}"
+    for path in (parent, directory):
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
+            raise StateHostError(
+                f"{path} must be a directory of mode 0700 owned by uid {os.getuid()}; remove it, "
+                "or set TMPDIR to another place"
+            )
+    return directory
+
+
+def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
+    """A connection to the host of a slot, which is started if it is not there.
+
+    `idle_seconds`: how long a new host stays without work. Raises StateHostError.
+    """
+    path = socket_directory(executor) / f"{slot}.sock"
+    try:
+        return _connect(path)
+    except _NOT_RUNNING:
+        pass
+    with _locked(path.with_suffix(".lock")):
+        try:
+            return _connect(path)
+        except _NOT_RUNNING:
+            path.unlink(missing_ok=True)
+        _start(executor, path, idle_seconds)
+        return _connect(path)
+
+
+def _connect(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(str(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of `environment` that are the user's and not Spark's."""
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(_SPARK_VARIABLES) and name not in _PYTHON_OF_SPARK
+    }
+    kept["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+    kept["PYTHONUNBUFFERED"] = "1"
+    return kept
+
+
+def _start(executor: Executor, path: Path, idle_seconds: int) -> None:
+    """Start a host and wait until it listens. Its output goes where the worker's errors go."""
+    ready, report = os.pipe()
+    command = [sys.executable, "-m", "spark_state.host.server"]
+    arguments = {
+        "--socket": path,
+        "--executor": executor.pid,
+        "--executor-started": executor.started,
+        "--idle-seconds": idle_seconds,
+        "--ready-descriptor": report,
+    }
+    try:
+        process = subprocess.Popen(
+            [*command, *(f"{word}" for pair in arguments.items() for word in pair)],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            stderr=sys.stderr.fileno(),
+            env=clean_environment(os.environ),
+            pass_fds=(report,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(report)
+    with os.fdopen(ready, "rb") as pipe:
+        _wait_until_ready(process, pipe.fileno())
+    process.returncode = 0  # the host outlives this worker on purpose: nobody waits for it
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: int) -> None:
+    readable, _, _ = select.select([ready], [], [], _START_SECONDS)
+    if readable and os.read(ready, 1) == b"R":
+        return
+    if not readable:
+        process.kill()
+        process.wait()
+        raise StateHostError(f"the state host did not start within {_START_SECONDS} s")
+    raise StateHostError(
+        f"the state host ended with exit code {process.wait()} while starting; its error is in the "
+        "executor's log"
+    )

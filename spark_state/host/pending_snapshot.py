@@ -1,0 +1,62 @@
+"""A snapshot on its way to the store while epochs go on.
+
+It stands for the files that the state was built from when it was taken. Once it is durable it may
+replace them at the head of a chain of handles, but only where the chain still begins with them: if
+the epoch it was taken after has been undone, the snapshot is an orphan.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+
+from checkpoint_store.state_handle import StateHandle
+from spark_state.heap.heap_snapshot import HeapSnapshot
+
+_log = logging.getLogger(__name__)
+
+WriteSnapshot = Callable[[pa.Table], StateHandle]
+Handles = tuple[StateHandle, ...]
+
+
+class PendingSnapshot:
+    """A snapshot being written by `writer`; `write(table)` makes it durable."""
+
+    def __init__(
+        self,
+        snapshot: HeapSnapshot,
+        replaces: Handles,
+        write: WriteSnapshot,
+        writer: ThreadPoolExecutor,
+    ) -> None:
+        self._snapshot = snapshot
+        self._replaces = replaces
+        self._future: Future[StateHandle] = writer.submit(lambda: write(snapshot.to_table()))
+
+    def done(self) -> bool:
+        """Whether writing has ended, well or not."""
+        return self._future.done()
+
+    def shorten(self, handles: Handles) -> Handles:
+        """`handles` with the written snapshot in place of the files it replaces, where it may be.
+
+        A failure to write is logged: the changelogs still hold everything, and the next snapshot
+        that is due tries again.
+        """
+        assert self.done()
+        error = self._future.exception()
+        if error is not None:
+            _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
+            return handles
+        length = len(self._replaces)
+        if handles[:length] != self._replaces:
+            return handles
+        return (self._future.result(), *handles[length:])
+
+    def abandon(self) -> None:
+        """Give the entries up if writing has not begun; otherwise the writer does."""
+        if self._future.cancel():
+            self._snapshot.release()

@@ -1,0 +1,231 @@
+"""The resident process, `python -m spark_state.host.server`, which the launcher starts.
+
+Listens on a Unix socket, runs each connection in a thread, and keeps the subtasks' state between
+them. It ends itself when its executor is gone, or after a time without a request; what it
+held is in the stores. Before it ends it takes its socket out of the directory and serves whoever
+had already connected, so that no task meets a host that is leaving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from spark_state.errors import StateHostError
+from spark_state.host import wire
+from spark_state.host.epoch_request import EpochRequest
+from spark_state.host.launcher import Executor
+from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_session import SubtaskSession
+from spark_state.processor.output_rows import OutputSpool
+
+_WATCH_SECONDS = 1.0
+_YOUNG_OBJECTS = 200_000
+
+_log = logging.getLogger(__name__)
+
+
+class _TaskGoneError(Exception):
+    """The task was killed: its epoch is rolled back, and nobody waits for an answer."""
+
+
+class Sessions:
+    """The stores and subtasks that this process holds, by store URL.
+
+    A run of a query at another parallelism replaces the subtasks of the one before; those that no
+    request has used for a while are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stores: dict[str, StoreSession] = {}
+        self._subtasks: dict[tuple[str, int, int], SubtaskSession] = {}
+        self._used: dict[str, float] = {}
+        self.maintenance = ThreadPoolExecutor(1, thread_name_prefix="cowstate-maintenance")
+
+    def subtask(self, request: EpochRequest) -> SubtaskSession:
+        """The session that serves this request."""
+        url, spec = request.store_url, request.spec
+        key = (url, spec.parallelism, request.task.subtask)
+        with self._lock:
+            if url not in self._stores:
+                self._stores[url] = StoreSession(request, self.maintenance)
+            store = self._stores[url]
+            self._used[url] = time.monotonic()
+            if key not in self._subtasks:
+                self._drop(url, keep_parallelism=spec.parallelism)
+                self._subtasks[key] = SubtaskSession(request, store, self.maintenance)
+            session = self._subtasks[key]
+        store.check_metadata(request)
+        return session
+
+    def drop_unused(self, seconds: float) -> None:
+        """Drop the sessions of stores that were last used longer ago than this."""
+        with self._lock:
+            limit = time.monotonic() - seconds
+            for url in [url for url, used in self._used.items() if used < limit]:
+                self._drop(url, keep_parallelism=None)
+                del self._stores[url], self._used[url]
+
+    def _drop(self, url: str, keep_parallelism: int | None) -> None:
+        for key in [key for key in self._subtasks if key[0] == url and key[1] != keep_parallelism]:
+            self._subtasks.pop(key).close()
+
+
+class StateHost:
+    """Serves requests until it is idle for `idle_seconds` or `executor` is gone."""
+
+    def __init__(self, path: Path, executor: Executor, idle_seconds: float) -> None:
+        self._path = path
+        self._executor = executor
+        self._idle_seconds = idle_seconds
+        self._sessions = Sessions()
+        self._lock = threading.Lock()
+        self._active = 0
+        self._last_used = time.monotonic()
+
+    def serve(self, ready: Callable[[], None]) -> None:
+        """Listen, call `ready`, and return when the process should end."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(self._path))
+            listener.listen(128)
+            ready()
+            while self._executor.is_running():
+                readable, _, _ = select.select([listener], [], [], _WATCH_SECONDS)
+                if readable:
+                    self._start(listener.accept()[0])
+                elif self._is_idle():
+                    self._leave(listener)
+                    return
+                else:
+                    self._sessions.drop_unused(self._idle_seconds)
+            self._path.unlink(missing_ok=True)
+
+    def _is_idle(self) -> bool:
+        with self._lock:
+            return not self._active and time.monotonic() - self._last_used > self._idle_seconds
+
+    def _leave(self, listener: socket.socket) -> None:
+        self._path.unlink(missing_ok=True)
+        while select.select([listener], [], [], 0)[0]:
+            self._start(listener.accept()[0])
+        while self._active and self._executor.is_running():
+            time.sleep(_WATCH_SECONDS)
+
+    def _start(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._active += 1
+        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection, connection.makefile("rwb") as file:
+                self._converse(connection, cast(BinaryIO, file))
+        except (EOFError, ConnectionError):
+            pass  # the task was killed; its epoch was rolled back, and Spark knows
+        except Exception:
+            _log.exception("a conversation with a task ended unexpectedly")
+        finally:
+            with self._lock:
+                self._active -= 1
+                self._last_used = time.monotonic()
+
+    def _converse(self, connection: socket.socket, stream: BinaryIO) -> None:
+        request, has_input = wire.receive(stream)
+        try:
+            spool = self._run(connection, stream, request, has_input)
+        except _TaskGoneError:
+            return
+        except BaseException as error:  # the processor's errors, sys.exit included, go to its task
+            wire.send(stream, wire.Failed.of(error))
+            return
+        finally:
+            gc.collect(0)
+            gc.freeze()
+        with spool:
+            wire.send(stream, wire.Durable(spool.rows))
+            schema = request.spec.processor.output_schema
+            rows = wire.send_batches(stream, schema, spool.read())
+            wire.send(stream, wire.EndOfOutput(rows))
+
+    def _run(
+        self,
+        connection: socket.socket,
+        stream: BinaryIO,
+        request: EpochRequest,
+        has_input: bool,
+    ) -> OutputSpool:
+        sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
+        session = self._sessions.subtask(request)
+        claim = session.accept(request)
+        wire.send(stream, wire.Accepted())
+        table = _receive_input(stream, has_input)
+        return session.run(request, claim, table, lambda: _check_connected(connection))
+
+
+def _receive_input(stream: BinaryIO, has_input: bool) -> pa.Table:
+    try:
+        batches = list(wire.receive_batches(stream)) if has_input else []
+        end = wire.receive(stream)
+    except (EOFError, ConnectionError, pa.ArrowException) as error:
+        raise _TaskGoneError("the input broke off") from error
+    assert isinstance(end, wire.EndOfInput), end
+    rows = sum(batch.num_rows for batch in batches)
+    if rows != end.rows:
+        raise StateHostError(f"{rows} input rows arrived, {end.rows} were sent")
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _check_connected(connection: socket.socket) -> None:
+    """Raise _TaskGoneError when the other end is gone. A live task is silent meanwhile."""
+    readable, _, _ = select.select([connection], [], [], 0)
+    if not readable:
+        return
+    try:
+        gone = not connection.recv(1, socket.MSG_PEEK)
+    except ConnectionError:
+        gone = True
+    if gone:
+        raise _TaskGoneError("the task was killed")
+
+
+def main() -> None:
+    """Entry point of the process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--executor", type=int, required=True)
+    parser.add_argument("--executor-started", type=float, required=True)
+    parser.add_argument("--idle-seconds", type=float, required=True)
+    parser.add_argument("--ready-descriptor", type=int, required=True)
+    arguments = parser.parse_args()
+    logging.basicConfig(format="cowstate host %(process)d: %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    executor = Executor(arguments.executor, arguments.executor_started)
+    host = StateHost(arguments.socket, executor, arguments.idle_seconds)
+
+    def ready() -> None:
+        os.write(arguments.ready_descriptor, b"R")
+        os.close(arguments.ready_descriptor)
+
+    gc.set_threshold(_YOUNG_OBJECTS, 50, 1000)
+    gc.freeze()
+    host.serve(ready)
+    os._exit(0)  # threads of a gone executor's tasks may still wait for a store
+
+
+if __name__ == "__main__":
+    main()

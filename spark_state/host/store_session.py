@@ -1,0 +1,105 @@
+"""One store, as all subtasks of a host process see it.
+
+Opens the store once, registers each run of the query once, remembers the newest completed
+checkpoint it has seen (so that the hot path lists nothing that it already knows, I2), and does the
+housekeeping that no task waits for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import NAMESPACE_URL, uuid5
+
+from checkpoint_store.checkpoint_codec import StoreMetadata
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.object_store import open_object_store
+from checkpoint_store.orphan_sweep import sweep_orphans
+from checkpoint_store.retrying_object_store import RetryingObjectStore
+from spark_state.host.epoch_request import EpochRequest, OperatorSpec
+
+_EPOCHS_BETWEEN_RETENTIONS = 10
+_log = logging.getLogger(__name__)
+
+
+def store_metadata(request: EpochRequest) -> StoreMetadata:
+    """What the store of this request must say of itself; the same for every writer of it."""
+    spec = request.spec
+    return StoreMetadata(
+        store_id=str(uuid5(NAMESPACE_URL, f"cowstate:{request.task.query_id}/{spec.operator}")),
+        operator=spec.operator,
+        max_parallelism=spec.max_parallelism,
+        key_schema_json=spec.key_schema_json,
+    )
+
+
+class StoreSession:
+    """An open store. Safe to use from several threads.
+
+    Raises StoreMismatchError when the store was written for another operator, max parallelism or
+    key schema.
+    """
+
+    def __init__(self, request: EpochRequest, maintenance: ThreadPoolExecutor) -> None:
+        self._store = RetryingObjectStore(open_object_store(request.store_url))
+        self.checkpoints = CompletedCheckpointStore(self._store)
+        self.metadata = self.checkpoints.open(store_metadata(request))
+        self._maintenance = maintenance
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+        self._newest: CompletedCheckpoint | None = None
+        self._retaining = False
+
+    def check_metadata(self, request: EpochRequest) -> None:
+        """Raise StoreMismatchError when this request describes the store otherwise than it is."""
+        expected = store_metadata(request)
+        if expected != self.metadata:
+            self.checkpoints.open(expected)
+
+    def run(self, run_id: str) -> Run:
+        """The registered run of this id."""
+        with self._lock:
+            if self._run is None or self._run.run_id != run_id:
+                self._run = self.checkpoints.register_run(run_id)
+            return self._run
+
+    def base_of(
+        self, epoch: int, run: Run, resident_epoch: int | None, parallelism: int
+    ) -> CompletedCheckpoint | None:
+        """The completed checkpoint that `epoch` starts from, None for an empty state.
+
+        `resident_epoch`: the epoch whose barrier the calling subtask published last in this run,
+        None if there is none. Raises PartialEpochError (I5).
+        """
+        if resident_epoch is None or resident_epoch != epoch - 1:
+            return self.checkpoints.latest_before(epoch)
+        newest = self._newest
+        if newest is not None and newest.epoch == resident_epoch and newest.run == run:
+            return newest
+        return self.checkpoints.completed_at(resident_epoch, run, parallelism)
+
+    def complete(self, epoch: int, run: Run, parallelism: int) -> None:
+        """Write the manifest of `epoch` if this was its last barrier (aligned)."""
+        completed = self.checkpoints.complete(epoch, run, parallelism)
+        if completed is not None:
+            self._newest = completed
+
+    def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
+        """Delete what retention allows, now and then, in the background."""
+        with self._lock:
+            if self._retaining or epoch % _EPOCHS_BETWEEN_RETENTIONS:
+                return
+            self._retaining = True
+        self._maintenance.submit(self._retain, spec)
+
+    def _retain(self, spec: OperatorSpec) -> None:
+        try:
+            self.checkpoints.retain(spec.checkpoints.min_epochs_to_retain)
+            sweep_orphans(self._store, spec.checkpoints.orphan_grace_seconds, time.time())
+        except Exception:
+            _log.exception("cleaning up %s failed; it is tried again later", self._store.url)
+        finally:
+            self._retaining = False

@@ -1,0 +1,282 @@
+"""One subtask of one operator: its state, from epoch to epoch.
+
+An epoch goes: refuse what is fenced (I9); find the completed checkpoint it starts from (I5) and
+bring the resident state there (I4, I6); run the processor; write the changelog; publish the barrier;
+seal. Until the barrier is published every failure rolls the state back in O(changes), and nothing of
+the attempt is ever named. Output leaves only afterwards (I3).
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import pyarrow as pa
+
+from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
+from checkpoint_store.completed_checkpoint_store import StateFileWriter
+from checkpoint_store.key_group_range import key_group_range_of_subtask
+from checkpoint_store.state_handle import StateFileKind, StateHandle
+from spark_state.checkpointing.fence import Claim, check_claim
+from spark_state.checkpointing.restore_plan import (
+    Extend,
+    Handles,
+    Resident,
+    Restore,
+    UndoSealed,
+    plan_restore,
+)
+from spark_state.checkpointing.snapshot_policy import snapshot_is_due
+from spark_state.errors import ConfigurationError, StateHostError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
+from spark_state.host.pending_snapshot import PendingSnapshot
+from spark_state.host.store_session import StoreSession
+from spark_state.processor.output_rows import OutputSpool
+from spark_state.processor.processor_run import run_processor
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.schemas import value_state_descriptor
+
+_BUSY_SECONDS = 300
+
+
+class SubtaskSession:
+    """The resident state of one subtask. One epoch runs at a time; a later request waits.
+
+    `maintenance`: writes snapshots.
+    """
+
+    def __init__(
+        self, request: EpochRequest, store: StoreSession, maintenance: ThreadPoolExecutor
+    ) -> None:
+        spec, task = request.spec, request.task
+        self.key_groups = key_group_range_of_subtask(
+            spec.max_parallelism, spec.parallelism, task.subtask
+        )
+        self._store = store
+        self._maintenance = maintenance
+        self._lock = threading.Lock()
+        self._newest: Claim | None = None
+        self._plan: tuple[Run, str] | None = None
+        self._backend: HeapKeyedStateBackend | None = None
+        self._resident: Resident | None = None
+        self._published: tuple[Run, int] | None = None
+        self._base_barriers: tuple[str, ...] = ()
+        self._base_epoch: int | None = None
+        self._snapshot: PendingSnapshot | None = None
+
+    def accept(self, request: EpochRequest) -> Claim:
+        """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
+        spec, task = request.spec, request.task
+        run = self._store.run(task.run_id)
+        claim = Claim(run, task.epoch, task.attempt)
+        if self._plan is not None and self._plan[0] == run and self._plan[1] != spec.plan_id:
+            raise ConfigurationError(
+                f"two operators of this query are called {spec.operator!r} and would share one "
+                "store; give each its own: transform_with_state(…, name=…)"
+            )
+        if claim == self._newest:
+            raise ConfigurationError(
+                f"one Spark task ran operator {spec.operator!r} twice in epoch {task.epoch}: its "
+                "output is coalesced directly; call repartition(n) on it instead of coalesce(n)"
+            )
+        check_claim(self._newest, claim, task.subtask)
+        self._newest = claim
+        self._plan = (run, spec.plan_id)
+        return claim
+
+    def run(
+        self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
+    ) -> OutputSpool:
+        """Run one epoch over `table` and make it durable; returns its output.
+
+        `check` raises when the task is gone. Whatever is raised, the state is as before.
+        """
+        if not self._lock.acquire(timeout=_BUSY_SECONDS):
+            raise StateHostError(
+                f"subtask {request.task.subtask} still runs an earlier attempt after "
+                f"{_BUSY_SECONDS} s; its processor does not return"
+            )
+        try:
+            self._check_fence(claim, request.task)
+            return self._run_epoch(request, claim, table, check)
+        finally:
+            self._lock.release()
+
+    def _check_fence(self, claim: Claim, task: EpochTask) -> None:
+        check_claim(self._newest, claim, task.subtask)
+
+    def _run_epoch(
+        self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
+    ) -> OutputSpool:
+        spec, task = request.spec, request.task
+        backend, base = self._backend_at_base(spec, task, claim.run)
+
+        def check_all() -> None:
+            check()
+            self._check_fence(claim, task)
+
+        processor = pickle.loads(spec.processor.pickled_processor)
+        try:
+            spool = run_processor(spec.processor, processor, backend, table, check_all)
+            try:
+                handles = self._publish(request, claim, backend, base, check_all)
+            except BaseException:
+                spool.close()
+                raise
+        except BaseException:
+            backend.rollback()
+            raise
+        backend.seal()
+        self._resident = Resident(handles, before_sealed=base)
+        self._published = (claim.run, task.epoch)
+        try:
+            self._after_barrier(request, claim, backend)
+        except BaseException:
+            spool.close()
+            raise
+        return spool
+
+    def _backend_at_base(
+        self, spec: OperatorSpec, task: EpochTask, run: Run
+    ) -> tuple[HeapKeyedStateBackend, Handles]:
+        """The backend in the state that the task's epoch starts from, and that state's files."""
+        resident_epoch = None
+        if self._published is not None and self._published[0] == run:
+            resident_epoch = self._published[1]
+        checkpoint = self._store.base_of(task.epoch, run, resident_epoch, spec.parallelism)
+        target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
+        self._remember_base(spec, checkpoint)
+        plan = plan_restore(self._resident, target)
+        backend = self._backend
+        if isinstance(plan, Restore) or backend is None:
+            backend = self._restored(spec, checkpoint, target)
+        else:
+            # Until the plan is carried out the backend equals no list of files.
+            self._resident = None
+            if isinstance(plan, UndoSealed):
+                backend.undo_sealed()
+            elif isinstance(plan, Extend):
+                self._apply(backend, plan.handles)
+        self._backend = backend
+        self._resident = Resident(target, before_sealed=None)
+        return backend, target
+
+    def _remember_base(self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None) -> None:
+        self._base_epoch = None if checkpoint is None else checkpoint.epoch
+        self._base_barriers = ()
+        if checkpoint is not None:
+            barriers = checkpoint.barriers_for(self.key_groups, spec.max_parallelism)
+            self._base_barriers = tuple(barrier.barrier_id for barrier in barriers)
+
+    def _restored(
+        self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None, handles: Handles
+    ) -> HeapKeyedStateBackend:
+        self._backend = self._resident = None
+        self._abandon_snapshot()
+        backend = HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
+        if checkpoint is not None:
+            for barrier in checkpoint.barriers_for(self.key_groups, spec.max_parallelism):
+                for state in barrier.states:
+                    backend.restore_descriptor(
+                        value_state_descriptor(state.name, state.schema_json)
+                    )
+        self._apply(backend, handles)
+        return backend
+
+    def _apply(self, backend: HeapKeyedStateBackend, handles: Handles) -> None:
+        for handle in handles:
+            backend.apply(self._store.checkpoints.read_state(handle, self.key_groups))
+
+    def _publish(
+        self,
+        request: EpochRequest,
+        claim: Claim,
+        backend: HeapKeyedStateBackend,
+        base: Handles,
+        check: Callable[[], None],
+    ) -> Handles:
+        """Write the changelog and publish the barrier; returns the files of the new state."""
+        changes = backend.changes()
+        handles = base
+        if self._snapshot is not None and self._snapshot.done():
+            handles = self._snapshot.shorten(base)
+            self._snapshot = None
+        check()
+        if changes.num_rows:
+            handles = (*handles, self._write_state(request, claim, "changelog", changes))
+        check()
+        self._store.checkpoints.publish_barrier(self._barrier(request, claim, backend, handles))
+        return handles
+
+    def _barrier(
+        self,
+        request: EpochRequest,
+        claim: Claim,
+        backend: HeapKeyedStateBackend,
+        handles: Handles,
+    ) -> Barrier:
+        spec, task = request.spec, request.task
+        return Barrier(
+            barrier_id=uuid4().hex,
+            epoch=task.epoch,
+            subtask=task.subtask,
+            parallelism=spec.parallelism,
+            run=claim.run,
+            attempt=claim.attempt,
+            plan_id=spec.plan_id,
+            base=self._base_barriers,
+            base_epoch=self._base_epoch,
+            handles=handles,
+            states=tuple(
+                StateSchema(state.name, state.kind, state.schema_json)
+                for state in backend.descriptors
+            ),
+        )
+
+    def _write_state(
+        self, request: EpochRequest, claim: Claim, kind: StateFileKind, table: pa.Table
+    ) -> StateHandle:
+        return self._store.checkpoints.write_state(
+            kind,
+            table,
+            StateFileWriter(
+                epoch=claim.epoch,
+                subtask=request.task.subtask,
+                run=claim.run,
+                attempt=claim.attempt,
+                key_groups=self.key_groups,
+            ),
+        )
+
+    def _after_barrier(
+        self, request: EpochRequest, claim: Claim, backend: HeapKeyedStateBackend
+    ) -> None:
+        spec, task = request.spec, request.task
+        self._store.complete(task.epoch, claim.run, spec.parallelism)
+        if task.subtask == 0:
+            self._store.housekeep(spec, task.epoch)
+        assert self._resident is not None
+        handles = self._resident.handles
+        minimum = spec.checkpoints.min_epochs_for_snapshot
+        if self._snapshot is None and snapshot_is_due(handles, len(backend), minimum):
+            self._snapshot = PendingSnapshot(
+                backend.snapshot(),
+                handles,
+                lambda table: self._write_state(request, claim, "snapshot", table),
+                self._maintenance,
+            )
+
+    def _abandon_snapshot(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.abandon()
+            self._snapshot = None
+
+    def close(self) -> None:
+        """Give up the resident state; the store keeps it."""
+        with self._lock:
+            self._abandon_snapshot()
+            self._backend = self._resident = None

@@ -1,0 +1,138 @@
+"""State as rows of a changelog or snapshot file, and back.
+
+One row is one entry of one state:
+
+    key columns…   under their own names and types, first
+    _key_group     int32
+    _state         string, the state's name
+    _op            string, "put" or "delete"
+    state columns  one struct column a state, null unless `_state` names it and `_op` is "put"
+
+A state's column carries its name in the field metadata (`cowstate.state`); its column name is the
+state's name, with underscores appended where a key column or another state is called the same.
+Rows are sorted by key group and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.serializers import StructSerializer
+
+KEY_GROUP, STATE, OP = "_key_group", "_state", "_op"
+PUT, DELETE = "put", "delete"
+_STATE_METADATA = b"cowstate.state"
+
+Key = tuple[Any, ...]
+Op = Literal["put", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateEntries:
+    """Entries of one state: parallel lists; a state of None is a deletion."""
+
+    name: str
+    serializer: StructSerializer
+    keys: Sequence[Key]
+    key_groups: Sequence[int]
+    states: Sequence[tuple[Any, ...] | None]
+
+
+def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
+    """The sorted table of these entries, with a state column for each of them."""
+    fields = _schema(key_columns, entries)
+    tables = [_table_of(fields, key_columns, entries, one) for one in entries if one.keys]
+    if not tables:
+        return fields.empty_table()
+    table = pa.concat_tables(tables)
+    order = [(KEY_GROUP, "ascending"), *((name, "ascending") for name in key_columns.names)]
+    return table.sort_by(order)
+
+
+def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Schema:
+    fields = [
+        pa.field(name, arrow_type)
+        for name, arrow_type in zip(key_columns.names, key_columns.arrow_types, strict=True)
+    ]
+    fields += [
+        pa.field(KEY_GROUP, pa.int32(), nullable=False),
+        pa.field(STATE, pa.string(), nullable=False),
+        pa.field(OP, pa.string(), nullable=False),
+    ]
+    taken = {field.name for field in fields}
+    for one in entries:
+        name = one.name
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        fields.append(pa.field(name, _nullable(one), metadata={_STATE_METADATA: one.name}))
+    return pa.schema(fields)
+
+
+def _nullable(entries: StateEntries) -> pa.StructType:
+    return pa.struct([field.with_nullable(True) for field in entries.serializer.struct_type])
+
+
+def _table_of(
+    schema: pa.Schema,
+    key_columns: KeyColumns,
+    entries: Sequence[StateEntries],
+    one: StateEntries,
+) -> pa.Table:
+    length = len(one.keys)
+    arrays: list[pa.Array] = key_columns.to_arrow(one.keys)
+    arrays.append(pa.array(one.key_groups, pa.int32()))
+    arrays.append(pa.repeat(pa.scalar(one.name), length))
+    arrays.append(pa.array([DELETE if state is None else PUT for state in one.states]))
+    arrays += [
+        one.serializer.to_arrow(one.states) if other is one else pa.nulls(length, _nullable(other))
+        for other in entries
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class StateColumn:
+    """A state found in a file: its name, the index of its column and its Arrow struct."""
+
+    name: str
+    index: int
+    value_type: pa.StructType
+
+
+def state_columns(schema: pa.Schema) -> list[StateColumn]:
+    """The states that a file with this schema holds."""
+    return [
+        StateColumn(field.metadata[_STATE_METADATA].decode(), index, field.type)
+        for index, field in enumerate(schema)
+        if field.metadata and _STATE_METADATA in field.metadata
+    ]
+
+
+def from_batch(
+    key_columns: KeyColumns, serializers: dict[str, StructSerializer], batch: pa.RecordBatch
+) -> Iterator[StateEntries]:
+    """The entries of a batch, one StateEntries for each state in it."""
+    names = batch.column(STATE)
+    for column in state_columns(batch.schema):
+        if column.name not in serializers:
+            continue
+        rows = pc.equal(names, column.name)
+        part = batch.filter(rows)
+        if not part.num_rows:
+            continue
+        serializer = serializers[column.name]
+        keys = [part.column(i) for i in range(len(key_columns.names))]
+        yield StateEntries(
+            column.name,
+            serializer,
+            key_columns.to_keys(keys, part.num_rows),
+            part.column(KEY_GROUP).to_pylist(),
+            serializer.from_arrow(part.column(column.index)),
+        )

@@ -1,0 +1,47 @@
+"""ValueState: one value of the current key, with the methods of PySpark's ValueState.
+
+What is put is checked and brought into its canonical form; what is got may be changed by the
+caller without changing the state, as in Spark, where every call is a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.serializers import StructSerializer
+
+
+class ValueState:
+    """A single value per key. Valid while its processor handles a key."""
+
+    __slots__ = ("_copy", "_get", "_put", "_table", "_to_state")
+
+    def __init__(self, table: KeyedStateTable, serializer: StructSerializer) -> None:
+        self._table = table
+        self._get = table.get
+        self._put = table.put
+        self._to_state = serializer.to_state
+        self._copy = None if serializer.immutable else serializer.copy
+
+    def exists(self) -> bool:
+        """Whether the current key has a value."""
+        return self._get() is not None
+
+    def get(self) -> tuple[Any, ...] | None:
+        """The value of the current key as a tuple, None if it has none."""
+        state = self._get()
+        if state is None or self._copy is None:
+            return state
+        return self._copy(state)
+
+    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 - PySpark's name
+        """Set the value of the current key.
+
+        Raises StateValueError naming state, field and value when it does not fit the schema.
+        """
+        self._put(self._to_state(newValue))
+
+    def clear(self) -> None:
+        """Remove the value of the current key, if any."""
+        self._table.remove()

@@ -1,0 +1,1 @@
+"""Running a PySpark StatefulProcessor over Arrow batches, without a JVM."""

@@ -1,0 +1,88 @@
+"""Output rows of a processor: checked, made into Arrow batches, kept until they may be sent.
+
+A row is a `Row` with the names of the output schema, in any order; fields are matched by name as
+Spark does, but a missing, extra or ill-typed field is an error instead of a null.
+Rows are sent only when their epoch is durable (I3), so they wait in a spool that holds a bounded
+number of bytes in memory and the rest in a temporary file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from spark_state.errors import OutputRowError, StateValueError
+from spark_state.serializers import OUTPUT_FORMS, StructSerializer
+
+
+class OutputEncoder:
+    """Makes record batches of `schema` (Arrow, field names as in the Spark schema) from rows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._names = schema.names
+        self._serializer = StructSerializer(pa.struct(list(schema)), "output row", OUTPUT_FORMS)
+
+    def encode(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        """One batch of these rows. Raises OutputRowError naming field, value and type."""
+        try:
+            columns = self._serializer.to_arrow([self._checked(row) for row in rows])
+        except StateValueError as error:
+            raise OutputRowError(str(error)) from error
+        return pa.RecordBatch.from_arrays(columns.flatten(), schema=self._schema)
+
+    def _checked(self, row: Any) -> tuple[Any, ...]:
+        if type(row) is not Row or getattr(row, "__fields__", None) != self._names:
+            row = self._in_order(row)
+        try:
+            return self._serializer.to_state(tuple(row))
+        except StateValueError as error:
+            raise OutputRowError(f"{error}, in {row!r}") from error
+
+    def _in_order(self, row: Any) -> tuple[Any, ...]:
+        fields = getattr(row, "__fields__", None)
+        if not isinstance(row, Row) or fields is None:
+            raise OutputRowError(
+                f"a processor yields Row({', '.join(f'{n}=…' for n in self._names)}), "
+                f"got {row!r} of type {type(row).__name__}"
+            )
+        missing = [name for name in self._names if name not in fields]
+        extra = [name for name in fields if name not in self._names]
+        if missing or extra:
+            raise OutputRowError(
+                f"output row {row!r} does not match the output schema: "
+                f"missing fields {missing}, unknown fields {extra}"
+            )
+        return tuple(row[fields.index(name)] for name in self._names)
+
+
+class OutputSpool:
+    """Record batches, in order, at most `memory_bytes` of them in memory. Close it after use."""
+
+    def __init__(self, schema: pa.Schema, memory_bytes: int) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=memory_bytes, prefix="cowstate-")
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
+        self.rows = 0
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """All batches; nothing can be appended afterwards."""
+        self._writer.close()
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> OutputSpool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

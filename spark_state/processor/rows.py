@@ -1,0 +1,68 @@
+"""Rows for a processor, made from Arrow columns.
+
+A row is a `pyspark.sql.Row` with the values that Arrow's `as_py` gives, as in Spark's own row API.
+Rows of one input share a subclass of Row that has the field names in the class, so that making a
+row is making a tuple.
+"""
+
+from __future__ import annotations
+
+import datetime
+import keyword
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.types import _create_row
+
+from spark_state.serializers import state_forms
+
+_ROWS_AT_ONCE = 16_384
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def row_type(names: Sequence[str]) -> type[Row]:
+    """A subclass of Row for these field names; its rows compare and pickle as plain Rows."""
+    members: dict[str, Any] = {"__slots__": (), "__fields__": list(names)}
+    for index, name in reversed(list(enumerate(names))):
+        if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(Row, name):
+            members[name] = property(itemgetter(index))
+    return type("Row", (Row,), members)
+
+
+def _make_row(names: tuple[str, ...], values: tuple[Any, ...]) -> Row:
+    row: Row = _create_row(list(names), values)
+    return row
+
+
+STATE_FORMS = state_forms(_make_row)
+
+
+def rows_of(table: pa.Table, row_class: type[Row]) -> Iterator[Row]:
+    """The rows of a table in order, converted a slice at a time."""
+    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        columns = (column_values(column) for column in batch.columns)
+        yield from map(tuple.__new__, repeat(row_class), zip(*columns, strict=True))
+
+
+def column_values(column: pa.Array) -> list[Any]:
+    """What `column.to_pylist()` returns, faster for timestamps."""
+    if pa.types.is_timestamp(column.type) and column.type.unit == "us":
+        return _timestamps(column)
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _timestamps(column: pa.Array) -> list[Any]:
+    if column.type.tz is None:
+        naive: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return naive
+    zone = pa.lib.string_to_tzinfo(column.type.tz)
+    delta = datetime.timedelta
+    return [
+        None if micros is None else (_EPOCH + delta(0, 0, micros)).astimezone(zone)
+        for micros in column.cast(pa.int64()).to_pylist()
+    ]

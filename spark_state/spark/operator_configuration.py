@@ -1,0 +1,190 @@
+"""`spark.cowstate.*`, parsed once into a frozen dataclass.
+
+An unknown key or a bad value is an error that names the key and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spark_state.errors import ConfigurationError
+
+PREFIX = "spark.cowstate."
+LOCAL_STORE = "./cowstate-store"
+MAX_PARALLELISM_LIMIT = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorConfiguration:
+    """The configuration of one operator.
+
+    store: root URL; the state of a query lives under its query id and operator name.
+    backend: "heap".
+    parallelism: number of subtasks; may differ at every restart.
+    max_parallelism: number of key groups; fixed when a store is created.
+    hosts_per_executor: state host processes of an executor (slots).
+    host_idle_seconds: a host without a request for so long ends.
+    output_memory_mb: output of a subtask held in memory until its epoch is durable, in MiB; more
+        goes to a temporary file.
+    min_epochs_to_retain: at least this many newest epochs stay restorable.
+    min_epochs_for_snapshot: changelogs before a snapshot may replace them.
+    orphan_grace_seconds: age from which unreferenced objects of failed attempts are deleted.
+    """
+
+    store: str
+    backend: str
+    parallelism: int
+    max_parallelism: int
+    hosts_per_executor: int
+    host_idle_seconds: int
+    output_memory_mb: int
+    min_epochs_to_retain: int
+    min_epochs_for_snapshot: int
+    orphan_grace_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Integer:
+    low: int
+    high: int
+
+    def __call__(self, key: str, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = self.low - 1
+        if not self.low <= value <= self.high:
+            raise ConfigurationError(
+                f"{PREFIX}{key} is {text!r}; allowed are whole numbers from {self.low} to {self.high}"
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    allowed: tuple[str, ...]
+
+    def __call__(self, key: str, text: str) -> str:
+        if text not in self.allowed:
+            raise ConfigurationError(
+                f"{PREFIX}{key} is {text!r}; allowed are {', '.join(self.allowed)}"
+            )
+        return text
+
+
+def _url(key: str, text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(f"{PREFIX}{key} is empty; set it to a path or an fsspec URL")
+    url = text.strip()
+    return url if "://" in url else str(Path(url).absolute())
+
+
+_MOST = 2**31 - 1
+_KEYS: dict[str, Callable[[str, str], Any]] = {
+    "store": _url,
+    "backend": _Choice(("heap",)),
+    "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
+    "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
+    "hostsPerExecutor": _Integer(1, 1024),
+    "hostIdleSeconds": _Integer(1, _MOST),
+    "outputMemoryMB": _Integer(0, _MOST),
+    "minEpochsToRetain": _Integer(2, _MOST),
+    "minEpochsForSnapshot": _Integer(1, _MOST),
+    "orphanGraceSeconds": _Integer(60, _MOST),
+}
+_DEFAULTS = {
+    "backend": "heap",
+    "maxParallelism": "128",
+    "hostIdleSeconds": "600",
+    "outputMemoryMB": "64",
+    "minEpochsToRetain": "100",
+    "minEpochsForSnapshot": "10",
+    "orphanGraceSeconds": "86400",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What defaults and checks depend on.
+
+    `cores_per_executor`: task slots of one executor.
+    """
+
+    master: str
+    default_parallelism: int
+    cores_per_executor: int
+    speculation: bool
+
+    @property
+    def is_local(self) -> bool:
+        """Whether driver and executors share one machine's file system."""
+        return self.master.startswith("local")
+
+
+def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
+    """The configuration of a session whose settings (any keys) are these.
+
+    Raises ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on
+    a cluster, or speculative execution.
+    """
+    given = {k[len(PREFIX) :]: v for k, v in settings.items() if k.startswith(PREFIX)}
+    for key in given:
+        if key not in _KEYS:
+            _refuse_unknown(key)
+    if facts.speculation:
+        raise ConfigurationError(
+            "spark.speculation is true: two attempts of one task would run at once, and state is "
+            "kept exactly once; set spark.speculation to false"
+        )
+    defaults = _DEFAULTS | {
+        "parallelism": str(facts.default_parallelism),
+        "hostsPerExecutor": str(facts.cores_per_executor),
+    }
+    if "store" not in given:
+        defaults["store"] = _default_store(facts)
+    values = {
+        key: parse(key, given.get(key, defaults.get(key, ""))) for key, parse in _KEYS.items()
+    }
+    parallelism, max_parallelism = values["parallelism"], values["maxParallelism"]
+    if parallelism > max_parallelism:
+        raise ConfigurationError(
+            f"{PREFIX}parallelism is {parallelism}, more than {PREFIX}maxParallelism "
+            f"{max_parallelism}; lower the first, or raise the second before the store is created"
+        )
+    return OperatorConfiguration(
+        store=values["store"],
+        backend=values["backend"],
+        parallelism=parallelism,
+        max_parallelism=max_parallelism,
+        hosts_per_executor=values["hostsPerExecutor"],
+        host_idle_seconds=values["hostIdleSeconds"],
+        output_memory_mb=values["outputMemoryMB"],
+        min_epochs_to_retain=values["minEpochsToRetain"],
+        min_epochs_for_snapshot=values["minEpochsForSnapshot"],
+        orphan_grace_seconds=values["orphanGraceSeconds"],
+    )
+
+
+def _refuse_unknown(key: str) -> None:
+    near = difflib.get_close_matches(key, _KEYS, n=1)
+    hint = f"did you mean {PREFIX}{near[0]}? " if near else ""
+    raise ConfigurationError(
+        f"unknown configuration key {PREFIX}{key}; {hint}Keys are "
+        f"{', '.join(PREFIX + known for known in _KEYS)}"
+    )
+
+
+def _default_store(facts: SessionFacts) -> str:
+    if not facts.is_local or facts.master.startswith("local-cluster"):
+        raise ConfigurationError(
+            f"{PREFIX}store is not set, and master {facts.master!r} runs executors that need one "
+            f"store for all: set it to a URL that every executor reaches, such as s3://bucket/state"
+        )
+    path = Path(LOCAL_STORE).absolute()
+    warnings.warn(f"{PREFIX}store is not set; state is kept in {path}", stacklevel=4)
+    return str(path)

@@ -1,0 +1,239 @@
+"""`transform_with_state`: the plan that runs a PySpark StatefulProcessor on cowstate.
+
+    input -> computed key columns, all columns, _cowstate_key_group
+          -> repartitionById(parallelism, subtask of the key group)
+          -> mapInArrow(one subtask)            nothing may stand between these two
+          -> output rows
+
+The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from pyspark import cloudpickle
+from pyspark.errors import ParseException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
+from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
+from spark_state.key_group_assignment import SEED, is_hashable_type
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor.handles import record_states
+from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.processor_run import ProcessorSpec
+from spark_state.processor.schemas import arrow_schema, value_state_descriptor
+from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
+from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.session_facts import session_facts
+from spark_state.state_descriptor import StateDescriptor
+
+KEY_GROUP_COLUMN = "_cowstate_key_group"
+_OUTPUT_MODES = ("update", "append")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def transform_with_state(
+    grouped: Any,
+    processor: StatefulProcessor,
+    output_schema: StructType | str,
+    output_mode: str,
+    time_mode: str,
+    *,
+    name: str | None = None,
+) -> DataFrame:
+    """Run a StatefulProcessor on keyed state that lives beside it in Python.
+
+    grouped: what `df.groupBy(…)` returns, of a streaming or a batch DataFrame. In a batch
+        DataFrame every key starts without state and nothing is kept.
+    processor: a PySpark StatefulProcessor of the row API, unmodified. It is pickled; each task
+        runs a copy of its own.
+    output_schema: of the rows it yields, a StructType or DDL text.
+    output_mode: "update" or "append".
+    time_mode: "None".
+    name: of the operator, and of its directory below the query's; the processor's class name if
+        None. Two operators of one query need two names, and a restart needs the same one.
+
+    Returns the output rows. Errors of the call raise ConfigurationError, KeyGroupError or
+    UnsupportedOperationError here; those of the run reach the query's exception.
+    """
+    if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
+        raise ConfigurationError(
+            f"transform_with_state needs a grouped DataFrame, got {type(grouped).__name__}; call it "
+            "with df.groupBy(…)"
+        )
+    df: DataFrame = grouped._df
+    spark = df.sparkSession
+    _check_modes(output_mode, time_mode)
+    operator = _operator_name(processor, name)
+    configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
+    keyed, layout, key_fields = _keyed_input(grouped, df, configuration.max_parallelism)
+    output = _struct(spark, output_schema, "output_schema")
+    spec = ProcessorSpec(
+        pickled_processor=_pickle(processor),
+        layout=layout,
+        key_columns=_key_columns(key_fields),
+        states=_states(spark, processor),
+        output_schema=arrow_schema(output, large_types=_large_types(spark)),
+        spool_bytes=configuration.output_memory_mb << 20,
+    )
+    if not df.isStreaming:
+        function = batch_task(spec, configuration.max_parallelism)
+    else:
+        function = streaming_task(
+            _operator_spec(operator, configuration, key_fields, spec),
+            HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
+        )
+    subtask = F.floor(
+        F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
+    ).cast("int")
+    return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
+
+
+def _check_modes(output_mode: str, time_mode: str) -> None:
+    if str(output_mode).lower() not in _OUTPUT_MODES:
+        raise UnsupportedOperationError(
+            f"output mode {output_mode!r} is not supported; use one of {', '.join(_OUTPUT_MODES)}"
+        )
+    if str(time_mode).lower() != "none":
+        raise UnsupportedOperationError(
+            f'time mode {time_mode!r} is not supported; use "None", which has no timers and no TTL'
+        )
+
+
+def _operator_name(processor: Any, name: str | None) -> str:
+    if not isinstance(processor, StatefulProcessor):
+        raise ConfigurationError(
+            f"the processor must be a pyspark StatefulProcessor, got {processor!r}; pass an "
+            "instance, not a class"
+        )
+    operator = type(processor).__name__ if name is None else name
+    if not _NAME.fullmatch(operator):
+        raise ConfigurationError(
+            f"operator name {operator!r} names a directory; use letters, digits, _ . and -, "
+            "beginning with a letter or digit"
+        )
+    return operator
+
+
+def _keyed_input(
+    grouped: Any, df: DataFrame, max_parallelism: int
+) -> tuple[DataFrame, InputLayout, list[StructField]]:
+    """The input with computed keys in front, as Spark does, and the key group at the end."""
+    columns = _grouping_columns(grouped, df.sparkSession)
+    key_schema = df.select(*columns).schema if columns else StructType([])
+    if KEY_GROUP_COLUMN in df.columns:
+        raise ConfigurationError(f"column {KEY_GROUP_COLUMN!r} is reserved; rename it")
+    for field in key_schema:
+        _check_key_type(field)
+    computed = [column for column in columns if _input_index(column, df) is None]
+    in_front = iter(range(len(computed)))
+    key_indexes = []
+    for column in columns:
+        index = _input_index(column, df)
+        key_indexes.append(next(in_front) if index is None else len(computed) + index)
+    keyed = df.select(*computed, "*", _key_group(columns, max_parallelism))
+    names = tuple(keyed.columns[:-1])
+    return keyed, InputLayout(names, tuple(key_indexes)), list(key_schema)
+
+
+def _grouping_columns(grouped: Any, spark: SparkSession) -> list[Column]:
+    jvm: Any = spark._jvm
+    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
+    expressions = grouped._jgd.groupingExprs()
+    return [ClassicColumn(to_column(expressions.apply(i))) for i in range(expressions.size())]
+
+
+def _input_index(column: Any, df: DataFrame) -> int | None:
+    """Which column of the input a grouping column is; None for an expression."""
+    text = column._jc.toString()
+    for index, name in enumerate(df.columns):
+        if text in (name, f"`{name}`"):
+            return index
+    return None
+
+
+def _check_key_type(field: StructField) -> None:
+    type_name = str(field.dataType.jsonValue())
+    collated = isinstance(field.dataType, StringType) and field.dataType != StringType()
+    if collated or not is_hashable_type(type_name):
+        raise KeyGroupError(
+            f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
+            "and so no key group; group by columns of atomic types: a field of the struct, or a cast"
+        )
+
+
+def _key_columns(fields: Sequence[StructField]) -> KeyColumns:
+    return KeyColumns(
+        names=tuple(field.name for field in fields),
+        arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
+        type_names=tuple(str(field.dataType.jsonValue()) for field in fields),
+    )
+
+
+def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
+    key_hash = F.xxhash64(*keys) if keys else F.lit(SEED).cast("long")
+    return F.pmod(key_hash, F.lit(max_parallelism)).cast("int").alias(KEY_GROUP_COLUMN)
+
+
+def _states(spark: SparkSession, processor: StatefulProcessor) -> tuple[StateDescriptor, ...]:
+    def describe(name: str, schema: Any) -> StateDescriptor:
+        return value_state_descriptor(name, _struct(spark, schema, f"state {name!r}").json())
+
+    return record_states(cloudpickle.loads(_pickle(processor)), describe)
+
+
+def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
+    if isinstance(schema, str):
+        try:
+            schema = StructType.fromDDL(schema)
+        except ParseException as error:
+            raise ConfigurationError(f"{what}: {schema!r} is not a schema: {error}") from error
+    if not isinstance(schema, StructType):
+        raise ConfigurationError(f"{what}: {schema!r} is neither a StructType nor DDL text")
+    return schema
+
+
+def _pickle(processor: StatefulProcessor) -> bytes:
+    try:
+        pickled: bytes = cloudpickle.dumps(processor)
+    except Exception as error:  # objects refuse pickling in any way they like
+        raise ConfigurationError(
+            f"{type(processor).__name__} cannot be pickled: {error}; open files and connections in "
+            "init, not in the constructor"
+        ) from error
+    return pickled
+
+
+def _large_types(spark: SparkSession) -> bool:
+    return spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
+
+
+def _operator_spec(
+    operator: str,
+    configuration: OperatorConfiguration,
+    key_fields: list[StructField],
+    processor: ProcessorSpec,
+) -> OperatorSpec:
+    return OperatorSpec(
+        operator=operator,
+        plan_id=uuid4().hex,
+        store_root=configuration.store,
+        parallelism=configuration.parallelism,
+        max_parallelism=configuration.max_parallelism,
+        key_schema_json=StructType(key_fields).json(),
+        processor=processor,
+        checkpoints=CheckpointSettings(
+            min_epochs_to_retain=configuration.min_epochs_to_retain,
+            min_epochs_for_snapshot=configuration.min_epochs_for_snapshot,
+            orphan_grace_seconds=configuration.orphan_grace_seconds,
+        ),
+    )

@@ -1,0 +1,119 @@
+"""The task side of the operator: the function that `mapInArrow` calls once a partition.
+
+It finds out which epoch of which subtask it is, and hands the partition to the state host. Rows
+carry their key group, so a partition whose number is not its subtask's is noticed before anything
+is durable: Spark numbers the partitions of a stage, and a union or a coalesce right behind the
+operator renumbers them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from checkpoint_store.key_group_range import (
+    key_group_range_of_subtask,
+    subtask_of_key_group,
+)
+from spark_state.errors import BatchIdentityError, ConfigurationError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.host.client import run_epoch
+from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
+from spark_state.host.launcher import connect, executor_of_worker
+from spark_state.processor.processor_run import ProcessorSpec, run_processor
+from spark_state.processor.rows import STATE_FORMS
+
+_EPOCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
+
+MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """Host processes of an executor, and how long one stays without work."""
+
+    per_executor: int
+    idle_seconds: int
+
+
+def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
+    """The function of a streaming operator: state lives in the host and in the store."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = _identify(TaskContext.get(), spec)
+        request = EpochRequest(spec, task, tuple(entry for entry in sys.path if entry))
+        checked = _check_partition(batches, spec, task.subtask)
+        connection = connect(
+            executor_of_worker(), task.subtask % hosts.per_executor, hosts.idle_seconds
+        )
+        yield from run_epoch(connection, request, checked)
+
+    return run
+
+
+def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
+    """The function of a batch operator: every key starts without state, and none is kept."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        received = list(batches)
+        if not received:
+            return
+        key_groups = key_group_range_of_subtask(max_parallelism, 1, 0)
+        backend = HeapKeyedStateBackend(key_groups, spec.key_columns, STATE_FORMS)
+        processor = pickle.loads(spec.pickled_processor)
+        table = pa.Table.from_batches(received)
+        with run_processor(spec, processor, backend, table, lambda: None) as spool:
+            yield from spool.read()
+
+    return run
+
+
+def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
+    properties = (
+        {}
+        if context is None
+        else {name: context.getLocalProperty(name) for name in (_EPOCH, _QUERY, _RUN)}
+    )
+    missing = [name for name in (_EPOCH, _QUERY, _RUN) if not properties.get(name)]
+    if context is None or missing:
+        raise BatchIdentityError(
+            f"operator {spec.operator!r} runs outside of its query's thread: {', '.join(missing)} "
+            "is not set, so the epoch is unknown. Inside foreachBatch, run actions in the function "
+            "itself, or start threads with pyspark.InheritableThread"
+        )
+    subtask = context.partitionId()
+    if subtask >= spec.parallelism:
+        raise _renumbered(spec, subtask, f"there are {spec.parallelism} subtasks")
+    return EpochTask(
+        query_id=str(properties[_QUERY]),
+        run_id=str(properties[_RUN]),
+        epoch=int(str(properties[_EPOCH])),
+        subtask=subtask,
+        attempt=context.taskAttemptId(),
+    )
+
+
+def _check_partition(
+    batches: Iterator[pa.RecordBatch], spec: OperatorSpec, subtask: int
+) -> Iterator[pa.RecordBatch]:
+    key_group_index = len(spec.processor.layout.row_names)
+    for batch in batches:
+        if batch.num_rows:
+            key_group = batch.column(key_group_index)[0].as_py()
+            owner = subtask_of_key_group(key_group, spec.max_parallelism, spec.parallelism)
+            if owner != subtask:
+                raise _renumbered(spec, subtask, f"its rows belong to subtask {owner}")
+        yield batch
+
+
+def _renumbered(spec: OperatorSpec, partition: int, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"operator {spec.operator!r} was run as partition {partition}, but {why}: a union, coalesce "
+        "or join without shuffle stands right behind it and renumbers its partitions; put "
+        "repartition(n) between them"
+    )

@@ -1,0 +1,51 @@
+"""What holds for the whole test tree: one Spark session, one Hypothesis profile, no leaks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from pyspark.sql import SparkSession
+
+from tests.support.leaks import Leftovers, await_leftovers, in_use
+from tests.support.spark_session import start_spark, stop_spark
+
+settings.register_profile("developer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("developer"), derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "developer")
+
+# Workers, hosts and subprocesses must run the interpreter that runs the tests.
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+# Processes of the run put their temporary files, sockets of state hosts first of all, into a folder
+# of this run (its path is short: a socket's has at most 107 bytes); pytest's own stay outside of it.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+SCRATCH = tempfile.mkdtemp(prefix="cst-")
+os.environ["TMPDIR"] = tempfile.tempdir = SCRATCH
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fails the run when a thread, file, socket, child process or state host outlives the tests."""
+    before = in_use()
+    yield
+    left = await_leftovers(before, patience_seconds=15.0)
+    assert left == Leftovers(), f"left behind by the tests: {left}"
+    shutil.rmtree(SCRATCH)
+
+
+@pytest.fixture(scope="session")
+def spark(
+    nothing_is_left_behind: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """A local[2] session shared by all tests of the run; its files live in pytest's folder."""
+    folder: Path = tmp_path_factory.mktemp("spark")
+    session = start_spark("local[2]", folder)
+    yield session
+    stop_spark(session)

@@ -1,0 +1,163 @@
+"""Exactly once, whatever stops the query: state and output against a batch computation."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.processors import POISON, FailingAt, KillingOnce
+from tests.support.streams import Stream, random_rows, totals_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+def hosts_of(session: SparkSession) -> list[psutil.Process]:
+    jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "spark_state.host.server" in (words := process.info["cmdline"] or [])
+        and str(jvm) in words
+    ]
+
+
+def feed_epochs(stream: Stream, count: int, first: int = 0) -> None:
+    for epoch in range(first, first + count):
+        stream.feed(random_rows(epoch, count=300, keys=60))
+
+
+def test_hosts_killed_between_epochs_lose_nothing(stream: Stream) -> None:
+    feed_epochs(stream, 3)
+    stream.run()
+    hosts = hosts_of(stream.spark)
+    assert hosts
+    for host in hosts:
+        host.send_signal(signal.SIGKILL)
+    feed_epochs(stream, 2, first=3)
+    stream.run()
+    assert stream.totals() == totals_of(stream.fed)
+
+
+def test_a_host_killed_in_the_middle_of_an_epoch_fails_the_query_and_a_restart_goes_on(
+    stream: Stream, tmp_path: Path
+) -> None:
+    feed_epochs(stream, 2)
+    stream.feed([*random_rows(7, count=300, keys=60), ("key1", POISON)])
+    feed_epochs(stream, 2, first=8)
+    output = stream.operator(KillingOnce("host", tmp_path / "killed"), name="totals")
+    with pytest.raises(
+        StreamingQueryException, match="the state host of subtask . died in epoch 2"
+    ):
+        stream.run(output)
+    stream.run(stream.operator(name="totals"))
+    assert stream.totals() == totals_of(stream.fed)
+
+
+def test_an_error_of_the_processor_reaches_the_user_with_its_traceback(stream: Stream) -> None:
+    stream.feed([("a", 1)])
+    stream.feed([("a", -5)])
+    with pytest.raises(StreamingQueryException) as caught:
+        stream.run(stream.operator(FailingAt(), name="totals"))
+    message = str(caught.value)
+    assert "ValueError: a negative value: -5 of ('a',)" in message
+    assert "processors.py" in message
+    assert "in handleInputRows" in message
+
+
+def test_after_an_error_of_the_processor_the_epoch_runs_again_from_the_same_state(
+    stream: Stream,
+) -> None:
+    feed_epochs(stream, 2)
+    stream.feed([*random_rows(7, count=300, keys=60), ("key1", -5)])
+    with pytest.raises(StreamingQueryException):
+        stream.run(stream.operator(FailingAt(), name="totals"))
+    stream.run(stream.operator(name="totals"))
+    assert stream.totals() == totals_of(stream.fed)
+
+
+def failing_once(stream: Stream, at_epoch: int) -> Callable[[DataFrame, int], None]:
+    failed: list[int] = []
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        stream.keep(batch, epoch)
+        if epoch == at_epoch and not failed:
+            failed.append(epoch)
+            raise OSError("the sink is full")
+
+    return sink
+
+
+def test_a_sink_that_fails_after_the_state_was_written_gets_the_same_rows_again(
+    stream: Stream,
+) -> None:
+    feed_epochs(stream, 4)
+    sink = failing_once(stream, at_epoch=2)
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        stream.run(sink=sink)
+    first = [row for row in stream.kept() if row[0] == 2]
+    stream.run(sink=sink)
+    assert sorted(row for row in stream.kept() if row[0] == 2) == sorted(first)
+    assert stream.totals() == totals_of(stream.fed)
+
+
+def test_two_actions_on_one_epoch_see_the_same_rows_and_count_them_once(stream: Stream) -> None:
+    feed_epochs(stream, 4)
+    counts: list[tuple[int, int]] = []
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        counts.append((batch.count(), batch.select("key").distinct().count()))
+        stream.keep(batch, epoch)
+
+    stream.run(sink=sink)
+    assert [rows for rows, _ in counts] == [distinct for _, distinct in counts]
+    assert stream.totals() == totals_of(stream.fed)
+
+
+def test_an_action_over_some_partitions_only_is_found_out_in_the_next_epoch(
+    stream: Stream,
+) -> None:
+    feed_epochs(stream, 2)
+    with pytest.raises(StreamingQueryException, match="epoch 0 is incomplete") as caught:
+        stream.run(sink=lambda batch, _: batch.take(1) and None)
+    assert "take, limit, isEmpty in foreachBatch" in str(caught.value)
+
+
+def test_take_beside_a_whole_action_is_fine(stream: Stream) -> None:
+    feed_epochs(stream, 3)
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        batch.take(1)
+        stream.keep(batch, epoch)
+        batch.take(1)
+
+    stream.run(sink=sink)
+    assert stream.totals() == totals_of(stream.fed)
+
+
+@pytest.mark.parametrize("parallelisms", [(2, 5, 3), (4, 1, 7)])
+def test_every_restart_may_have_another_parallelism(
+    stream: Stream, parallelisms: tuple[int, ...]
+) -> None:
+    before = stream.spark.conf.get("spark.cowstate.parallelism", None)
+    try:
+        for number, parallelism in enumerate(parallelisms):
+            stream.spark.conf.set("spark.cowstate.parallelism", str(parallelism))
+            feed_epochs(stream, 2, first=2 * number)
+            stream.run()
+    finally:
+        if before is None:
+            stream.spark.conf.unset("spark.cowstate.parallelism")
+        else:
+            stream.spark.conf.set("spark.cowstate.parallelism", before)
+    assert stream.totals() == totals_of(stream.fed)

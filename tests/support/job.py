@@ -1,0 +1,43 @@
+"""A whole application for tests that need their own driver: python -m tests.support.job FOLDER …
+
+Runs the stream in FOLDER until everything fed is processed and stops. Tests feed the folder before
+and read the sink afterwards; they kill this process, its executors or its hosts meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tests.support.processors import KillingOnce, RunningTotals, Speaking
+from tests.support.spark_session import start_spark, stop_spark
+from tests.support.streams import Stream
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--parallelism", default="2")
+    parser.add_argument("--kill", choices=("host", "executor"))
+    parser.add_argument("--speak", action="store_true")
+    arguments = parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    spark = start_spark(arguments.master, arguments.folder)
+    spark.conf.set("spark.cowstate.parallelism", arguments.parallelism)
+    stream = Stream(spark, arguments.folder)
+    processor: RunningTotals = RunningTotals()
+    if arguments.kill:
+        processor = KillingOnce(arguments.kill, arguments.folder / "killed")
+    elif arguments.speak:
+        processor = Speaking()
+    try:
+        stream.run(stream.operator(processor, name="totals"))
+    finally:
+        stop_spark(spark)
+
+
+if __name__ == "__main__":
+    main()

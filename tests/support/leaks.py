@@ -1,0 +1,100 @@
+"""What a test run uses of the operating system, and what of it is still there afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+
+import psutil
+
+# fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process;
+# xdist's threads belong to the test runner.
+LASTING_THREADS = ("fsspecIO", "execnet", "pytest_timeout")
+HOST_MODULE = "spark_state.host"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Names of the resources that are in use; empty sets mean none."""
+
+    threads: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    sockets: frozenset[str] = frozenset()
+    processes: frozenset[str] = frozenset()
+
+    def __sub__(self, earlier: Leftovers) -> Leftovers:
+        return Leftovers(
+            self.threads - earlier.threads,
+            self.files - earlier.files,
+            self.sockets - earlier.sockets,
+            self.processes - earlier.processes,
+        )
+
+
+def _threads() -> frozenset[str]:
+    return frozenset(
+        f"{thread.name} ({thread.ident})"
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.name.startswith(LASTING_THREADS)
+    )
+
+
+def _files(process: psutil.Process) -> frozenset[str]:
+    return frozenset(f"{file.path} (fd {file.fd})" for file in process.open_files())
+
+
+def _sockets(process: psutil.Process) -> frozenset[str]:
+    return frozenset(
+        f"{connection.laddr} -> {connection.raddr} {connection.status} (fd {connection.fd})"
+        for connection in process.net_connections(kind="all")
+        if connection.laddr or connection.raddr
+    )
+
+
+def _described(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid}: {' '.join(process.cmdline())[:200]}"
+    except psutil.Error:
+        return f"{process.pid}: (gone)"
+
+
+def _is_our_host(process: psutil.Process) -> bool:
+    """True for a state host whose socket lies in this run's temporary folder.
+
+    Hosts leave the process tree that started them, so they are not found as children.
+    """
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    scratch = tempfile.gettempdir()
+    return any(HOST_MODULE in word for word in words) and any(
+        word.startswith(scratch) for word in words
+    )
+
+
+def _processes(process: psutil.Process) -> frozenset[str]:
+    children = process.children(recursive=True)
+    hosts = [found for found in psutil.process_iter() if _is_our_host(found)]
+    running = {found.pid: found for found in [*children, *hosts]}.values()
+    return frozenset(
+        _described(found)
+        for found in running
+        if found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+    )
+
+
+def in_use() -> Leftovers:
+    """What this process and its descendants use at this moment."""
+    process = psutil.Process()
+    return Leftovers(_threads(), _files(process), _sockets(process), _processes(process))
+
+
+def await_leftovers(earlier: Leftovers, patience_seconds: float) -> Leftovers:
+    """What is in use beyond `earlier`, once that is nothing or patience is at its end."""
+    deadline = time.monotonic() + patience_seconds
+    while (left := in_use() - earlier) != Leftovers() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left

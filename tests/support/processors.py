@@ -1,0 +1,79 @@
+"""Processors that tests run; they travel to workers and hosts by value."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+POISON = 999_999
+TOTALS_SCHEMA = "key string, rows bigint, total bigint"
+
+
+class RunningTotals(StatefulProcessor):
+    """Counts and sums the rows of a key; emits one Row(key, rows, total) per key and epoch."""
+
+    def init(self, handle: Any) -> None:
+        self._totals = handle.getValueState("totals", "rows bigint, total bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        count, total = self._totals.get() if self._totals.exists() else (0, 0)
+        for row in rows:
+            count += 1
+            total += row.value
+        self._totals.update((count, total))
+        yield Row(key=key[0], rows=count, total=total)
+
+    def close(self) -> None:
+        pass
+
+
+class FailingAt(RunningTotals):
+    """Raises on a row whose value is negative."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        seen = list(rows)
+        for row in seen:
+            if row.value < 0:
+                raise ValueError(f"a negative value: {row.value} of {key}")
+        yield from super().handleInputRows(key, iter(seen), timerValues)
+
+
+class Speaking(RunningTotals):
+    """Prints and logs."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        print("a processor prints")
+        logging.getLogger("processor").warning("a processor logs")
+
+
+class KillingOnce(RunningTotals):
+    """Kills a process, once, in the middle of the epoch that has a row with value `POISON`.
+
+    `victim`: "host" (its own process) or "executor" (the JVM that its host belongs to);
+    `marker`: a file that says that it has happened. The row counts like any other.
+    """
+
+    def __init__(self, victim: str, marker: Path) -> None:
+        self._victim = victim
+        self._marker = marker
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+        seen = list(rows)
+        yield from super().handleInputRows(key, iter(seen), timerValues)
+        if any(row.value == POISON for row in seen) and not self._marker.exists():
+            self._marker.touch()
+            executor = int(sys.argv[sys.argv.index("--executor") + 1])
+            os.kill(os.getpid() if self._victim == "host" else executor, signal.SIGKILL)
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])

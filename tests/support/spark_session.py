@@ -1,0 +1,39 @@
+"""Starts a small Spark session for tests, and stops it together with its JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+
+def start_spark(master: str, folder: Path) -> SparkSession:
+    """A session on `master`, without UI; warehouse, scratch space and stores are in `folder`."""
+    return (
+        SparkSession.builder.master(master)
+        .appName("cowstate-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.default.parallelism", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "scratch"))
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder / 'derby'}")
+        .config("spark.cowstate.store", (folder / "store").as_uri())
+        .getOrCreate()
+    )
+
+
+def stop_spark(session: SparkSession) -> None:
+    """Stops the session and its JVM, which `SparkSession.stop` leaves running."""
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=30)
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,127 @@
+"""Streams of rows (key, value) from files, run epoch by epoch, with what they should come to."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+
+INPUT_SCHEMA = "key string, value bigint"
+Row = tuple[str, int]
+Totals = dict[str, tuple[int, int]]
+
+
+def random_rows(seed: int, count: int, keys: int) -> list[Row]:
+    """`count` rows over at most `keys` keys, the same for the same seed."""
+    chance = random.Random(seed)
+    return [(f"key{chance.randrange(keys)}", chance.randrange(1000)) for _ in range(count)]
+
+
+def totals_of(rows: list[Row]) -> Totals:
+    """The batch computation: key -> (rows, sum of values)."""
+    counts: Counter[str] = Counter(key for key, _ in rows)
+    sums: Counter[str] = Counter()
+    for key, value in rows:
+        sums[key] += value
+    return {key: (count, sums[key]) for key, count in counts.items()}
+
+
+class Stream:
+    """A query over files in a folder, one file an epoch; started again it goes on.
+
+    Output of epoch n goes to `output/epoch=n`, replaced when n runs again, so that what is there
+    is what an idempotent sink would hold.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.input = folder / "input"
+        self.input.mkdir(parents=True, exist_ok=True)
+        self.checkpoint = folder / "checkpoint"
+        self.fed: list[Row] = []
+        self._files = 0
+
+    def feed(self, rows: list[Row]) -> None:
+        """Add one file, that is one epoch, of rows."""
+        table = pa.table(
+            {
+                "key": pa.array([key for key, _ in rows], pa.string()),
+                "value": pa.array([value for _, value in rows], pa.int64()),
+            }
+        )
+        hidden = self.folder / "next.parquet"
+        pq.write_table(table, hidden)
+        hidden.rename(self.input / f"{self._files:05d}.parquet")
+        self._files += 1
+        self.fed += rows
+
+    def source(self) -> DataFrame:
+        reader = self.spark.readStream.schema(INPUT_SCHEMA).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.input))
+
+    def operator(self, processor: StatefulProcessor | None = None, **options: Any) -> DataFrame:
+        """The operator on this stream; `options` go to transform_with_state."""
+        return spark_state.transform_with_state(
+            self.source().groupBy("key"),
+            processor or RunningTotals(),
+            TOTALS_SCHEMA,
+            "update",
+            "None",
+            **options,
+        )
+
+    def run(
+        self,
+        output: DataFrame | None = None,
+        sink: Callable[[DataFrame, int], None] | None = None,
+    ) -> Any:
+        """Run until everything fed is processed; returns the ended query, raises its error."""
+        write = sink or self.keep
+        query = (
+            (self.operator() if output is None else output)
+            .writeStream.foreachBatch(write)
+            .outputMode("update")
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return query
+
+    def keep(self, batch: DataFrame, epoch: int) -> None:
+        """The idempotent sink."""
+        batch.write.mode("overwrite").parquet(str(self.folder / "output" / f"epoch={epoch}"))
+
+    def kept(self) -> list[tuple[int, str, int, int]]:
+        """Everything in the sink: (epoch, key, rows, total)."""
+        return [
+            (int(path.name.removeprefix("epoch=")), row["key"], row["rows"], row["total"])
+            for path in sorted((self.folder / "output").iterdir())
+            for row in pq.read_table(path).to_pylist()
+        ]
+
+    def totals(self) -> Totals:
+        """The newest totals of every key in the sink."""
+        return {key: (rows, total) for _, key, rows, total in sorted(self.kept())}
+
+    def store(self) -> Path:
+        """The one store that this stream's operator keeps below the session's root."""
+        metadata = json.loads((self.checkpoint / "metadata").read_text())
+        root = Path(self.spark.conf.get("spark.cowstate.store", "").removeprefix("file://"))
+        (store,) = (root / metadata["id"]).iterdir()
+        return store

@@ -1,0 +1,84 @@
+"""What import-linter cannot say: which libraries and which of Spark's names a module may use."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = {"checkpoint_store", "spark_state", "datasources"}
+SESSION_MODULES = {
+    "pyspark.sql.functions",
+    "pyspark.sql.session",
+    "pyspark.sql.streaming.listener",
+    "pyspark.sql.streaming.query",
+}
+SESSION_NAMES = {"SparkSession", "SparkContext", "functions"}
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """Every imported dotted name: `from a.b import c` gives a.b.c."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def third_party(source: str) -> set[str]:
+    roots = {name.partition(".")[0] for name in imported_names(source)}
+    return roots - sys.stdlib_module_names - OURS
+
+
+def needs_a_session(name: str) -> bool:
+    if not name.startswith("pyspark"):
+        return False
+    return name.rpartition(".")[2] in SESSION_NAMES or any(
+        name == module or name.startswith(f"{module}.") for module in SESSION_MODULES
+    )
+
+
+def modules_of(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", modules_of("checkpoint_store"), ids=relative)
+def test_checkpoint_store_uses_only_its_three_libraries(path: Path) -> None:
+    assert third_party(path.read_text(encoding="utf-8")) <= {"pyarrow", "fsspec", "tenacity"}
+
+
+@pytest.mark.parametrize("path", modules_of("spark_state"), ids=relative)
+def test_only_the_spark_package_and_the_demo_use_a_session(path: Path) -> None:
+    if path.relative_to(ROOT).parts[1] in ("spark", "demo"):
+        return
+    names = set(imported_names(path.read_text(encoding="utf-8")))
+    assert {name for name in names if needs_a_session(name)} == set()
+
+
+def test_session_names_are_recognised() -> None:
+    source = (
+        "from pyspark.sql import Row, SparkSession\n"
+        "import pyspark.sql.functions as F\n"
+        "from pyspark.sql import functions\n"
+        "from pyspark.sql.streaming.stateful_processor import TimerValues\n"
+        "from pyspark import TaskContext\n"
+    )
+    assert sorted(name for name in imported_names(source) if needs_a_session(name)) == [
+        "pyspark.sql.SparkSession",
+        "pyspark.sql.functions",
+        "pyspark.sql.functions",
+    ]
+
+
+def test_every_package_of_ours_is_known_to_the_import_linter() -> None:
+    configured = (ROOT / "setup.cfg").read_text(encoding="utf-8").partition("root_packages =")[2]
+    present = {folder for folder in OURS if (ROOT / folder / "__init__.py").exists()}
+    assert present <= set(configured.partition("include_external")[0].split())

@@ -1,0 +1,41 @@
+"""The public names of each package, listed: a change to them is a decision, not an accident."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import ModuleType
+
+import pytest
+
+PUBLIC_NAMES = {
+    "spark_state": {
+        "BatchIdentityError",
+        "ConfigurationError",
+        "CowstateError",
+        "FencedError",
+        "KeyGroupError",
+        "OutputRowError",
+        "StateHostError",
+        "StateMigrationError",
+        "StateValueError",
+        "UnsupportedOperationError",
+        "transform_with_state",
+    },
+}
+
+
+def documented(module: ModuleType, name: str) -> bool:
+    return bool(inspect.getdoc(getattr(module, name)))
+
+
+@pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
+def test_public_names_are_those_listed(package: str) -> None:
+    assert sorted(importlib.import_module(package).__all__) == sorted(PUBLIC_NAMES[package])
+
+
+@pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
+def test_every_public_name_is_documented(package: str) -> None:
+    module = importlib.import_module(package)
+    assert inspect.getdoc(module)
+    assert [name for name in module.__all__ if not documented(module, name)] == []

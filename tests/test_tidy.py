@@ -1,0 +1,124 @@
+"""The few limits on size and naming that the project keeps, checked over every Python file."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_FUNCTION_LINES = 60
+MAX_MODULE_LINES = 500
+MAX_PARAMETERS = 6
+VAGUE_NAMES = {
+    *("util", "utils", "helper", "helpers", "common", "base", "misc"),
+    *("manager", "impl", "abstract", "factory"),
+}
+BANNER = re.compile(r"^#\s*[-=#*~_+─═]{3,}")
+
+
+def _python_files() -> list[Path]:
+    folders = ("checkpoint_store", "spark_state", "datasources", "tests")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+FILES = _python_files()
+FILE_IDS = [str(path.relative_to(ROOT)) for path in FILES]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def long_functions(tree: ast.Module) -> list[str]:
+    return [
+        f"{node.name} (line {node.lineno}) has {length} lines"
+        for node in ast.walk(tree)
+        if isinstance(node, Function)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+
+
+def crowded_signatures(tree: ast.Module) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            names = [argument.arg for argument in arguments]
+            if names[:1] in (["self"], ["cls"]):
+                names = names[1:]
+            if len(names) > MAX_PARAMETERS:
+                found.append(f"{node.name} (line {node.lineno}) takes {len(names)} parameters")
+    return found
+
+
+def star_imports(tree: ast.Module) -> list[str]:
+    return [
+        f"line {node.lineno} imports * from {node.module}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and any(name.name == "*" for name in node.names)
+    ]
+
+
+def words_of(name: str) -> set[str]:
+    """The lower-case words of a snake_case or CamelCase name."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)}
+
+
+def vague_class_names(tree: ast.Module) -> list[str]:
+    return [
+        f"class {node.name} (line {node.lineno})"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and words_of(node.name) & VAGUE_NAMES
+    ]
+
+
+def section_banners(source: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return [
+        f"line {token.start[0]}: {token.string}"
+        for token in tokens
+        if token.type == tokenize.COMMENT and BANNER.match(token.string)
+    ]
+
+
+def untidy_places(source: str) -> list[str]:
+    tree = ast.parse(source)
+    lines = source.count("\n") + 1
+    found = [f"the module has {lines} lines"] if lines > MAX_MODULE_LINES else []
+    if not (ast.get_docstring(tree) or not source.strip()):
+        found.append("the module has no docstring")
+    for check in (long_functions, crowded_signatures, star_imports, vague_class_names):
+        found += check(tree)
+    return found + section_banners(source)
+
+
+@pytest.mark.parametrize("path", FILES, ids=FILE_IDS)
+def test_module_keeps_the_limits(path: Path) -> None:
+    assert untidy_places(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=FILE_IDS)
+def test_no_file_or_folder_has_a_vague_name(path: Path) -> None:
+    names = {word for part in path.relative_to(ROOT).parts for word in words_of(Path(part).stem)}
+    assert names & VAGUE_NAMES == set()
+
+
+def test_the_checks_find_what_they_look_for() -> None:
+    long_body = "    x = 1\n" * MAX_FUNCTION_LINES
+    source = (
+        "from os import *\n"
+        "# ---- section ----\n"
+        "class StoreManager: ...\n"
+        "def wide(self, a, b, c, d, e, f, *, g): ...\n"
+        f"def tall():\n{long_body}"
+    )
+    assert untidy_places(source) == [
+        "the module has no docstring",
+        f"tall (line 5) has {MAX_FUNCTION_LINES + 1} lines",
+        "wide (line 4) takes 7 parameters",
+        "line 1 imports * from os",
+        "class StoreManager (line 3)",
+        "line 2: # ---- section ----",
+    ]

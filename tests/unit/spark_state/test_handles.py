@@ -1,0 +1,85 @@
+"""The processor's handles: what init may declare, and what this release refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.processor.handles import record_states, serving_handle
+from spark_state.state_descriptor import StateDescriptor
+
+Init = Callable[[Any], Any]
+
+
+class Scripted:
+    """A processor whose init is given; it remembers being closed."""
+
+    def __init__(self, init: Init) -> None:
+        self._init = init
+        self.closed = False
+
+    def init(self, handle: Any) -> None:
+        self._init(handle)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def describe(name: str, schema: Any) -> StateDescriptor:
+    return StateDescriptor(name, "value", pa.struct([("x", pa.int64())]), str(schema))
+
+
+def recorded(init: Init) -> tuple[StateDescriptor, ...]:
+    return record_states(Scripted(init), describe)
+
+
+def test_init_declares_its_states_in_order_and_is_closed() -> None:
+    def init(handle: Any) -> None:
+        handle.getValueState("b", "x int")
+        handle.getValueState(stateName="a", schema="y int", ttlDurationMs=None)
+
+    processor = Scripted(init)
+    states = record_states(processor, describe)
+    assert [(state.name, state.schema_json) for state in states] == [("b", "x int"), ("a", "y int")]
+    assert processor.closed
+
+
+REFUSED: list[tuple[Init, str]] = [
+    (lambda handle: handle.getListState("l", "x int"), "list state 'l' is not supported"),
+    (lambda handle: handle.getMapState("m", "k int", "v int"), "map state 'm' is not supported"),
+    (
+        lambda handle: handle.getValueState("v", "x int", 1000),
+        "time to live .1000 ms. of state 'v'",
+    ),
+    (lambda handle: handle.registerTimer(5), "timer 5 is not supported"),
+    (lambda handle: handle.deleteTimer(5), "deleting timer 5 is not supported"),
+    (lambda handle: handle.listTimers(), "listing timers is not supported"),
+    (lambda handle: handle.deleteIfExists("v"), "deleting state 'v' is not supported"),
+    (lambda handle: handle.getValueState("v", "x int").get(), r"init used state 'v' \(get\)"),
+]
+
+
+@pytest.mark.parametrize(("init", "message"), REFUSED)
+def test_what_is_not_supported_is_refused_on_the_driver(init: Init, message: str) -> None:
+    with pytest.raises(UnsupportedOperationError, match=message):
+        recorded(init)
+
+
+def test_a_state_declared_twice_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="state 'v' is declared twice"):
+        recorded(lambda handle: [handle.getValueState("v", "x int") for _ in range(2)])
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_a_state_needs_a_name(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a state's name is a non-empty str"):
+        recorded(lambda handle: handle.getValueState(name, "x int"))
+
+
+def test_a_state_that_was_not_declared_on_the_driver_is_refused_in_the_host() -> None:
+    with pytest.raises(ConfigurationError, match=r"state 'late' was not declared .*declared: none"):
+        serving_handle({}).getValueState("late", "x int")

@@ -1,0 +1,104 @@
+"""Rows by key: what belongs together, in which order, for every type of key."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor import key_grouping
+from spark_state.processor.key_grouping import InputLayout, group_by_key
+
+UTC = pa.timestamp("us", "UTC")
+MOMENT = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
+
+
+def grouped(columns: dict[str, pa.Array], keys: list[str]) -> list[tuple[Any, int, list[int]]]:
+    """(key, key group, positions of its rows) in order; the key group is the number of the row."""
+    length = len(next(iter(columns.values())))
+    table = pa.table(
+        {**columns, "position": pa.array(range(length)), "group": pa.array(range(length))}
+    )
+    names = tuple(table.column_names[:-1])
+    layout = InputLayout(names, tuple(names.index(key) for key in keys))
+    types = tuple(columns[key].type for key in keys)
+    keyed = group_by_key(table, layout, KeyColumns(tuple(keys), types, ("",) * len(keys)))
+    positions = iter(keyed.rows.column("position").to_pylist())
+    return [
+        (key, key_group, [next(positions) for _ in range(count)])
+        for key, key_group, count in zip(keyed.keys, keyed.key_groups, keyed.counts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "value_type"),
+    [
+        (["b", "a", None, "b", None], pa.string()),
+        ([2, 1, None, 2, None], pa.int32()),
+        ([2.5, -1.0, None, 2.5, None], pa.float64()),
+        ([b"b", b"", None, b"b", None], pa.binary()),
+        ([True, False, None, True, None], pa.bool_()),
+        ([MOMENT, MOMENT.replace(year=1969), None, MOMENT, None], UTC),
+    ],
+)
+def test_rows_of_a_key_come_together_in_their_order(
+    values: list[Any], value_type: pa.DataType
+) -> None:
+    rows = grouped({"k": pa.array(values, value_type)}, ["k"])
+    assert sorted(positions for _, _, positions in rows) == [[0, 3], [1], [2, 4]]
+    for (value,), key_group, positions in rows:
+        assert value == values[positions[0]]
+        assert key_group == positions[0]
+
+
+def test_every_nan_is_one_key_and_minus_zero_is_zero() -> None:
+    values = [math.nan, 0.0, float("nan"), -0.0]
+    rows = grouped({"k": pa.array(values)}, ["k"])
+    assert sorted(positions for _, _, positions in rows) == [[0, 2], [1, 3]]
+    nan_key = next(key for key, _, positions in rows if positions == [0, 2])
+    assert nan_key == (math.nan,)
+    assert nan_key[0] is math.nan
+
+
+def test_an_empty_input_has_no_keys() -> None:
+    keyed = group_by_key(pa.table({}), InputLayout(("k",), (0,)), KeyColumns((), (), ()))
+    assert (keyed.keys, keyed.counts) == ([], [])
+
+
+def test_a_grouping_without_columns_is_one_key() -> None:
+    rows = grouped({"v": pa.array([5, 6])}, [])
+    assert rows == [((), 0, [0, 1])]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.booleans()), max_size=40
+    ),
+    limit=st.sampled_from([1, 3, 1 << 62]),
+)
+def test_several_key_columns_group_as_a_dictionary_of_tuples_does(
+    rows: list[tuple[str | None, int, bool]], limit: int
+) -> None:
+    if not rows:
+        return
+    names, numbers, flags = zip(*rows, strict=True)
+    columns = {
+        "n": pa.array(names, pa.string()),
+        "i": pa.array(numbers, pa.int8()),
+        "f": pa.array(flags),
+    }
+    expected: dict[tuple[Any, ...], list[int]] = {}
+    for position, row in enumerate(rows):
+        expected.setdefault(row, []).append(position)
+    original, key_grouping._CODE_LIMIT = key_grouping._CODE_LIMIT, limit
+    try:
+        found = {key: positions for key, _, positions in grouped(columns, ["n", "i", "f"])}
+    finally:
+        key_grouping._CODE_LIMIT = original
+    assert found == expected

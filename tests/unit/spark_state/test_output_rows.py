@@ -1,0 +1,93 @@
+"""Output rows: matched by name, refused with field, value and type, and kept within bounds."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from spark_state.errors import OutputRowError
+from spark_state.processor.output_rows import OutputEncoder, OutputSpool
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("tags", pa.list_(pa.struct([("t", pa.string())]))),
+    ]
+)
+
+
+def encode(*rows: Any) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = OutputEncoder(SCHEMA).encode(rows).to_pylist()
+    return result
+
+
+def test_fields_are_matched_by_name_in_any_order() -> None:
+    person = Row("name", "tags", "id")
+    assert encode(
+        Row(id=1, name="a", tags=[Row(t="x")]),
+        Row(tags=None, id=2, name=None),
+        person("c", [{"t": "y"}], 3),
+    ) == [
+        {"id": 1, "name": "a", "tags": [{"t": "x"}]},
+        {"id": 2, "name": None, "tags": None},
+        {"id": 3, "name": "c", "tags": [{"t": "y"}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (Row(id="one", name="a", tags=None), r"field 'id' expects int64, got 'one' of type str"),
+        (Row(id=1, name=5, tags=None), r"field 'name' expects string, got 5 of type int"),
+        (Row(id=1.5, name="a", tags=None), r"field 'id' expects int64, got 1.5"),
+        (Row(id=None, name="a", tags=None), r"field 'id' must not be null"),
+        (Row(id=1, name="a"), r"missing fields \['tags'\], unknown fields \[\]"),
+        (Row(id=1, nme="a", tags=None), r"missing fields \['name'\], unknown fields \['nme'\]"),
+        ((1, "a", None), r"yields Row\(id=…, name=…, tags=…\), got \(1, 'a', None\) of type tuple"),
+        (Row(1, "a", None), r"yields Row\(id=…"),
+        ({"id": 1}, r"got {'id': 1} of type dict"),
+        (None, r"got None of type NoneType"),
+    ],
+)
+def test_a_row_that_does_not_match_is_refused(row: Any, message: str) -> None:
+    with pytest.raises(OutputRowError, match=message):
+        encode(Row(id=1, name="fine", tags=None), row)
+
+
+def test_a_spool_gives_back_what_it_got_in_order() -> None:
+    batches = [pa.record_batch({"id": pa.array(range(n), pa.int64())}) for n in (3, 0, 5)]
+    with OutputSpool(batches[0].schema, 1 << 20) as spool:
+        for batch in batches:
+            spool.append(batch)
+        assert spool.rows == 8
+        assert pa.Table.from_batches(spool.read()).column("id").to_pylist() == [0, 1, 2, *range(5)]
+
+
+def test_an_empty_spool_reads_as_nothing() -> None:
+    with OutputSpool(SCHEMA, 1 << 20) as spool:
+        assert list(spool.read()) == []
+
+
+def test_a_spool_moves_to_a_file_beyond_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    spooled: list[Any] = []
+    original = tempfile.SpooledTemporaryFile
+
+    def remember(*args: Any, **kwargs: Any) -> Any:
+        spooled.append(original(*args, **kwargs))
+        return spooled[-1]
+
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", remember)
+    batch = pa.record_batch({"id": pa.array(range(1000), pa.int64())})
+    with OutputSpool(batch.schema, 20_000) as spool:
+        spool.append(batch)
+        assert not spooled[0]._rolled
+        for _ in range(9):
+            spool.append(batch)
+        assert spooled[0]._rolled
+        assert sum(b.num_rows for b in spool.read()) == 10_000
+    assert spooled[0].closed

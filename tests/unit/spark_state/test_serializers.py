@@ -1,0 +1,165 @@
+"""Values of state: one Python form, clear refusals, and back from Arrow what went in."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from spark_state.errors import StateValueError
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.serializers import StructSerializer
+
+UTC = datetime.UTC
+LONG_AND_NAME = pa.struct([pa.field("n", pa.int64()), pa.field("name", pa.string())])
+
+
+def serializer_of(*types: pa.DataType) -> StructSerializer:
+    fields = [pa.field(f"f{index}", value_type) for index, value_type in enumerate(types)]
+    return StructSerializer(pa.struct(fields), "state 's'", STATE_FORMS)
+
+
+def round_trip(serializer: StructSerializer, value: Any) -> Any:
+    state = serializer.to_state(value)
+    return serializer.from_arrow(serializer.to_arrow([state]))[0]
+
+
+VALUES: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.bool_(), True, True),
+    (pa.int8(), -128, -128),
+    (pa.int64(), np.int64(7), 7),
+    (pa.float64(), 3, 3.0),
+    (pa.float32(), 0.1, 0.10000000149011612),
+    (pa.string(), "ü", "ü"),
+    (pa.binary(), bytearray(b"ab"), b"ab"),
+    (pa.decimal128(10, 2), Decimal("1.5"), Decimal("1.50")),
+    (pa.date32(), datetime.date(2020, 1, 2), datetime.date(2020, 1, 2)),
+    (pa.timestamp("us"), datetime.datetime(2020, 1, 1, 3), datetime.datetime(2020, 1, 1, 3)),
+    (pa.list_(pa.int32()), [1, None, 2], [1, None, 2]),
+    (pa.map_(pa.string(), pa.float32()), {"a": 0.1}, {"a": 0.10000000149011612}),
+    (LONG_AND_NAME, {"n": 1, "name": "x"}, Row(n=1, name="x")),
+    (pa.list_(LONG_AND_NAME), [(1, "x")], [Row(n=1, name="x")]),
+    (pa.duration("us"), datetime.timedelta(seconds=1), datetime.timedelta(seconds=1)),
+    (pa.string(), None, None),
+]
+
+
+@pytest.mark.parametrize(("value_type", "value", "expected"), VALUES)
+def test_a_value_has_one_form_before_and_after_a_restore(
+    value_type: pa.DataType, value: Any, expected: Any
+) -> None:
+    serializer = serializer_of(value_type)
+    assert serializer.to_state((value,)) == (expected,)
+    restored = round_trip(serializer, (value,))
+    assert restored == (expected,)
+    assert type(restored[0]) is type(serializer.to_state((value,))[0])
+
+
+def test_a_timestamp_becomes_naive_local_time_as_in_spark() -> None:
+    serializer = serializer_of(pa.timestamp("us", "UTC"))
+    moment = datetime.datetime(2020, 7, 1, 12, tzinfo=UTC)
+    local = moment.astimezone().replace(tzinfo=None)
+    assert serializer.to_state((moment,)) == (local,)
+    assert round_trip(serializer, (moment,)) == (local,)
+    assert serializer.to_arrow([(local,)]).field(0)[0].as_py() == moment
+
+
+REFUSED: list[tuple[pa.DataType, Any]] = [
+    (pa.bool_(), 1),
+    (pa.int8(), 128),
+    (pa.int64(), True),
+    (pa.int64(), 1.5),
+    (pa.int64(), "1"),
+    (pa.float64(), "x"),
+    (pa.float32(), 1e300),
+    (pa.string(), b"x"),
+    (pa.binary(), "x"),
+    (pa.decimal128(4, 2), Decimal(100)),
+    (pa.decimal128(4, 2), 1.5),
+    (pa.date32(), datetime.datetime(2020, 1, 1)),
+    (pa.timestamp("us"), datetime.datetime(2020, 1, 1, tzinfo=UTC)),
+    (pa.timestamp("us", "UTC"), 0),
+    (pa.list_(pa.int32()), "abc"),
+    (pa.list_(pa.int32()), ["a"]),
+    (pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+    (LONG_AND_NAME, (1,)),
+    (pa.duration("us"), 1),
+]
+
+
+@pytest.mark.parametrize(("value_type", "value"), REFUSED)
+def test_a_value_that_does_not_fit_is_refused_with_field_value_and_type(
+    value_type: pa.DataType, value: Any
+) -> None:
+    with pytest.raises(StateValueError) as caught:
+        serializer_of(value_type).to_state((value,))
+    message = str(caught.value)
+    assert "state 's': field 'f0'" in message
+    assert repr(value) in message
+    assert str(value_type) in message
+
+
+def test_types_that_passed_once_still_refuse_other_types() -> None:
+    serializer = serializer_of(pa.int64(), pa.string())
+    assert serializer.to_state((1, "a")) == (1, "a")
+    with pytest.raises(StateValueError, match="field 'f1'"):
+        serializer.to_state((1, 2))
+
+
+def test_an_integer_beyond_64_bits_is_refused_even_on_the_fast_path() -> None:
+    serializer = serializer_of(pa.int64())
+    serializer.to_state((1,))
+    state = serializer.to_state((1 << 63,))
+    with pytest.raises(StateValueError, match=r"field 'f0' expects int64, got 9223372036854775808"):
+        serializer.to_arrow([(1,), state])
+
+
+@pytest.mark.parametrize("value", [5, "ab", None])
+def test_a_value_that_is_no_tuple_is_refused_with_a_hint(value: Any) -> None:
+    with pytest.raises(StateValueError, match=r"is not a tuple of 1 fields .* written \(x,\)"):
+        serializer_of(pa.int64()).to_state(value)
+
+
+def test_a_value_of_the_wrong_length_is_refused_with_the_schema() -> None:
+    with pytest.raises(StateValueError, match="has 2 fields, the schema has 1: f0 int64"):
+        serializer_of(pa.int64()).to_state((1, 2))
+
+
+def test_null_in_a_required_field_is_refused() -> None:
+    struct_type = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    with pytest.raises(StateValueError, match="field 'x' must not be null"):
+        StructSerializer(struct_type, "state 's'").to_state((None,))
+
+
+def test_a_put_list_is_not_shared_with_the_caller() -> None:
+    serializer = serializer_of(pa.list_(pa.int64()))
+    mine = [1]
+    state = serializer.to_state((mine,))
+    mine.append(2)
+    assert state == ([1],)
+    copied = serializer.copy(state)
+    copied[0].append(3)
+    assert state == ([1],)
+
+
+def test_immutable_values_are_not_copied() -> None:
+    serializer = serializer_of(pa.int64(), pa.string())
+    state = serializer.to_state((1, "a"))
+    assert serializer.copy(state) is state
+
+
+def test_deletions_are_nulls_in_arrow() -> None:
+    serializer = serializer_of(pa.int64())
+    array = serializer.to_arrow([(1,), None, (None,)])
+    assert array.to_pylist() == [{"f0": 1}, None, {"f0": None}]
+    assert serializer.from_arrow(array) == [(1,), None, (None,)]
+
+
+def test_a_type_that_cannot_be_state_is_refused() -> None:
+    with pytest.raises(StateValueError, match="cannot be kept as state"):
+        serializer_of(pa.month_day_nano_interval())
