@@ -16,7 +16,8 @@ from tenacity import (
     retry_if_exception_type,
     stop_after_attempt,
     stop_after_delay,
-    wait_exponential_jitter,
+    wait_exponential,
+    wait_random,
 )
 
 from checkpoint_store.errors import (
@@ -103,7 +104,7 @@ class RetryingObjectStore:
         retrying = Retrying(
             retry=retry_if_exception_type(OSError),
             stop=stop_after_attempt(self._attempts) | stop_after_delay(self._give_up_seconds),
-            wait=wait_exponential_jitter(self._wait_seconds, max=4.0, jitter=self._wait_seconds),
+            wait=wait_exponential(self._wait_seconds, max=4.0) + wait_random(0, self._wait_seconds),
             retry_error_callback=give_up,
         )
         return retrying(function)

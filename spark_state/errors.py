@@ -5,11 +5,11 @@
     ├── UnsupportedOperationError   this release cannot do that; the message says what can
     ├── KeyGroupError               group by another key: this one has no stable hash
     ├── StateValueError             a processor put a value that its state's schema does not hold
-    ├── OutputRowError              a processor emitted a row that its output schema does not hold
+    ├── OutputRowError              a processor emitted a row that is not of its output schema
     ├── StateMigrationError         the store holds this state under another schema
-    ├── BatchIdentityError          the task does not know its micro-batch: run it in the query's thread
-    ├── FencedError                 a newer run, attempt or epoch took over (I9); nothing was changed
-    └── StateHostError              the resident process is gone or could not start; the task is retried
+    ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread
+    ├── FencedError                 a newer run, attempt or epoch took over (I9): nothing changed
+    └── StateHostError              the resident process is gone or did not start: run it again
 
 Errors of the object store are `checkpoint_store.errors.CheckpointStoreError`s.
 """

@@ -35,10 +35,11 @@ _EPOCH_NAIVE = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
-_pack_int = struct.Struct("<i").pack
-_pack_long = struct.Struct("<q").pack
-_pack_float = struct.Struct("<f").pack
-_pack_double = struct.Struct("<d").pack
+_Pack = Callable[[Any], bytes]
+_pack_int: _Pack = struct.Struct("<i").pack
+_pack_long: _Pack = struct.Struct("<q").pack
+_pack_float: _Pack = struct.Struct("<f").pack
+_pack_double: _Pack = struct.Struct("<d").pack
 
 
 def _float_bytes(value: float) -> bytes:

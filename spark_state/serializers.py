@@ -87,9 +87,10 @@ def _integer_codec(bits: int) -> _Codec:
         value = _unwrap(value)
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise TypeError
-        if not low <= value <= high:
+        number = int(value)
+        if not low <= number <= high:
             raise ValueError(f"out of range [{low}, {high}]")
-        return int(value)
+        return number
 
     return _Codec(convert, exact=int if bits == 64 else None)
 
@@ -119,7 +120,7 @@ def _convert_binary(value: Any) -> bytes:
     return bytes(value)
 
 
-def _decimal_codec(value_type: pa.Decimal128Type) -> _Codec:
+def _decimal_codec(value_type: Any) -> _Codec:
     quantum = Decimal(1).scaleb(-value_type.scale)
     limit = Decimal(10) ** (value_type.precision - value_type.scale)
 
@@ -179,7 +180,7 @@ def _optional(function: Convert | None) -> Convert:
     return lambda value: None if value is None else function(value)
 
 
-def _list_codec(value_type: pa.ListType, forms: Forms) -> _Codec:
+def _list_codec(value_type: Any, forms: Forms) -> _Codec:
     item = _codec(value_type.value_type, forms)
     convert, to_arrow, from_arrow = map(_optional, (item.convert, item.to_arrow, item.from_arrow))
 
@@ -197,7 +198,7 @@ def _list_codec(value_type: pa.ListType, forms: Forms) -> _Codec:
     )
 
 
-def _map_codec(value_type: pa.MapType, forms: Forms) -> _Codec:
+def _map_codec(value_type: Any, forms: Forms) -> _Codec:
     key, item = _codec(value_type.key_type, forms), _codec(value_type.item_type, forms)
     key_to, key_from = _optional(key.to_arrow), _optional(key.from_arrow)
     convert, to_arrow, from_arrow = map(_optional, (item.convert, item.to_arrow, item.from_arrow))
@@ -241,7 +242,7 @@ def _struct_codec(value_type: pa.StructType, forms: Forms) -> _Codec:
     )
 
 
-def _codec(value_type: pa.DataType, forms: Forms) -> _Codec:
+def _codec(value_type: Any, forms: Forms) -> _Codec:
     types = pa.types
     if types.is_boolean(value_type):
         return _Codec(_convert_bool, exact=bool)
@@ -359,30 +360,29 @@ class StructSerializer:
 
     def to_arrow(self, states: Sequence[tuple[Any, ...] | None]) -> pa.StructArray:
         """States (None = null) as one Arrow array. Raises StateValueError naming the field."""
-        absent = pa.array([state is None for state in states], pa.bool_())
+        absent: Any = pa.array([state is None for state in states], pa.bool_())
         blank = (None,) * len(self._fields)
         rows = [blank if state is None else state for state in states]
-        columns = zip(*rows, strict=True) if rows else ([] for _ in self._fields)
+        columns: Any = zip(*rows, strict=True) if rows else ([] for _ in self._fields)
         arrays = [self._column(i, column) for i, column in enumerate(columns)]
         fields = [field.with_nullable(True) for field in self._fields]
-        if not fields:
-            return pa.array([None if state is None else {} for state in states], pa.struct([]))
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
 
-    def _column(self, index: int, values: Sequence[Any]) -> pa.Array:
+    def _column(self, index: int, values: Sequence[Any]) -> pa.Array[Any]:
         to_arrow = self._codecs[index].to_arrow
         if to_arrow is not None:
             values = [None if value is None else to_arrow(value) for value in values]
         field = self._fields[index]
         try:
-            return pa.array(values, field.type)
+            array: pa.Array[Any] = pa.array(values, field.type)
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
             bad = next((value for value in values if not _fits(value, field.type)), None)
             raise StateValueError(
                 f"{self._owner}: field {field.name!r} expects {field.type}, got {bad!r}: {error}"
             ) from error
+        return array
 
-    def from_arrow(self, array: pa.StructArray) -> list[tuple[Any, ...] | None]:
+    def from_arrow(self, array: Any) -> list[tuple[Any, ...] | None]:
         """The inverse of `to_arrow`."""
         columns = [self._values(index, column) for index, column in enumerate(array.flatten())]
         rows: list[Any] = list(zip(*columns, strict=True)) if columns else [()] * len(array)
@@ -391,7 +391,7 @@ class StructSerializer:
             return [row if keep else None for row, keep in zip(rows, present, strict=True)]
         return rows
 
-    def _values(self, index: int, column: pa.Array) -> list[Any]:
+    def _values(self, index: int, column: pa.Array[Any]) -> list[Any]:
         values: list[Any] = column.to_pylist()
         from_arrow = self._codecs[index].from_arrow
         if from_arrow is None:

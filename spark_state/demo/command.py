@@ -22,7 +22,7 @@ def run_and_print(options: DemoOptions, *, json_report: bool) -> int:
         return DIFFERS_OR_FAILED
     if isinstance(result, StreamOutcome):
         print(
-            f"Stopped after {result.epochs_done} epochs; the same command goes on from there. "
+            f"Stopped with {result.epochs_done} epochs done; the same command goes on from there. "
             f"To begin anew, remove {options.out}.",
             file=sys.stderr,
         )

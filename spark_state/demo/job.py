@@ -87,7 +87,7 @@ def prepare_replay(options: DemoOptions) -> ReplayFacts:
         return facts
     try:
         files = write_replay(flights, options.out / "input")
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise ConfigurationError(
             f"cannot write to {options.out}: {error}; choose another --out"
         ) from error
@@ -226,6 +226,7 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
             return stream
         legs = read_legs(spark, options)
     expected = expected_legs(read_flights_with_pandas(options.flights), LAYOVER_LIMIT_MINUTES)
+    operator_store = f"{options.store_url.rstrip('/')}/{stream.query_id}/{Rotations.__name__}"
     picture = options.out / "carried_by_hour.png"
     draw_delay_by_hour(legs, picture)
     return DemoReport(
@@ -235,6 +236,6 @@ def run_demo(options: DemoOptions) -> DemoReport | StreamOutcome:
         stream=stream,
         chains=worst_chains(legs),
         picture=picture,
-        store=store_contents(options.store_url, stream.query_id, Rotations.__name__),
+        store=store_contents(operator_store, key_column="tailnum"),
         differences=differences(legs, expected),
     )

@@ -92,12 +92,24 @@ class DemoReport:
     differences: Differences
 
 
+def _replayed(report: DemoReport) -> str:
+    stream = report.stream
+    if stream.first_epoch is None:
+        return "Nothing was left to replay."
+    return (
+        f"Replayed epochs {stream.first_epoch} to {stream.epochs_done - 1} "
+        f"in {stream.seconds:.0f} s."
+    )
+
+
 def as_text(report: DemoReport) -> str:
     """The report for a reader."""
     store = report.store
     verdict = "NOT equal to" if report.differences else "equal to"
     return "\n".join(
         [
+            _replayed(report),
+            "",
             f"Worst delay chains of {report.flights:,} flights",
             chain_table(report.chains),
             "",

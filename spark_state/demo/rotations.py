@@ -82,11 +82,11 @@ class Rotations(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._aircraft = handle.getValueState("aircraft", STATE_SCHEMA)
 
-    def handleInputRows(  # type: ignore[override]  # noqa: N802 - PySpark's name
+    def handleInputRows(  # type: ignore[override]
         self,
         key: Any,
         rows: Iterator[Row],
-        timerValues: Any,  # noqa: N803 - PySpark's name
+        timerValues: Any,
     ) -> Iterator[Row]:
         legs = sorted((row for row in rows if row.dep_delay is not None), key=departure_order)
         if not legs:

@@ -29,15 +29,8 @@ import psutil
 
 from spark_state.errors import StateHostError
 
-_SPARK_VARIABLES = (
-    "SPARK_",
-    "PYSPARK_",
-    "_PYSPARK",
-    "PYTHON_WORKER",
-    "PYTHON_UDF",
-    "PYTHON_DAEMON",
-)
-_PYTHON_OF_SPARK = ("PYTHONHASHSEED",)
+_PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
+_SET_BY_SPARK = ("PYTHONHASHSEED",)
 _START_SECONDS = 60
 _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
 
@@ -63,9 +56,7 @@ def executor_of_worker() -> Executor:
     while parent is not None and "pyspark.daemon" in parent.cmdline():
         process, parent = parent, parent.parent()
     if parent is None:
-        raise StateHostError(
-            "this Python worker has no executor above it; the task is being killed"
-        )
+        raise StateHostError("this Python worker has no executor above it: it is being killed")
     return Executor(parent.pid, parent.create_time())
 
 
@@ -128,7 +119,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     kept = {
         name: value
         for name, value in environment.items()
-        if not name.startswith(_SPARK_VARIABLES) and name not in _PYTHON_OF_SPARK
+        if not name.startswith(_PREFIXES_OF_SPARK) and name not in _SET_BY_SPARK
     }
     kept["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
     kept["PYTHONUNBUFFERED"] = "1"

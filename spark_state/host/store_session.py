@@ -13,12 +13,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import NAMESPACE_URL, uuid5
 
-from checkpoint_store.checkpoint_codec import StoreMetadata
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.retrying_object_store import RetryingObjectStore
+from checkpoint_store.store_metadata import StoreMetadata
 from spark_state.host.epoch_request import EpochRequest, OperatorSpec
 
 _EPOCHS_BETWEEN_RETENTIONS = 10

@@ -1,9 +1,9 @@
 """One subtask of one operator: its state, from epoch to epoch.
 
 An epoch goes: refuse what is fenced (I9); find the completed checkpoint it starts from (I5) and
-bring the resident state there (I4, I6); run the processor; write the changelog; publish the barrier;
-seal. Until the barrier is published every failure rolls the state back in O(changes), and nothing of
-the attempt is ever named. Output leaves only afterwards (I3).
+bring the resident state there (I4, I6); run the processor; write the changelog; publish the
+barrier; seal. Until the barrier is published every failure rolls the state back in O(changes), and
+nothing of the attempt is ever named. Output leaves only afterwards (I3).
 """
 
 from __future__ import annotations

@@ -22,12 +22,13 @@ import struct
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn
+from io import IOBase
+from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
-from pyspark import cloudpickle
 
 from spark_state.errors import StateHostError
+from spark_state.processor.pickles import dumps
 
 _LENGTH = struct.Struct(">Q")
 
@@ -58,13 +59,6 @@ class EndOfOutput:
     rows: int
 
 
-class HostTraceback(Exception):
-    """Carries the text of a traceback of the host as the cause of the error it raised there."""
-
-    def __str__(self) -> str:
-        return f"\n\nIn the state host:\n{self.args[0]}"
-
-
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The request failed, and nothing of it is kept.
@@ -79,24 +73,29 @@ class Failed:
     def of(cls, error: BaseException) -> Failed:
         text = "".join(traceback.format_exception(error))
         try:
-            pickled = cloudpickle.dumps(error)
+            pickled = dumps(error)
             pickle.loads(pickled)
         except Exception:  # an exception may refuse pickling in any way; its traceback remains
             return cls(None, text)
         return cls(pickled, text)
 
     def reraise(self) -> NoReturn:
-        """Raise the host's exception here, with its traceback there as the cause."""
-        cause = HostTraceback(self.traceback)
+        """Raise the host's exception here, with its traceback there as a note.
+
+        A note, because Spark drops the cause of an error that a worker reports.
+        """
         if self.pickled_error is not None:
-            raise pickle.loads(self.pickled_error) from cause
-        last_line = self.traceback.strip().splitlines()[-1]
-        raise StateHostError(f"the processor failed with {last_line}") from cause
+            error = pickle.loads(self.pickled_error)
+        else:
+            last_line = self.traceback.strip().splitlines()[-1]
+            error = StateHostError(f"the processor failed with {last_line}")
+        error.add_note(f"\nIn the state host:\n{self.traceback}")
+        raise error
 
 
 def send(stream: BinaryIO, message: object) -> None:
     """Write one message and flush."""
-    body = cloudpickle.dumps(message)
+    body = dumps(message)
     stream.write(_LENGTH.pack(len(body)) + body)
     stream.flush()
 
@@ -109,7 +108,7 @@ def receive(stream: BinaryIO) -> Any:
 
 def _read_exactly(stream: BinaryIO, length: int) -> bytes:
     data = stream.read(length)
-    if data is None or len(data) < length:
+    if len(data) < length:
         raise EOFError("the other end closed the connection")
     return data
 
@@ -117,7 +116,7 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes:
 def send_batches(stream: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     """Write batches as one Arrow stream; returns how many rows."""
     rows = 0
-    with pa.ipc.new_stream(pa.PythonFile(stream, mode="w"), schema) as writer:
+    with pa.ipc.new_stream(pa.PythonFile(cast(IOBase, stream), mode="w"), schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows
@@ -127,4 +126,4 @@ def send_batches(stream: BinaryIO, schema: pa.Schema, batches: Iterable[pa.Recor
 
 def receive_batches(stream: BinaryIO) -> Iterator[pa.RecordBatch]:
     """The batches of one Arrow stream."""
-    yield from pa.ipc.open_stream(pa.PythonFile(stream, mode="r"))
+    yield from pa.ipc.open_stream(pa.PythonFile(cast(IOBase, stream), mode="r"))

@@ -23,13 +23,13 @@ class KeyColumns:
     arrow_types: tuple[pa.DataType, ...]
     type_names: tuple[str, ...]
 
-    def to_keys(self, columns: Sequence[pa.Array], length: int) -> list[tuple[Any, ...]]:
+    def to_keys(self, columns: Sequence[pa.Array[Any]], length: int) -> list[tuple[Any, ...]]:
         """`length` keys from one Arrow array a column."""
         if not columns:
             return [()] * length
         return list(zip(*(_values(column) for column in columns), strict=True))
 
-    def to_arrow(self, keys: Sequence[tuple[Any, ...]]) -> list[pa.Array]:
+    def to_arrow(self, keys: Sequence[tuple[Any, ...]]) -> list[pa.Array[Any]]:
         """One Arrow array a column from keys."""
         columns = zip(*keys, strict=True) if keys else ([] for _ in self.names)
         return [
@@ -38,7 +38,7 @@ class KeyColumns:
         ]
 
 
-def _values(column: pa.Array) -> list[Any]:
+def _values(column: pa.Array[Any]) -> list[Any]:
     values: list[Any] = column.to_pylist()
     if pa.types.is_floating(column.type):
         return [

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,6 @@ PUT, DELETE = "put", "delete"
 _STATE_METADATA = b"cowstate.state"
 
 Key = tuple[Any, ...]
-Op = Literal["put", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,7 @@ def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Tab
     if not tables:
         return fields.empty_table()
     table = pa.concat_tables(tables)
-    order = [(KEY_GROUP, "ascending"), *((name, "ascending") for name in key_columns.names)]
-    return table.sort_by(order)
+    return table.sort_by([(name, "ascending") for name in (KEY_GROUP, *key_columns.names)])
 
 
 def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Schema:
@@ -86,7 +84,7 @@ def _table_of(
     one: StateEntries,
 ) -> pa.Table:
     length = len(one.keys)
-    arrays: list[pa.Array] = key_columns.to_arrow(one.keys)
+    arrays: list[pa.Array[Any]] = key_columns.to_arrow(one.keys)
     arrays.append(pa.array(one.key_groups, pa.int32()))
     arrays.append(pa.repeat(pa.scalar(one.name), length))
     arrays.append(pa.array([DELETE if state is None else PUT for state in one.states]))
@@ -123,7 +121,7 @@ def from_batch(
     for column in state_columns(batch.schema):
         if column.name not in serializers:
             continue
-        rows = pc.equal(names, column.name)
+        rows = pc.equal(names, pa.scalar(column.name))
         part = batch.filter(rows)
         if not part.num_rows:
             continue
@@ -133,6 +131,6 @@ def from_batch(
             column.name,
             serializer,
             key_columns.to_keys(keys, part.num_rows),
-            part.column(KEY_GROUP).to_pylist(),
+            cast(list[int], part.column(KEY_GROUP).to_pylist()),
             serializer.from_arrow(part.column(column.index)),
         )

@@ -35,7 +35,7 @@ class ValueState:
             return state
         return self._copy(state)
 
-    def update(self, newValue: tuple[Any, ...]) -> None:  # noqa: N803 - PySpark's name
+    def update(self, newValue: tuple[Any, ...]) -> None:
         """Set the value of the current key.
 
         Raises StateValueError naming state, field and value when it does not fit the schema.

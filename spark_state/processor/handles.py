@@ -1,4 +1,4 @@
-"""The handles that `StatefulProcessor.init` gets: one records on the driver, one serves in the host.
+"""The handles that `StatefulProcessor.init` gets: a recording one, and a serving one.
 
 Schemas given as DDL text need a Spark session, which the host does not have. So `init` runs once on
 the driver with a handle that records every state and refuses what is not supported; the parsed
@@ -31,11 +31,11 @@ class ProcessorHandle:
     def __init__(self, value_state: Callable[[str, Any], Any]) -> None:
         self._value_state = value_state
 
-    def getValueState(  # noqa: N802 - PySpark's name
+    def getValueState(
         self,
-        stateName: str,  # noqa: N803
+        stateName: str,
         schema: Any,
-        ttlDurationMs: int | None = None,  # noqa: N803
+        ttlDurationMs: int | None = None,
     ) -> Any:
         """The value state of this name. Call it in `init` only."""
         if ttlDurationMs is not None:
@@ -45,27 +45,27 @@ class ProcessorHandle:
             )
         return self._value_state(stateName, schema)
 
-    def getListState(self, stateName: str, *_: Any, **__: Any) -> NoReturn:  # noqa: N802, N803
+    def getListState(self, stateName: str, *_: Any, **__: Any) -> NoReturn:
         """Refused: list states are not supported."""
         _refuse(f"list state {stateName!r}", "keep the list in an array field of a ValueState")
 
-    def getMapState(self, stateName: str, *_: Any, **__: Any) -> NoReturn:  # noqa: N802, N803
+    def getMapState(self, stateName: str, *_: Any, **__: Any) -> NoReturn:
         """Refused: map states are not supported."""
         _refuse(f"map state {stateName!r}", "keep the map in a map field of a ValueState")
 
-    def registerTimer(self, expiryTimestampMs: int) -> NoReturn:  # noqa: N802, N803
+    def registerTimer(self, expiryTimestampMs: int) -> NoReturn:
         """Refused: time mode "None" has no timers, as in Spark."""
         _refuse(f"timer {expiryTimestampMs}", 'time mode "None" has no timers')
 
-    def deleteTimer(self, expiryTimestampMs: int) -> NoReturn:  # noqa: N802, N803
+    def deleteTimer(self, expiryTimestampMs: int) -> NoReturn:
         """Refused: time mode "None" has no timers, as in Spark."""
         _refuse(f"deleting timer {expiryTimestampMs}", 'time mode "None" has no timers')
 
-    def listTimers(self) -> Iterator[int]:  # noqa: N802
+    def listTimers(self) -> Iterator[int]:
         """Refused: time mode "None" has no timers, as in Spark."""
         _refuse("listing timers", 'time mode "None" has no timers')
 
-    def deleteIfExists(self, stateName: str) -> NoReturn:  # noqa: N802, N803
+    def deleteIfExists(self, stateName: str) -> NoReturn:
         """Refused: states are dropped with their store."""
         _refuse(
             f"deleting state {stateName!r}",
@@ -94,7 +94,7 @@ def record_states(processor: Any, describe: Describe) -> tuple[StateDescriptor, 
     """
     states: dict[str, StateDescriptor] = {}
 
-    def record(name: str, schema: Any) -> _UnusableState:
+    def record(name: Any, schema: Any) -> _UnusableState:
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"a state's name is a non-empty str, not {name!r}")
         if name in states:

@@ -8,7 +8,7 @@ and costs the same for every type; the sort is stable, so rows of a key keep the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -59,12 +59,12 @@ def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) 
     return KeyedInput(
         table.select(range(width)).take(order),
         keys,
-        firsts.column(width).to_pylist(),
+        cast(list[int], firsts.column(width).to_pylist()),
         counts.tolist(),
     )
 
 
-def _key_codes(columns: list[pa.ChunkedArray], length: int) -> npt.NDArray[np.int64]:
+def _key_codes(columns: list[Any], length: int) -> npt.NDArray[np.int64]:
     """One integer a row, equal exactly where all key columns are equal."""
     combined = np.zeros(length, dtype=np.int64)
     size = 1
@@ -78,7 +78,7 @@ def _key_codes(columns: list[pa.ChunkedArray], length: int) -> npt.NDArray[np.in
     return combined
 
 
-def _column_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
+def _column_codes(column: Any) -> tuple[npt.NDArray[np.int64], int]:
     if pa.types.is_floating(column.type):
         column = pc.add(column, pa.scalar(0.0, column.type))
     encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()

@@ -64,7 +64,9 @@ class OutputSpool:
     """Record batches, in order, at most `memory_bytes` of them in memory. Close it after use."""
 
     def __init__(self, schema: pa.Schema, memory_bytes: int) -> None:
-        self._file = tempfile.SpooledTemporaryFile(max_size=memory_bytes, prefix="cowstate-")
+        self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close
+            max_size=memory_bytes, prefix="cowstate-"
+        )
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
         self.rows = 0
 

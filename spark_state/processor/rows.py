@@ -48,7 +48,7 @@ def rows_of(table: pa.Table, row_class: type[Row]) -> Iterator[Row]:
         yield from map(tuple.__new__, repeat(row_class), zip(*columns, strict=True))
 
 
-def column_values(column: pa.Array) -> list[Any]:
+def column_values(column: pa.Array[Any]) -> list[Any]:
     """What `column.to_pylist()` returns, faster for timestamps."""
     if pa.types.is_timestamp(column.type) and column.type.unit == "us":
         return _timestamps(column)
@@ -56,7 +56,7 @@ def column_values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _timestamps(column: pa.Array) -> list[Any]:
+def _timestamps(column: pa.Array[Any]) -> list[Any]:
     if column.type.tz is None:
         naive: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return naive

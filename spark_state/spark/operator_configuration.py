@@ -60,7 +60,8 @@ class _Integer:
             value = self.low - 1
         if not self.low <= value <= self.high:
             raise ConfigurationError(
-                f"{PREFIX}{key} is {text!r}; allowed are whole numbers from {self.low} to {self.high}"
+                f"{PREFIX}{key} is {text!r}; allowed are whole numbers from {self.low} to "
+                f"{self.high}"
             )
         return value
 
@@ -147,9 +148,8 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     }
     if "store" not in given:
         defaults["store"] = _default_store(facts)
-    values = {
-        key: parse(key, given.get(key, defaults.get(key, ""))) for key, parse in _KEYS.items()
-    }
+    texts = defaults | given
+    values = {key: parse(key, texts[key]) for key, parse in _KEYS.items()}
     parallelism, max_parallelism = values["parallelism"], values["maxParallelism"]
     if parallelism > max_parallelism:
         raise ConfigurationError(

@@ -10,12 +10,12 @@ The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
-from pyspark import cloudpickle
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,6 +29,7 @@ from spark_state.key_group_assignment import SEED, is_hashable_type
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.processor.schemas import arrow_schema, value_state_descriptor
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
@@ -67,8 +68,8 @@ def transform_with_state(
     """
     if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
         raise ConfigurationError(
-            f"transform_with_state needs a grouped DataFrame, got {type(grouped).__name__}; call it "
-            "with df.groupBy(…)"
+            f"transform_with_state needs a grouped DataFrame, got {type(grouped).__name__}; call "
+            "it with df.groupBy(…)"
         )
     df: DataFrame = grouped._df
     spark = df.sparkSession
@@ -167,7 +168,8 @@ def _check_key_type(field: StructField) -> None:
     if collated or not is_hashable_type(type_name):
         raise KeyGroupError(
             f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
-            "and so no key group; group by columns of atomic types: a field of the struct, or a cast"
+            "and so no key group; group by columns of atomic types: a field of the struct, or a "
+            "cast"
         )
 
 
@@ -188,13 +190,13 @@ def _states(spark: SparkSession, processor: StatefulProcessor) -> tuple[StateDes
     def describe(name: str, schema: Any) -> StateDescriptor:
         return value_state_descriptor(name, _struct(spark, schema, f"state {name!r}").json())
 
-    return record_states(cloudpickle.loads(_pickle(processor)), describe)
+    return record_states(pickle.loads(_pickle(processor)), describe)
 
 
 def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
     if isinstance(schema, str):
         try:
-            schema = StructType.fromDDL(schema)
+            schema = cast(StructType, StructType.fromDDL(schema))
         except ParseException as error:
             raise ConfigurationError(f"{what}: {schema!r} is not a schema: {error}") from error
     if not isinstance(schema, StructType):
@@ -204,13 +206,12 @@ def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructT
 
 def _pickle(processor: StatefulProcessor) -> bytes:
     try:
-        pickled: bytes = cloudpickle.dumps(processor)
+        return dumps(processor)
     except Exception as error:  # objects refuse pickling in any way they like
         raise ConfigurationError(
             f"{type(processor).__name__} cannot be pickled: {error}; open files and connections in "
             "init, not in the constructor"
         ) from error
-    return pickled
 
 
 def _large_types(spark: SparkSession) -> bool:

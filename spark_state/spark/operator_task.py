@@ -113,7 +113,7 @@ def _check_partition(
 
 def _renumbered(spec: OperatorSpec, partition: int, why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"operator {spec.operator!r} was run as partition {partition}, but {why}: a union, coalesce "
-        "or join without shuffle stands right behind it and renumbers its partitions; put "
-        "repartition(n) between them"
+        f"operator {spec.operator!r} was run as partition {partition}, but {why}: a union, "
+        "coalesce or join without shuffle stands right behind it and renumbers its partitions; "
+        "put repartition(n) between them"
     )

@@ -50,7 +50,7 @@ class CountRows(StatefulProcessor):
     def init(self, handle: Any) -> None:
         self._count = handle.getValueState("count", "n bigint")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         count = self._count.get()[0] if self._count.exists() else 0
         for _ in rows:
             count += 1

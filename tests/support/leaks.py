@@ -12,6 +12,8 @@ import psutil
 # fsspec's event loop thread serves all asynchronous filesystems and lives as long as the process;
 # xdist's threads belong to the test runner.
 LASTING_THREADS = ("fsspecIO", "execnet", "pytest_timeout")
+# matplotlib keeps the font files that it has used open.
+LASTING_FILES = "mpl-data"
 HOST_MODULE = "spark_state.host"
 
 
@@ -42,7 +44,11 @@ def _threads() -> frozenset[str]:
 
 
 def _files(process: psutil.Process) -> frozenset[str]:
-    return frozenset(f"{file.path} (fd {file.fd})" for file in process.open_files())
+    return frozenset(
+        f"{file.path} (fd {file.fd})"
+        for file in process.open_files()
+        if LASTING_FILES not in file.path
+    )
 
 
 def _sockets(process: psutil.Process) -> frozenset[str]:

@@ -24,7 +24,7 @@ class RunningTotals(StatefulProcessor):
     def init(self, handle: Any) -> None:
         self._totals = handle.getValueState("totals", "rows bigint, total bigint")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         count, total = self._totals.get() if self._totals.exists() else (0, 0)
         for row in rows:
             count += 1
@@ -39,7 +39,7 @@ class RunningTotals(StatefulProcessor):
 class FailingAt(RunningTotals):
     """Raises on a row whose value is negative."""
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = list(rows)
         for row in seen:
             if row.value < 0:
@@ -67,7 +67,7 @@ class KillingOnce(RunningTotals):
         self._victim = victim
         self._marker = marker
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         seen = list(rows)
         yield from super().handleInputRows(key, iter(seen), timerValues)
         if any(row.value == POISON for row in seen) and not self._marker.exists():

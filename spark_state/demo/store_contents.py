@@ -1,0 +1,62 @@
+"""What the store of the flights job holds, read without Spark. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+
+from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.object_store import open_object_store
+from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.retrying_object_store import RetryingObjectStore
+from spark_state.keyed_state.state_rows import OP, PUT
+
+_AFTER_ALL_EPOCHS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContents:
+    """keys: those that have state after the newest epoch. files, bytes: all objects."""
+
+    url: str
+    newest_epoch: int
+    completed_epochs: int
+    keys: int
+    files: int
+    bytes: int
+
+
+def store_contents(url: str, key_column: str) -> StoreContents:
+    """Lists the store of one operator and reads its newest completed checkpoint."""
+    store = RetryingObjectStore(open_object_store(url))
+    checkpoints = CompletedCheckpointStore(store)
+    newest = checkpoints.latest_before(_AFTER_ALL_EPOCHS)
+    assert newest is not None, f"{url} has no completed checkpoint"
+    published = PublishedObjects(store)
+    epochs = [str(directory) for directory in published.epoch_directories()]
+    directories = ["", layout.RUNS, layout.MANIFESTS, *epochs]
+    objects = list(chain.from_iterable(store.list(directory) for directory in directories))
+    return StoreContents(
+        url=url,
+        newest_epoch=newest.epoch,
+        completed_epochs=len({manifest.epoch for manifest in published.manifests()}),
+        keys=_count_keys(checkpoints, newest, key_column),
+        files=len(objects),
+        bytes=sum(info.length for info in objects),
+    )
+
+
+def _count_keys(
+    checkpoints: CompletedCheckpointStore, newest: CompletedCheckpoint, key_column: str
+) -> int:
+    """Applies the files of the checkpoint, oldest first, to a set of keys."""
+    keys: set[str | None] = set()
+    for barrier in newest.barriers:
+        for handle in barrier.handles:
+            for batch in checkpoints.read_state(handle, handle.key_groups):
+                changes = zip(batch[key_column].to_pylist(), batch[OP].to_pylist(), strict=True)
+                for key, change in changes:
+                    (keys.add if change == PUT else keys.discard)(key)
+    return len(keys)

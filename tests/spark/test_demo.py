@@ -1,0 +1,101 @@
+"""`cowstate demo` as a user runs it: interrupted with Ctrl-C, resumed, and with an answer gone wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.spark
+
+FLIGHTS = 15_000
+EPOCHS = 18
+
+
+def demo(out: Path, *options: str) -> subprocess.Popen[str]:
+    """The command, started."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "spark_state.cli", "demo", "--out", str(out)]
+        + ["--flights", str(FLIGHTS), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def epochs_done(out: Path) -> int:
+    return len(list((out / "checkpoint" / "commits").glob("[0-9]*")))
+
+
+def wait_for_epochs(process: subprocess.Popen[str], out: Path, epochs: int) -> None:
+    deadline = time.monotonic() + 120
+    while epochs_done(out) < epochs:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The output directory of a run that Ctrl-C stopped after its third epoch."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    process = demo(out)
+    wait_for_epochs(process, out, epochs=3)
+    process.send_signal(signal.SIGINT)
+    printed, messages = process.communicate(timeout=120)
+    assert process.returncode == 130, messages
+    assert "the same command goes on from there" in messages
+    assert "Traceback" not in messages
+    assert printed == ""
+    yield out
+
+
+def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) -> None:
+    done_before = epochs_done(interrupted)
+    assert 3 <= done_before < EPOCHS
+    process = demo(interrupted, "--json")
+    printed, messages = process.communicate(timeout=300)
+    assert process.returncode == 0, messages
+    report = json.loads(printed)
+    assert report["agrees_with_batch"] is True
+    assert report["flights"] == FLIGHTS
+    assert report["stream"]["first_epoch"] == done_before
+    assert report["stream"]["epochs_done"] == EPOCHS == epochs_done(interrupted)
+    assert report["store"]["completed_epochs"] == EPOCHS
+    assert report["store"]["newest_epoch"] == EPOCHS - 1
+    legs = pq.read_table(interrupted / "legs")
+    assert report["store"]["keys"] == pc.count_distinct(legs["tailnum"]).as_py()
+    assert Path(report["picture"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
+    interrupted: Path,
+) -> None:
+    changed = max((interrupted / "legs").glob("*.parquet"), key=lambda path: path.stat().st_size)
+    legs = pq.read_table(changed)
+    carried = pc.add(legs["carried"], 1).cast(legs.schema.field("carried").type)
+    pq.write_table(legs.set_column(legs.column_names.index("carried"), "carried", carried), changed)
+    changed.with_name(f".{changed.name}.crc").unlink()
+    process = demo(interrupted)
+    printed, messages = process.communicate(timeout=300)
+    assert process.returncode == 1, messages
+    assert "Nothing was left to replay." in printed
+    assert "NOT equal to the batch computation." in printed
+    assert f"{legs.num_rows} legs only in the stream answer, the first of them:" in messages
+
+
+def test_a_store_that_cannot_be_used_ends_the_demo_with_a_message(tmp_path: Path) -> None:
+    process = demo(tmp_path / "out", "--store", "nosuchstore://bucket/state")
+    printed, messages = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "The query failed; the same command resumes it." in messages
+    assert "no file system is known for nosuchstore://" in messages
+    assert printed == ""

@@ -1,0 +1,157 @@
+"""Object stores that fail on purpose, at the seam where real ones fail."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
+from checkpoint_store.object_store import ObjectInfo, ObjectStore
+
+
+@dataclass
+class DictObjectStore:
+    """Objects in a dict, created at the time `now`. Records what was read and listed."""
+
+    url: str = "dict://store"
+    now: float | None = 0.0
+    objects: dict[str, bytes] = field(default_factory=dict)
+    modified: dict[str, float | None] = field(default_factory=dict)
+    reads: list[str] = field(default_factory=list)
+    listings: list[str] = field(default_factory=list)
+
+    def put(self, name: str, data: bytes) -> None:
+        if name in self.objects:
+            raise ObjectExistsError(self.url, name)
+        self.objects[name] = data
+        self.modified[name] = self.now
+
+    def get(self, name: str) -> bytes:
+        self.reads.append(name)
+        if name not in self.objects:
+            raise ObjectMissingError(self.url, name)
+        return self.objects[name]
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        self.listings.append(directory)
+        return [
+            ObjectInfo(name, len(data), self.modified[name])
+            for name, data in self.objects.items()
+            if name.rpartition("/")[0] == directory
+        ]
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        self.listings.append(directory)
+        parents = {name.rpartition("/")[0] for name in self.objects}
+        return sorted(p for p in parents if p.rpartition("/")[0] == directory)
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.objects.pop(name, None)
+            self.modified.pop(name, None)
+
+    def copy(self) -> DictObjectStore:
+        """A store with the same objects."""
+        return DictObjectStore(
+            self.url, self.now, objects=dict(self.objects), modified=dict(self.modified)
+        )
+
+
+class Stopped(Exception):
+    """The process was killed here."""
+
+
+StopMode = Literal["before the write", "half written", "after the write"]
+
+
+@dataclass
+class StoppingObjectStore:
+    """`objects` until the write number `stop_at` (from 1; each deleted name is a write too)."""
+
+    objects: DictObjectStore
+    stop_at: int
+    mode: StopMode
+    writes: int = 0
+
+    @property
+    def url(self) -> str:
+        return self.objects.url
+
+    def put(self, name: str, data: bytes) -> None:
+        stopping = self._counts()
+        if stopping and self.mode == "before the write":
+            raise Stopped(name)
+        self.objects.put(name, data[: len(data) // 2] if stopping and self._torn() else data)
+        if stopping:
+            raise Stopped(name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        for name in names:
+            stopping = self._counts()
+            if not stopping or self.mode == "after the write":
+                self.objects.delete([name])
+            if stopping:
+                raise Stopped(name)
+
+    def _counts(self) -> bool:
+        self.writes += 1
+        return self.writes == self.stop_at
+
+    def _torn(self) -> bool:
+        return self.mode == "half written"
+
+    def get(self, name: str) -> bytes:
+        return self.objects.get(name)
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        return self.objects.list(directory)
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        return self.objects.list_directories(directory)
+
+
+@dataclass
+class FlakyObjectStore:
+    """`store`, whose next calls fail with `errors`, before or after they have had their effect."""
+
+    store: ObjectStore
+    errors: list[Exception] = field(default_factory=list)
+    after_effect: bool = False
+    calls: int = 0
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    def fail(self, times: int, code: int = errno.EIO) -> None:
+        """Let the next `times` calls fail."""
+        self.errors = [OSError(code, "the network is down") for _ in range(times)]
+
+    def _trip(self) -> None:
+        self.calls += 1
+        if self.errors and not self.after_effect:
+            raise self.errors.pop(0)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._trip()
+        self.store.put(name, data)
+        if self.errors and self.after_effect:
+            raise self.errors.pop(0)
+
+    def get(self, name: str) -> bytes:
+        self._trip()
+        return self.store.get(name)
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        self._trip()
+        return self.store.list(directory)
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        self._trip()
+        return self.store.list_directories(directory)
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._trip()
+        self.store.delete(names)

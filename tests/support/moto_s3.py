@@ -1,0 +1,63 @@
+"""An S3 server on this machine, for tests: moto, over HTTP, for as long as a `with` lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import s3fs
+from fsspec.asyn import get_loop
+from moto.server import ThreadedMotoServer
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """Where the server listens, and how to open a store on it."""
+
+    endpoint: str
+
+    @property
+    def storage_options(self) -> dict[str, Any]:
+        """For open_object_store."""
+        return {
+            "key": "test",
+            "secret": "test",
+            "endpoint_url": self.endpoint,
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+
+    def new_bucket(self) -> str:
+        """Create a bucket; its URL."""
+        bucket = f"bucket-{uuid4().hex[:12]}"
+        s3fs.S3FileSystem(**self.storage_options).call_s3("create_bucket", Bucket=bucket)
+        return f"s3://{bucket}"
+
+
+@contextmanager
+def moto_s3() -> Iterator[S3Server]:
+    """Start a server on a free port; stop it and close every client afterwards."""
+    resolvers = ThreadPoolExecutor(4)
+    get_loop().set_default_executor(resolvers)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield S3Server(f"http://{host}:{port}")
+    finally:
+        close_clients()
+        server.stop()
+        # fsspec's event loop outlives the tests; the threads in which it looked up hosts need not.
+        get_loop().set_default_executor(ThreadPoolExecutor(4))
+        resolvers.shutdown()
+
+
+def close_clients() -> None:
+    """Close the connections of all S3 clients of this process, and forget them."""
+    for filesystem in list(s3fs.S3FileSystem._cache.values()):
+        if filesystem._s3 is not None:
+            s3fs.S3FileSystem.close_session(filesystem.loop, filesystem._s3)
+    s3fs.S3FileSystem.clear_instance_cache()

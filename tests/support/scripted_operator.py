@@ -1,0 +1,120 @@
+"""A small operator on a CompletedCheckpointStore: one integer of state per key group.
+
+It does what the engine does with checkpoints (base, files, barrier, manifest), step by step, so
+that tests can stop between any two steps and compare the restored state with a dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore, StateFileWriter
+from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.state_handle import StateFileKind
+from checkpoint_store.store_metadata import StoreMetadata
+
+MAX_PARALLELISM = 8
+METADATA = StoreMetadata("store-1", "counts", MAX_PARALLELISM, '{"type":"struct"}')
+SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
+
+State = Mapping[int, int]
+
+
+def state_table(state: State) -> pa.Table:
+    """Rows as the engine writes them: sorted by key group and key."""
+    rows = [{"_key_group": g, "key": g, "value": state[g]} for g in sorted(state)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+class ScriptedOperator:
+    """One run of the operator. `checkpoints` is open."""
+
+    def __init__(self, store: ObjectStore, run_id: str = "run-a", parallelism: int = 2) -> None:
+        self.checkpoints = CompletedCheckpointStore(store)
+        self.checkpoints.open(METADATA)
+        self.run: Run = self.checkpoints.register_run(run_id)
+        self.parallelism = parallelism
+
+    def run_epoch(
+        self, epoch: int, changes: State, kind: StateFileKind = "changelog", attempt: int = 1
+    ) -> CompletedCheckpoint | None:
+        """Run all subtasks of `epoch` from the newest checkpoint before it, and complete it."""
+        base = self.checkpoints.latest_before(epoch)
+        for subtask in range(self.parallelism):
+            self.run_subtask(epoch, subtask, changes, base, kind=kind, attempt=attempt)
+        return self.checkpoints.complete(epoch, self.run, self.parallelism)
+
+    def run_subtask(
+        self,
+        epoch: int,
+        subtask: int,
+        changes: State,
+        base: CompletedCheckpoint | None,
+        *,
+        kind: StateFileKind = "changelog",
+        attempt: int = 1,
+    ) -> Barrier:
+        """Write the subtask's file and publish its barrier. `kind` snapshot: the whole state."""
+        own = key_group_range_of_subtask(MAX_PARALLELISM, self.parallelism, subtask)
+        mine = {group: value for group, value in changes.items() if group in own}
+        handles = () if base is None else base.handles_for(own)
+        if kind == "snapshot" and base is not None:
+            mine = {**restored(self.checkpoints, base, [own]), **mine}
+            handles = ()
+        if mine:
+            writer = StateFileWriter(epoch, subtask, self.run, attempt, own)
+            written = self.checkpoints.write_state(kind, state_table(mine), writer)
+            handles = (*handles, written)
+        bases = () if base is None else base.barriers_for(own, MAX_PARALLELISM)
+        barrier = Barrier(
+            barrier_id=f"{self.run.run_id}/{epoch}/{subtask}/{attempt}",
+            epoch=epoch,
+            subtask=subtask,
+            parallelism=self.parallelism,
+            run=self.run,
+            attempt=attempt,
+            plan_id="plan-1",
+            base=tuple(barrier.barrier_id for barrier in bases),
+            base_epoch=None if base is None else base.epoch,
+            handles=handles,
+            states=(StateSchema("count", "value", '{"type":"long"}'),),
+        )
+        self.checkpoints.publish_barrier(barrier)
+        return barrier
+
+
+def whole_range(parallelism: int) -> list[KeyGroupRange]:
+    """The ranges of all subtasks."""
+    return [
+        key_group_range_of_subtask(MAX_PARALLELISM, parallelism, subtask)
+        for subtask in range(parallelism)
+    ]
+
+
+def restored(
+    checkpoints: CompletedCheckpointStore,
+    checkpoint: CompletedCheckpoint | None,
+    ranges: Iterable[KeyGroupRange],
+) -> dict[int, int]:
+    """The state that subtasks of these ranges restore, each applying its files in order."""
+    state: dict[int, int] = {}
+    if checkpoint is None:
+        return state
+    for key_groups in ranges:
+        for handle in checkpoint.handles_for(key_groups):
+            for batch in checkpoints.read_state(handle, key_groups):
+                for row in batch.to_pylist():
+                    assert row["_key_group"] in key_groups
+                    state[row["_key_group"]] = row["value"]
+    return state
+
+
+def state_before(store: ObjectStore, epoch: int, parallelism: int = 1) -> dict[int, int]:
+    """The state that a fresh process restores for `epoch`."""
+    checkpoints = CompletedCheckpointStore(store)
+    checkpoints.open(METADATA)
+    return restored(checkpoints, checkpoints.latest_before(epoch), whole_range(parallelism))

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    CorruptObjectError,
+    EpochNotRetainedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    PartialEpochError,
+    StoreAccessError,
+    StoreMismatchError,
+    StoreUnavailableError,
+    UnsupportedFormatError,
+)
+
+URL = "s3://bucket/store"
+# Each error with what its message must tell: the object or URL, the values, and the way out.
+ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
+    (ObjectMissingError(URL, "a.arrow", 7), ["a.arrow", "epoch 7", URL, "restart the query"]),
+    (ObjectMissingError(URL, "store.json"), ["store.json", URL, "backup"]),
+    (CorruptObjectError(URL, "a.arrow", "sha256 is wrong", 7), ["a.arrow", "epoch 7", "sha256"]),
+    (ObjectExistsError(URL, "a.arrow"), ["a.arrow", URL, "not changed"]),
+    (StoreUnavailableError(URL, "reading x", 5, "OSError: down"), [URL, "reading x", "5", "down"]),
+    (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
+    (PartialEpochError(URL, 9, (0, 2), (1, 3)), ["epoch 9", "0, 2", "1, 3", "take", "restart"]),
+    (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
+    (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
+    (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), ERRORS, ids=lambda value: type(value).__name__)
+def test_the_message_has_the_values_and_the_way_out(
+    error: CheckpointStoreError, words: list[str]
+) -> None:
+    assert [word for word in words if word not in str(error)] == []
+
+
+@pytest.mark.parametrize("error", [error for error, _ in ERRORS], ids=lambda e: type(e).__name__)
+def test_an_error_crosses_processes_whole(error: CheckpointStoreError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_every_error_of_the_module_is_tried_here() -> None:
+    assert {type(error) for error, _ in ERRORS} == set(CheckpointStoreError.__subclasses__())
+
+
+def test_a_long_list_of_subtasks_is_cut() -> None:
+    error = PartialEpochError(URL, 9, tuple(range(200)), (200,))
+    assert "8, 9 and 190 more" in str(error)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from checkpoint_store.errors import ObjectExistsError, StoreAccessError, StoreUnavailableError
+from checkpoint_store.object_store import (
+    FsspecObjectStore,
+    LocalObjectStore,
+    ObjectStore,
+    open_object_store,
+)
+from checkpoint_store.retrying_object_store import RetryingObjectStore
+from tests.support.moto_s3 import S3Server, close_clients, moto_s3
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with moto_s3() as server:
+        yield server
+
+
+def put_and_list(store: ObjectStore, name: str) -> list[str]:
+    store.put(name, b"x")
+    return sorted(info.name for info in store.list("d"))
+
+
+def test_a_path_is_a_local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for url in ("./some/store", f"{tmp_path}/some/store", f"file://{tmp_path}/some/store/"):
+        store = open_object_store(url)
+        assert store == LocalObjectStore(tmp_path / "some/store")
+        assert store.url == f"file://{tmp_path}/some/store"
+
+
+def test_opening_creates_nothing(tmp_path: Path) -> None:
+    assert list(open_object_store(str(tmp_path / "store")).list("runs")) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_protocol_is_a_clear_error() -> None:
+    with pytest.raises(StoreAccessError, match="no file system is known for s4://") as caught:
+        open_object_store("s4://bucket/store")
+    assert caught.value.url == "s4://bucket/store"
+
+
+def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "s3fs"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setattr(fsspec.registry, "_registry", {})
+    with pytest.raises(StoreAccessError, match=r'pip install "cowstate\[s3\]"'):
+        open_object_store("s3://bucket/store")
+
+
+def test_a_root_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("not a directory")
+    store = open_object_store(str(tmp_path / "store"))
+    with pytest.raises(StoreAccessError, match="Not a directory|File exists") as caught:
+        store.put("d/a", b"x")
+    assert caught.value.url == store.url
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a read-only file system")
+def test_a_root_that_cannot_be_written_is_a_clear_error() -> None:
+    with pytest.raises(StoreAccessError, match="/proc"):
+        open_object_store("/proc/cowstate/store").put("d/a", b"x")
+
+
+def test_a_bucket_that_does_not_exist_is_a_clear_error(s3: S3Server) -> None:
+    store = open_object_store("s3://no-such-bucket/store", s3.storage_options)
+    assert list(store.list("runs")) == []
+    with pytest.raises(StoreAccessError, match="no-such-bucket"):
+        store.put("d/a", b"x")
+
+
+def test_a_server_that_is_gone_is_unavailable_in_bounded_time() -> None:
+    with moto_s3() as server:
+        url, options = server.new_bucket(), server.storage_options
+        open_object_store(url, options).put("d/a", b"x")
+    with moto_s3():
+        store = RetryingObjectStore(open_object_store(url, options), 3, wait_seconds=0.01)
+        with pytest.raises(StoreUnavailableError, match="reading d/a failed 3 times"):
+            store.get("d/a")
+
+
+def test_the_endpoint_may_come_from_the_environment(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = s3.new_bucket()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    close_clients()
+    assert put_and_list(open_object_store(url), "d/a") == ["d/a"]
+
+
+def test_missing_credentials_are_a_clear_error(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    store = open_object_store("s3://bucket/store", {"endpoint_url": s3.endpoint})
+    with pytest.raises(StoreAccessError, match="NoCredentialsError"):
+        store.put("d/a", b"x")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_an_s3_store_works_in_a_child_process(s3: S3Server, method: str) -> None:
+    store = open_object_store(s3.new_bucket(), s3.storage_options)
+    assert put_and_list(store, "d/parent") == ["d/parent"]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        result = pool.apply_async(put_and_list, (store, "d/child"))
+        assert result.get(timeout=60) == ["d/child", "d/parent"]
+        pool.close()
+        pool.join()
+    assert put_and_list(store, "d/after") == ["d/after", "d/child", "d/parent"]
+
+
+def test_a_placeholder_object_of_a_directory_is_not_listed(s3: S3Server) -> None:
+    store = open_object_store(s3.new_bucket(), s3.storage_options)
+    store.put("d/", b"")
+    store.put("d/a", b"x")
+    assert [info.name for info in store.list("d")] == ["d/a"]
+
+
+class PreconditionFailed(Exception):
+    response = {"Error": {"Code": "PreconditionFailed"}}
+
+
+class NotImplementedByServer(Exception):
+    response = {"Error": {"Code": "NotImplemented"}}
+
+
+class AnsweringFileSystem(MemoryFileSystem):
+    """Answers a conditional create as S3-compatible servers do, through s3fs."""
+
+    protocol = "answering"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    answer: Exception = PreconditionFailed()
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        if mode == "create":
+            raise OSError(22, "translated") from self.answer
+        super().pipe_file(path, value, mode=mode, **options)
+
+
+fsspec.register_implementation("answering", AnsweringFileSystem, clobber=True)
+
+
+def test_a_server_that_answers_precondition_failed_has_the_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AnsweringFileSystem, "answer", PreconditionFailed())
+    with pytest.raises(ObjectExistsError):
+        open_object_store("answering://store").put("d/a", b"x")
+
+
+def test_a_server_without_conditional_create_is_written_plainly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AnsweringFileSystem, "answer", NotImplementedByServer())
+    store = open_object_store("answering://store")
+    store.put("d/a", b"x")
+    assert store.get("d/a") == b"x"
+
+
+def test_of_many_creators_on_a_local_disk_one_wins(tmp_path: Path) -> None:
+    store = open_object_store(str(tmp_path))
+
+    def create(number: int) -> bool:
+        try:
+            store.put("d/one", str(number).encode() * 1000)
+        except ObjectExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(create, range(8))) == 1
+
+
+def test_creation_outlasts_the_deletion_of_its_directory(tmp_path: Path) -> None:
+    store = open_object_store(str(tmp_path))
+
+    def put_and_delete(number: int) -> None:
+        for turn in range(30):
+            store.put(f"d/{number}-{turn}", b"x")
+            store.delete([f"d/{number}-{turn}"])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put_and_delete, range(4)))
+    assert list(store.list("d")) == []
+
+
+def test_a_local_write_that_fails_leaves_no_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_object_store(str(tmp_path))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            store.put("a", b"x")
+    assert list(tmp_path.iterdir()) == []
+    store.put("a", b"x")
+
+
+def test_a_local_object_and_its_new_directories_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real_fsync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    open_object_store(str(tmp_path / "store")).put("epochs/1/a", b"x")
+    root = tmp_path / "store"
+    assert synced == [
+        str(path)
+        for path in (tmp_path, root, root / "epochs", root / "epochs/1/a", root / "epochs/1")
+    ]
+
+
+def test_storage_options_are_not_shown() -> None:
+    store = FsspecObjectStore("s3://bucket", {"secret": "hunter2"})
+    assert "hunter2" not in repr(store)

@@ -1,0 +1,93 @@
+"""What the flights job shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from spark_state.demo.batch_check import COLUMNS, Differences
+from spark_state.demo.picture import delay_by_hour, draw_delay_by_hour
+from spark_state.demo.report import (
+    DelayChain,
+    DemoReport,
+    StreamOutcome,
+    as_json,
+    as_text,
+    chain_table,
+    worst_chains,
+)
+from spark_state.demo.store_contents import StoreContents
+
+NO_LEGS = pd.DataFrame(columns=COLUMNS)
+JULY_MORNING = 1_372_680_000 // 60  # 2013-07-01 12:00 UTC, 08:00 in New York
+
+
+def legs(*rows: tuple[str, str, int, int, int, int]) -> pd.DataFrame:
+    """Legs from (tail number, destination, departure delay, carried, legs and minutes of chain)."""
+    names = ["tailnum", "dest", "dep_delay", "carried", "chain_legs", "chain_carried"]
+    frame = pd.DataFrame(rows, columns=names)
+    frame["chain_start_minute"] = pd.Series(JULY_MORNING, frame.index).where(
+        frame["chain_legs"] > 0
+    )
+    return frame.assign(origin="JFK", hour=7)
+
+
+LEGS = legs(
+    ("N1", "BUF", 30, 0, 0, 0),
+    ("N1", "BOS", 20, 20, 1, 20),
+    ("N1", "MIA", 25, 25, 2, 45),
+    ("N2", "SFO", -4, 0, 0, 0),
+    ("N2", "LAX", 90, 60, 1, 60),
+)
+
+
+def report(differences: Differences) -> DemoReport:
+    return DemoReport(
+        flights=5,
+        legs=5,
+        legs_with_carried_delay=3,
+        stream=StreamOutcome("id", 3, 8, interrupted=False, seconds=4.2),
+        chains=worst_chains(LEGS),
+        picture=Path("carried.png"),
+        store=StoreContents("file:///s", 7, 8, keys=2, files=30, bytes=1_500_000),
+        differences=differences,
+    )
+
+
+def test_the_worst_chains_come_first_with_their_route() -> None:
+    assert worst_chains(LEGS) == [
+        DelayChain("N2", "2013-07-01 08:00", 1, 60, "JFK-LAX"),
+        DelayChain("N1", "2013-07-01 08:00", 2, 45, "JFK-BOS  JFK-MIA"),
+    ]
+
+
+def test_the_table_has_a_line_for_each_chain_under_its_heading() -> None:
+    assert chain_table(worst_chains(LEGS)).splitlines() == [
+        " #  aircraft  began (New York)  legs  minutes carried  route",
+        " 1  N2        2013-07-01 08:00     1               60  JFK-LAX",
+        " 2  N1        2013-07-01 08:00     2               45  JFK-BOS  JFK-MIA",
+    ]
+
+
+def test_delay_by_hour_splits_positive_delay_into_carried_and_other() -> None:
+    assert delay_by_hour(LEGS).to_dict("index") == {
+        7: {"carried": pytest.approx(21.0), "other": pytest.approx(12.0)}
+    }
+
+
+def test_the_picture_is_a_png(tmp_path: Path) -> None:
+    draw_delay_by_hour(LEGS, tmp_path / "delay.png")
+    assert (tmp_path / "delay.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_the_report_says_whether_the_answers_agree() -> None:
+    agreeing = report(Differences(NO_LEGS, NO_LEGS))
+    assert "Replayed epochs 3 to 7 in 4 s." in as_text(agreeing)
+    assert "; equal to the batch computation." in as_text(agreeing)
+    assert as_json(agreeing)["agrees_with_batch"] is True
+    differing = report(Differences(LEGS, NO_LEGS))
+    assert "NOT equal to the batch computation." in as_text(differing)
+    assert json.loads(json.dumps(as_json(differing)))["agrees_with_batch"] is False
