@@ -9,12 +9,18 @@ change it. Growing moves a few buckets with every operation, so none pauses for 
 Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
 
 One thread owns a map. Only `release_snapshot`, and iterating a snapshot, may happen in another.
+
+Keys and namespaces are immutable, and the low bits of their hashes are spread, as those of tuples
+and strings are. Bare consecutive integers hash to themselves, which leaves long runs of empty
+buckets for a growing map to walk in one operation.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
@@ -49,6 +55,12 @@ class StateMapEntry(Generic[K, N, S]):
 
 
 Bucket = StateMapEntry[K, N, S] | None
+
+
+def _chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
+    while entry is not None:
+        yield entry
+        entry = entry.next
 
 
 class CopyOnWriteStateMap(Generic[K, N, S]):
@@ -116,7 +128,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
     def put_and_get_old(self, key: K, namespace: N, state: S) -> S | None:
         """Set the state and return the one before, None when there was none.
 
-        The state before may be shared with a snapshot: it is not copied and must not be changed.
+        The state before may be shared with a snapshot. It is not copied, because callers keep it
+        only to undo the put: it must not be changed, nor after it has been put back.
         """
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self.primary_table
@@ -150,7 +163,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
     def remove_and_get_old(self, key: K, namespace: N) -> S | None:
         """Remove the entry and return its state, None when there was none.
 
-        The state may be shared with a snapshot: it is not copied and must not be changed.
+        As with `put_and_get_old` it is not copied and must not be changed.
         """
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self._rehash_and_choose(code)
@@ -167,17 +180,24 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
     def __iter__(self) -> Iterator[tuple[K, N, S]]:
         """(key, namespace, state) of every entry, for reading.
 
-        Raises RuntimeError when entries come or go meanwhile.
+        States may be read and set meanwhile. Raises RuntimeError when entries come or go.
         """
+        # Any operation moves entries of a growing map, so iterating one would meet some twice.
+        while self.incremental_rehash_table:
+            self._rehash_step()
         expected = self.mod_count
-        for table in (self.primary_table, self.incremental_rehash_table):
-            for entry in table:
-                while entry is not None:
-                    following = entry.next
-                    yield entry.key, entry.namespace, entry.state
-                    if self.mod_count != expected:
-                        raise RuntimeError("the map was changed while it was iterated")
-                    entry = following
+        for index, entry in enumerate(self.primary_table):
+            place = 0
+            while entry is not None:
+                yield entry.key, entry.namespace, entry.state
+                if self.mod_count != expected:
+                    raise RuntimeError(
+                        "an entry was added or removed while the map was iterated; collect what "
+                        "to change first, then change it"
+                    )
+                # A get or put may have replaced this entry and its next by private copies.
+                place += 1
+                entry = next(islice(_chain(self.primary_table[index]), place, None), None)
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, N, S]:
         """The entries of this moment: a copy of the bucket arrays, of no entry."""
@@ -273,7 +293,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
     def _begin_rehash(self) -> None:
         capacity = len(self.primary_table)
         if capacity >= MAXIMUM_CAPACITY:
-            self.threshold = 1 << 62
+            self.threshold = sys.maxsize
             return
         self.incremental_rehash_table = [None] * (2 * capacity)
         self.threshold = 2 * capacity * 3 // 4
@@ -318,26 +338,41 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def check_invariants(self) -> None:
         """Assert what must hold between operations."""
-        capacity = len(self.primary_table)
+        capacity, rehashed = len(self.primary_table), self.incremental_rehash_table
         assert capacity & (capacity - 1) == 0
+        assert len(rehashed) in (0, 2 * capacity)
+        assert 0 <= self.rehash_index < capacity if rehashed else self.rehash_index == 0
+        target = len(rehashed) or capacity
+        assert self.threshold == target * 3 // 4 or capacity == MAXIMUM_CAPACITY
+        assert rehashed or len(self) <= self.threshold
         assert self.highest_required_snapshot_version == max(self.snapshot_versions, default=0)
-        assert max(self.snapshot_versions, default=0) <= self.state_map_version
-        assert not self.incremental_rehash_table or (
-            len(self.incremental_rehash_table) == 2 * capacity
-        )
-        assert not any(self.primary_table[: self.rehash_index])
-        assert self.incremental_rehash_table or not self.rehash_index
+        assert all(0 < version <= self.state_map_version for version in self.snapshot_versions)
         identities: set[tuple[K, N]] = set()
-        sizes = []
-        for table in (self.primary_table, self.incremental_rehash_table):
-            sizes.append(0)
-            for index, entry in enumerate(table):
-                while entry is not None:
+        for table, size in (
+            (self.primary_table, self.primary_table_size),
+            (rehashed, self.incremental_rehash_table_size),
+        ):
+            before = len(identities)
+            for index, head in enumerate(table):
+                self._check_versions(head)
+                for entry in _chain(head):
                     assert entry.hash & (len(table) - 1) == index
-                    assert 0 <= entry.entry_version <= self.state_map_version
-                    assert entry.state_version <= self.state_map_version
+                    assert (entry.hash & (capacity - 1) < self.rehash_index) == (table is rehashed)
                     assert (entry.key, entry.namespace) not in identities
                     identities.add((entry.key, entry.namespace))
-                    sizes[-1] += 1
-                    entry = entry.next
-        assert sizes == [self.primary_table_size, self.incremental_rehash_table_size]
+            assert len(identities) - before == size
+
+    def _check_versions(self, head: Bucket[K, N, S]) -> None:
+        before = None
+        for entry in _chain(head):
+            void = entry.namespace is None
+            assert entry.hash == hash(entry.key if void else (entry.key, entry.namespace))
+            assert entry.state is not None
+            assert 0 <= entry.entry_version <= self.state_map_version
+            assert 0 <= entry.state_version <= self.state_map_version
+            for version in self.snapshot_versions:
+                if entry.entry_version < version:
+                    assert entry.state_version < version, "the snapshot would see a later state"
+                elif before is not None:
+                    assert before.entry_version >= version, "it would see a later entry"
+            before = entry

@@ -38,12 +38,16 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
 
     def __iter__(self) -> Iterator[tuple[K, N, S]]:
         """(key, namespace, state) of every entry. Raises RuntimeError after the release."""
-        if self.released:
-            raise RuntimeError(f"snapshot {self.version} was released; iterate before releasing it")
+        self._require_open()
         for entry in self._buckets:
             while entry is not None:
                 yield entry.key, entry.namespace, entry.state
+                self._require_open()
                 entry = entry.next
+
+    def _require_open(self) -> None:
+        if self.released:
+            raise RuntimeError(f"snapshot {self.version} was released; iterate before releasing it")
 
     def release(self) -> None:
         """Let the map stop keeping this version. Raises ValueError when called twice."""

@@ -1,13 +1,14 @@
 """The entries of one state on the heap, with what an epoch changed.
 
-For every key that the running epoch changed the table remembers the state before (None: absent).
+For every key that the running epoch changed the table remembers its key group and the state before
+(None: absent).
 That is the epoch's changelog (which keys) and its undo list (what they were), so a commit and a
 rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one is sealed.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from checkpoint_store.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
@@ -20,11 +21,7 @@ from spark_state.serializers import StructSerializer
 
 Key = tuple[Any, ...]
 State = tuple[Any, ...]
-
-
-class _Change(NamedTuple):
-    key_group: int
-    before: State | None
+Changes = dict[Key, tuple[int, State | None]]
 
 
 class HeapStateTable:
@@ -36,8 +33,8 @@ class HeapStateTable:
         self._entries: CopyOnWriteStateTable[Key, None, State] = CopyOnWriteStateTable(
             key_groups, serializer.copy
         )
-        self._changes: dict[Key, _Change] = {}
-        self._sealed: dict[Key, _Change] = {}
+        self._changes: Changes = {}
+        self._sealed: Changes = {}
         self._key: Key = ()
         self._key_group = key_groups.start
         self._unchanged = True
@@ -57,23 +54,23 @@ class HeapStateTable:
         return self._map.get(self._key, None)
 
     def put(self, state: State) -> None:
-        before = self._map.put_and_get_old(self._key, None, state)
+        key = self._key
+        before = self._map.put_and_get_old(key, None, state)
         if self._unchanged:
-            self._record(before)
+            self._unchanged = False
+            if key not in self._changes:
+                self._changes[key] = (self._key_group, before)
 
     def remove(self) -> None:
         before = self._map.remove_and_get_old(self._key, None)
         if self._unchanged and before is not None:
-            self._record(before)
-
-    def _record(self, before: State | None) -> None:
-        self._unchanged = False
-        self._changes.setdefault(self._key, _Change(self._key_group, before))
+            self._unchanged = False
+            self._changes.setdefault(self._key, (self._key_group, before))
 
     def changes(self) -> StateEntries:
         """What the running epoch changed, with the states as they are now."""
         keys = list(self._changes)
-        key_groups = [change.key_group for change in self._changes.values()]
+        key_groups = [key_group for key_group, _ in self._changes.values()]
         states = [
             self._entries.map_for(key_group).get(key, None)
             for key, key_group in zip(keys, key_groups, strict=True)
@@ -95,13 +92,13 @@ class HeapStateTable:
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
 
-    def _put_back(self, changes: dict[Key, _Change]) -> None:
-        for key, change in changes.items():
-            entries = self._entries.map_for(change.key_group)
-            if change.before is None:
+    def _put_back(self, changes: Changes) -> None:
+        for key, (key_group, before) in changes.items():
+            entries = self._entries.map_for(key_group)
+            if before is None:
                 entries.remove(key, None)
             else:
-                entries.put(key, None, change.before)
+                entries.put(key, None, before)
 
     def apply(self, entries: StateEntries) -> None:
         """Apply entries of a file to the base state; nothing of it can be undone."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_every_call_outlasts_a_short_failure() -> None:
     flaky.fail(3)
     assert [info.name for info in store.list("d")] == ["d/a"]
     flaky.fail(3)
-    assert list(store.list_directories("")) == []
+    assert list(store.list_directories("")) == ["d"]
     flaky.fail(3)
     store.delete(["d/a"])
     assert list(store.list("d")) == []
@@ -46,7 +47,9 @@ def test_every_call_outlasts_a_short_failure() -> None:
         (lambda store: store.delete(["d/a", "d/b"]), "deleting 2 objects"),
     ],
 )
-def test_a_store_that_stays_down_is_an_error_that_says_what_was_tried(operation, what) -> None:  # type: ignore[no-untyped-def]
+def test_a_store_that_stays_down_is_an_error_that_says_what_was_tried(
+    operation: Callable[[RetryingObjectStore], object], what: str
+) -> None:
     flaky, store = flaky_pair()
     flaky.fail(99, errno.ETIMEDOUT)
     with pytest.raises(StoreUnavailableError) as caught:

@@ -1,0 +1,185 @@
+"""Every kind of object damaged in every way: the error is typed and names the object and epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from checkpoint_store.checkpoint_layout import parse_barrier, parse_manifest, parse_state_file
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    PartialEpochError,
+    StoreUnavailableError,
+)
+from checkpoint_store.retrying_object_store import RetryingObjectStore
+from tests.support.fake_object_store import DictObjectStore, FlakyObjectStore
+from tests.support.scripted_operator import ScriptedOperator, state_before
+
+pytestmark = pytest.mark.fault
+
+STATE = {0: 1, 3: 2, 7: 3}
+
+
+def flipped_in(region: float) -> Callable[[bytes], bytes]:
+    """Flip one bit at this fraction of the object."""
+
+    def damage(data: bytes) -> bytes:
+        damaged = bytearray(data)
+        damaged[min(int(len(data) * region), len(data) - 1)] ^= 0x04
+        return bytes(damaged)
+
+    return damage
+
+
+SAME_LENGTH = [flipped_in(region / 10) for region in range(11)] + [lambda data: bytes(len(data))]
+OTHER_LENGTH: list[Callable[[bytes], bytes]] = [
+    lambda data: data[: len(data) // 2],
+    lambda data: b"",
+    lambda data: data[:-1],
+    lambda data: data + b"\0",
+]
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    """Two epochs; epoch 1 has one state file, four are named by its manifest."""
+    store = DictObjectStore()
+    operator = ScriptedOperator(store)
+    operator.run_epoch(0, {0: 0, 7: 0})
+    operator.run_epoch(1, STATE)
+    return store
+
+
+def names(objects: DictObjectStore, parse: Callable[[str], object]) -> list[str]:
+    return sorted(name for name in objects.objects if parse(name))
+
+
+@pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH])
+def test_a_damaged_state_file_is_named(
+    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+) -> None:
+    for name in names(objects, parse_state_file):
+        intact = objects.objects[name]
+        objects.objects[name] = damage(intact)
+        with pytest.raises(CorruptObjectError) as caught:
+            state_before(objects, 2)
+        parsed = parse_state_file(name)
+        assert parsed is not None
+        assert (caught.value.name, caught.value.epoch) == (name, parsed.directory.epoch)
+        assert "restart the query" in str(caught.value)
+        objects.objects[name] = intact
+    assert state_before(objects, 2) == STATE
+
+
+def test_a_missing_state_file_is_named(objects: DictObjectStore) -> None:
+    for name in names(objects, parse_state_file):
+        intact = objects.objects.pop(name)
+        with pytest.raises(ObjectMissingError) as caught:
+            state_before(objects, 2)
+        parsed = parse_state_file(name)
+        assert parsed is not None
+        assert (caught.value.name, caught.value.epoch) == (name, parsed.directory.epoch)
+        objects.objects[name] = intact
+
+
+@pytest.mark.parametrize("damage", SAME_LENGTH)
+def test_a_damaged_manifest_is_rebuilt_or_named(
+    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+) -> None:
+    name = names(objects, parse_manifest)[-1]
+    objects.objects[name] = damage(objects.objects[name])
+    assert state_before(objects, 2) == STATE
+    objects.delete(names(objects, parse_barrier)[-1:])
+    with pytest.raises(CorruptObjectError) as caught:
+        state_before(objects, 2)
+    assert (caught.value.name, caught.value.epoch) == (name, 1)
+
+
+@pytest.mark.parametrize("damage", SAME_LENGTH)
+def test_a_damaged_barrier_is_named_where_it_is_needed(
+    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+) -> None:
+    name = names(objects, parse_barrier)[-1]
+    objects.objects[name] = damage(objects.objects[name])
+    assert state_before(objects, 2) == STATE
+    objects.delete(names(objects, parse_manifest)[-1:])
+    with pytest.raises(CorruptObjectError) as caught:
+        state_before(objects, 2)
+    assert (caught.value.name, caught.value.epoch) == (name, 1)
+
+
+@pytest.mark.parametrize("damage", OTHER_LENGTH)
+def test_a_manifest_or_barrier_of_another_length_is_not_published(
+    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+) -> None:
+    manifest = names(objects, parse_manifest)[-1]
+    objects.objects[manifest] = damage(objects.objects[manifest])
+    assert state_before(objects, 2) == STATE
+    barrier = names(objects, parse_barrier)[-1]
+    objects.objects[barrier] = damage(objects.objects[barrier])
+    with pytest.raises(PartialEpochError) as caught:
+        state_before(objects, 2)
+    assert (caught.value.epoch, caught.value.missing) == (1, (1,))
+
+
+def test_a_damaged_manifest_never_leads_to_an_older_epoch(objects: DictObjectStore) -> None:
+    name = names(objects, parse_manifest)[-1]
+    objects.objects[name] = bytes(len(objects.objects[name]))
+    objects.delete(names(objects, parse_barrier)[-2:])
+    with pytest.raises(CorruptObjectError):
+        state_before(objects, 2)
+
+
+@pytest.mark.parametrize("damage", [*SAME_LENGTH, lambda data: data + b"\0"])
+def test_a_damaged_store_entry_is_named(
+    objects: DictObjectStore, damage: Callable[[bytes], bytes]
+) -> None:
+    objects.objects["store.json"] = damage(objects.objects["store.json"])
+    with pytest.raises(CorruptObjectError) as caught:
+        state_before(objects, 2)
+    assert caught.value.name == "store.json"
+
+
+def test_a_run_needs_no_body(objects: DictObjectStore) -> None:
+    name = next(name for name in objects.objects if name.startswith("runs/"))
+    objects.objects[name] = b""
+    assert ScriptedOperator(objects, "run-a").run.number == 1
+    assert ScriptedOperator(objects, "run-b").run.number == 2
+
+
+def test_an_epoch_is_run_through_short_failures_at_every_call() -> None:
+    objects = DictObjectStore()
+    flaky = FlakyObjectStore(objects)
+    operator = ScriptedOperator(RetryingObjectStore(flaky, attempts=3, wait_seconds=0.0001))
+    calls = 0
+    for epoch in range(40):
+        before = flaky.calls
+        flaky.after_effect = epoch % 2 == 1
+        flaky.errors = []
+        for number in range(20):
+            flaky.errors.append(OSError("down") if number % 3 else ConnectionResetError("reset"))
+        flaky.errors = flaky.errors[: epoch % 3]
+        operator.run_epoch(epoch, {epoch % 8: epoch})
+        operator.checkpoints.retain(2)
+        calls += flaky.calls - before
+    assert state_before(objects, 40) == {epoch % 8: epoch for epoch in range(40)}
+    assert calls > 0
+
+
+def test_a_store_that_stays_down_loses_nothing() -> None:
+    objects = DictObjectStore()
+    flaky = FlakyObjectStore(objects)
+    operator = ScriptedOperator(RetryingObjectStore(flaky, attempts=3, wait_seconds=0.0001))
+    operator.run_epoch(0, {0: 1})
+    base = operator.checkpoints.latest_before(1)
+    flaky.fail(1_000)
+    with pytest.raises(StoreUnavailableError, match="writing epochs/"):
+        operator.run_subtask(1, 0, {0: 2}, base)
+    with pytest.raises(StoreUnavailableError, match="listing manifests"):
+        operator.checkpoints.latest_before(1)
+    flaky.errors = []
+    assert state_before(objects, 1) == {0: 1}
+    operator.run_epoch(1, {0: 2}, attempt=2)
+    assert state_before(objects, 2) == {0: 2}

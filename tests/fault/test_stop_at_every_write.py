@@ -1,0 +1,157 @@
+"""A script of epochs, stopped at every write, before it, in the middle of it and after it.
+
+Whoever opens the store afterwards finds the checkpoint of a whole epoch: the old one or the new
+one, never a mixture; every file that is named is there; and the script, started again from what is
+found, ends in the same state.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
+from checkpoint_store.orphan_sweep import sweep_orphans
+from checkpoint_store.published_objects import PublishedObjects
+from tests.support.fake_object_store import (
+    DictObjectStore,
+    Stopped,
+    StopMode,
+    StoppingObjectStore,
+)
+from tests.support.scripted_operator import (
+    MAX_PARALLELISM,
+    ScriptedOperator,
+    restored,
+    state_before,
+    whole_range,
+)
+
+pytestmark = pytest.mark.fault
+
+EPOCHS = 6
+MIN_EPOCHS = 2
+MODES: list[StopMode] = ["before the write", "half written", "after the write"]
+# The state after each epoch: every epoch changes every key group, so a mixture shows.
+STATES = {epoch: dict.fromkeys(range(MAX_PARALLELISM), epoch) for epoch in range(EPOCHS)}
+
+
+def run_script(store: StoppingObjectStore | DictObjectStore, run_id: str, first: int) -> None:
+    """Open, register, then run, complete and clean up after each epoch."""
+    operator = ScriptedOperator(store, run_id)
+    for epoch in range(first, EPOCHS):
+        kind = "snapshot" if epoch % 3 == 2 else "changelog"
+        assert operator.run_epoch(epoch, STATES[epoch], kind) is not None
+        operator.checkpoints.retain(MIN_EPOCHS)
+
+
+def writes_of_script() -> int:
+    store = StoppingObjectStore(DictObjectStore(), stop_at=0, mode="before the write")
+    run_script(store, "run-a", 0)
+    return store.writes
+
+
+WRITES = writes_of_script()
+
+
+def published_whole(objects: DictObjectStore) -> int:
+    """The newest epoch with barriers of both subtasks, from a listing alone; -1 if none."""
+    published = PublishedObjects(objects)
+    whole = [
+        directory.epoch
+        for directory in published.epoch_directories()
+        if {name.subtask for name in published.barriers(directory)} == {0, 1}
+    ]
+    return max(whole, default=-1)
+
+
+def check_nothing_named_is_missing(objects: DictObjectStore) -> None:
+    published = PublishedObjects(objects)
+    for name in published.manifests():
+        assert published.read_manifest(name).object_names() <= objects.objects.keys()
+
+
+def test_the_script_has_many_writes() -> None:
+    assert WRITES > 50
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stop_at", range(1, WRITES + 1))
+def test_a_stop_leaves_the_old_or_the_new_checkpoint(stop_at: int, mode: StopMode) -> None:
+    objects = DictObjectStore()
+    with pytest.raises(Stopped):
+        run_script(StoppingObjectStore(objects, stop_at, mode), "run-a", 0)
+    check_nothing_named_is_missing(objects)
+    newest = published_whole(objects)
+    # Spark runs the epoch again that was not finished, and starts it from the one before.
+    assert state_before(objects, newest + 1) == STATES.get(newest, {})
+    if newest > 0:
+        assert state_before(objects, newest) == STATES[newest - 1]
+    run_script(objects, "run-b", newest + 1)
+    assert state_before(objects, EPOCHS, parallelism=3) == STATES[EPOCHS - 1]
+    check_nothing_named_is_missing(objects)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_query_that_went_on_without_a_stopped_epoch_is_told(mode: StopMode) -> None:
+    """If Spark committed an epoch that not every subtask made durable, state is not built upon."""
+    outcomes = set()
+    for stop_at in range(1, WRITES + 1):
+        objects = DictObjectStore()
+        with pytest.raises(Stopped):
+            run_script(StoppingObjectStore(objects, stop_at, mode), "run-a", 0)
+        newest = published_whole(objects)
+        try:
+            found = state_before(objects, newest + 2)
+        except PartialEpochError as error:
+            assert error.epoch == newest + 1
+            outcomes.add("partial")
+        else:
+            assert found == STATES.get(newest, {})
+            outcomes.add("whole")
+    assert outcomes == {"partial", "whole"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode) -> None:
+    prepared = DictObjectStore()
+    operator = ScriptedOperator(prepared)
+    for epoch in range(EPOCHS):
+        operator.run_epoch(epoch, STATES[epoch], "snapshot" if epoch % 3 == 2 else "changelog")
+    counting = StoppingObjectStore(prepared.copy(), stop_at=0, mode=mode)
+    CompletedCheckpointStore(counting).retain(MIN_EPOCHS)
+    assert counting.writes > 10
+    for stop_at in range(1, counting.writes + 1):
+        objects = prepared.copy()
+        with pytest.raises(Stopped):
+            CompletedCheckpointStore(StoppingObjectStore(objects, stop_at, mode)).retain(MIN_EPOCHS)
+        check_nothing_named_is_missing(objects)
+        for epoch in range(EPOCHS - MIN_EPOCHS, EPOCHS):
+            assert state_before(objects, epoch + 1) == STATES[epoch]
+        # What was left over is deleted by the next retention and the next sweep.
+        CompletedCheckpointStore(objects).retain(MIN_EPOCHS)
+        sweep_orphans(objects, grace_seconds=0.0, now=1.0)
+        assert set(objects.objects) == set(counting.objects.objects)
+
+
+def test_an_epoch_behind_a_stopped_retention_is_an_error_or_whole() -> None:
+    """A half-deleted old checkpoint is found whole or not at all: never a part of its state."""
+    prepared = DictObjectStore()
+    operator = ScriptedOperator(prepared)
+    for epoch in range(EPOCHS):
+        operator.run_epoch(epoch, STATES[epoch], "snapshot")
+    for stop_at in range(1, 40):
+        objects = prepared.copy()
+        stopping = StoppingObjectStore(objects, stop_at, "after the write")
+        try:
+            CompletedCheckpointStore(stopping).retain(MIN_EPOCHS)
+        except Stopped:
+            pass
+        for epoch in range(1, EPOCHS - MIN_EPOCHS):
+            try:
+                checkpoints = CompletedCheckpointStore(objects)
+                checkpoint = checkpoints.latest_before(epoch)
+                state = restored(checkpoints, checkpoint, whole_range(1))
+            except CheckpointStoreError:
+                continue
+            assert state == STATES[epoch - 1]

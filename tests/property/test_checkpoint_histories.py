@@ -1,0 +1,236 @@
+"""Random histories of a query against a naive oracle that keeps every state it ever had.
+
+A history is a list of steps: run the next epoch, run the last one again, restart at another
+parallelism, roll back, let a zombie publish, stop an epoch half way, clean up. After each step every
+retained epoch must restore to exactly the state that the oracle remembers for it, and no object may
+be missing that a manifest names (I4, I6, I8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.orphan_sweep import sweep_orphans
+from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.shared_state_registry import SharedStateRegistry
+from checkpoint_store.state_handle import StateFileKind
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import ScriptedOperator, restored, state_before, whole_range
+
+changes_of_state = st.dictionaries(st.integers(0, 7), st.integers(0, 999), max_size=4)
+kinds: st.SearchStrategy[StateFileKind] = st.sampled_from(["changelog", "changelog", "snapshot"])
+MIN_EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Run an epoch: the next one, after a gap, or the last one again."""
+
+    step: int
+    changes: Mapping[int, int]
+    kind: StateFileKind
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A new run, at another parallelism, that goes back some epochs."""
+
+    parallelism: int
+    back: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A subtask publishes its part of the next epoch, then the run dies."""
+
+    changes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Zombie:
+    """The run before this one publishes an epoch late, whole."""
+
+    ahead: int
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Retention and the orphan sweep."""
+
+
+steps = st.one_of(
+    st.builds(Epoch, st.sampled_from([1, 1, 1, 3, 0]), changes_of_state, kinds),
+    st.builds(Restart, st.integers(1, 4), st.integers(0, 2)),
+    st.builds(Stop, changes_of_state),
+    st.builds(Zombie, st.integers(0, 2)),
+    st.builds(Clean),
+)
+
+
+@dataclass
+class History:
+    """The query and its oracle: `states` has the state after each epoch of the live timeline."""
+
+    objects: DictObjectStore = field(default_factory=DictObjectStore)
+    states: dict[int, dict[int, int]] = field(default_factory=dict)
+    runs: list[ScriptedOperator] = field(default_factory=list)
+    attempt: int = 0
+    retained_from: int = 0
+    stopped: bool = False
+
+    def newest(self) -> int:
+        return max(self.states, default=-1)
+
+    def start(self, parallelism: int) -> None:
+        run_id = f"run-{len(self.runs)}"
+        self.runs.append(ScriptedOperator(self.objects, run_id, parallelism))
+        self.stopped = False
+
+    def apply(self, step: Epoch | Restart | Stop | Zombie | Clean) -> None:
+        self.attempt += 1
+        self.objects.now = float(self.attempt)
+        match step:
+            case Epoch():
+                self.run_epoch(step)
+            case Restart():
+                self.roll_back(step.back)
+                self.start(step.parallelism)
+            case Stop():
+                epoch = self.newest() + 1
+                base = self.runs[-1].checkpoints.latest_before(epoch)
+                self.runs[-1].run_subtask(epoch, 0, step.changes, base, attempt=self.attempt)
+                self.start(self.runs[-1].parallelism)
+            case Zombie():
+                self.publish_late(step.ahead)
+            case Clean():
+                self.clean()
+
+    def run_epoch(self, step: Epoch) -> None:
+        epoch = max(self.newest() + step.step, 0)
+        if epoch == self.newest() and epoch <= self.retained_from:
+            return
+        before = max((e for e in self.states if e < epoch), default=None)
+        state = {} if before is None else self.states[before]
+        self.runs[-1].run_epoch(epoch, step.changes, step.kind, self.attempt)
+        self.states[epoch] = {**state, **step.changes}
+
+    def roll_back(self, back: int) -> None:
+        for epoch in sorted(self.states)[-back:] if back else []:
+            if epoch > self.retained_from:
+                del self.states[epoch]
+
+    def publish_late(self, ahead: int) -> None:
+        # Only once a newer run has completed something is the older one a zombie for sure.
+        names = PublishedObjects(self.objects).manifests()
+        live = {name.run_number for name in names}
+        if len(self.runs) < 2 or self.runs[-1].run.number not in live:
+            return
+        zombie, epoch = self.runs[-2], self.newest() + ahead
+        for subtask in range(zombie.parallelism):
+            zombie.run_subtask(epoch, subtask, {0: -1}, None, attempt=self.attempt)
+        zombie.checkpoints.complete(epoch, zombie.run, zombie.parallelism)
+
+    def clean(self) -> None:
+        if self.runs[-1].checkpoints.retain(MIN_EPOCHS):
+            self.retained_from = sorted(self.states)[-MIN_EPOCHS]
+        sweep_orphans(self.objects, grace_seconds=0.0, now=self.attempt + 1.0)
+
+    def check(self) -> None:
+        for epoch, state in self.states.items():
+            if epoch >= self.retained_from:
+                following = min((e for e in self.states if e > epoch), default=epoch + 1)
+                if following in self.states or epoch == self.newest():
+                    assert state_of(self.objects, epoch, following) == state
+        for name in PublishedObjects(self.objects).manifests():
+            if name.epoch >= self.retained_from:
+                checkpoint = PublishedObjects(self.objects).read_manifest(name)
+                missing = checkpoint.object_names() - self.objects.objects.keys()
+                assert missing == set(), f"named by the manifest of epoch {name.epoch}"
+
+
+def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, int]:
+    """What `following` starts from, which must be `epoch`."""
+    checkpoint = CompletedCheckpointStore(objects).latest_before(following)
+    assert checkpoint is not None
+    assert checkpoint.epoch == epoch
+    return restored(CompletedCheckpointStore(objects), checkpoint, whole_range(3))
+
+
+@given(st.lists(steps, max_size=25))
+def test_every_retained_epoch_restores_to_its_state(history: list[Epoch | Restart | Stop]) -> None:
+    query = History()
+    query.start(2)
+    for step in history:
+        query.apply(step)
+        query.check()
+
+
+@given(st.lists(st.tuples(changes_of_state, kinds, st.integers(1, 8)), min_size=1, max_size=12))
+def test_state_is_the_same_at_every_parallelism(
+    epochs: list[tuple[dict[int, int], StateFileKind, int]],
+) -> None:
+    objects = DictObjectStore()
+    state: dict[int, int] = {}
+    for epoch, (changes, kind, parallelism) in enumerate(epochs):
+        ScriptedOperator(objects, f"run-{epoch}", parallelism).run_epoch(epoch, changes, kind)
+        state |= changes
+    for readers in range(1, 9):
+        assert state_before(objects, len(epochs), readers) == state
+
+
+file_names = st.sampled_from("abcdefgh")
+
+
+@given(
+    st.lists(
+        st.one_of(st.frozensets(file_names), st.integers(0, 9)),
+        max_size=40,
+    )
+)
+def test_the_registry_agrees_with_counting_anew(
+    operations: list[frozenset[str] | int],
+) -> None:
+    """A set registers a checkpoint of these files; a number unregisters the oldest such many."""
+    registry = SharedStateRegistry()
+    alive: dict[str, frozenset[str]] = {}
+    for number, operation in enumerate(operations):
+        if isinstance(operation, frozenset):
+            registry.register(str(number), operation)
+            alive[str(number)] = operation
+        else:
+            for checkpoint in list(alive)[:operation]:
+                names = alive.pop(checkpoint)
+                still_used = frozenset().union(*alive.values())
+                assert registry.unregister(checkpoint) == names - still_used
+        registry.check_invariants()
+        assert registry.checkpoints() == alive.keys()
+
+
+def test_a_history_with_every_kind_of_step_is_checked() -> None:
+    query = History()
+    query.start(2)
+    script: list[Epoch | Restart | Stop | Zombie | Clean] = [
+        Epoch(1, {0: 1, 7: 1}, "changelog"),
+        Epoch(1, {0: 2}, "snapshot"),
+        Stop({0: 3}),
+        Epoch(1, {1: 4}, "changelog"),
+        Restart(3, 1),
+        Epoch(1, {1: 5}, "changelog"),
+        Zombie(1),
+        *[Epoch(1, {2: n}, "changelog") for n in range(4)],
+        Clean(),
+        Epoch(0, {2: 99}, "changelog"),
+    ]
+    for step in script:
+        query.apply(step)
+        query.check()
+    assert query.states[query.newest()] == {0: 2, 7: 1, 1: 5, 2: 99}
+    assert query.retained_from == query.newest() - 2
+    completed = CompletedCheckpointStore(query.objects).latest_before(query.newest() + 1)
+    assert isinstance(completed, CompletedCheckpoint)

@@ -1,0 +1,189 @@
+"""Random operations on the copy-on-write map, compared with a dict at every step.
+
+Hypothesis looks for short scripts on a few keys and checks the invariants after every step. The
+seeded scripts run 1,000,000 operations over whole lives of maps, from a tiny first table through
+several rehashes, with up to four snapshots open and half read.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.support.state_map_model import ChosenHashKey, Namespace, StateMapModel
+
+OPERATIONS_PER_SCRIPT = 250_000
+OPERATIONS_PER_LIFE = 10_000
+MOST_OPEN_SNAPSHOTS = 4
+NAMESPACES: list[Namespace] = [None, None, None, 1, 2]
+
+
+def colliding_keys(_random: random.Random) -> list[ChosenHashKey]:
+    """Few hashes: some are equal, some differ only in bits that a larger table looks at."""
+    codes = [0, 1, 1 << 3, 1 << 40, -2, -(1 << 5)]
+    return [ChosenHashKey(name, codes[name % len(codes)]) for name in range(48)]
+
+
+def keys_that_collide_until_the_table_grows(random: random.Random) -> list[ChosenHashKey]:
+    return [ChosenHashKey(name, (name % 4) | random.getrandbits(6) << 6) for name in range(300)]
+
+
+def keys_of_any_hash(random: random.Random) -> list[ChosenHashKey]:
+    limit = 1 << 60
+    return [ChosenHashKey(name, random.randrange(-limit, limit)) for name in range(1500)]
+
+
+class Script:
+    """Random operations of one seed, and how often each rare circumstance came up."""
+
+    def __init__(self, seed: int, keys: Callable[[random.Random], list[ChosenHashKey]]) -> None:
+        self.random = random.Random(seed)
+        self.keys = keys(self.random)
+        self.met: Counter[str] = Counter()
+
+    def live_one_life(self) -> None:
+        """One map from its first table on; at first it mostly grows, then puts and removes even."""
+        model = StateMapModel(1 << self.random.randrange(8))
+        reading = [model.get, model.get, model.contains]
+        growing = [*reading, model.put, model.put_and_get_old, model.put, model.remove]
+        steady = [
+            *reading,
+            model.put,
+            model.put_and_get_old,
+            model.remove,
+            model.remove_and_get_old,
+        ]
+        for step in range(OPERATIONS_PER_LIFE):
+            operations = growing if step < OPERATIONS_PER_LIFE // 2 else steady
+            was_rehashing = bool(model.map.incremental_rehash_table)
+            operation = self.random.choice(operations)
+            key, namespace = self.random.choice(self.keys), self.random.choice(NAMESPACES)
+            operation(key, namespace, step)
+            if was_rehashing and not model.map.incremental_rehash_table and model.open:
+                self.met["rehash ended under an open snapshot"] += 1
+            if step % 16 == 0:
+                self.handle_snapshots(model)
+            if step % 1000 == 0:
+                model.check()
+        model.close()
+
+    def handle_snapshots(self, model: StateMapModel) -> None:
+        chance = self.random.random()
+        if chance < 0.1:
+            if len(model.open) == MOST_OPEN_SNAPSHOTS:
+                model.release(self.random.randrange(MOST_OPEN_SNAPSHOTS))
+            if model.map.incremental_rehash_table:
+                self.met["snapshot during a rehash"] += 1
+            model.snapshot()
+        elif model.open and chance < 0.15:
+            model.release(self.random.randrange(len(model.open)))
+            self.met["release of one of several"] += bool(model.open)
+        elif model.open and chance < 0.5:
+            self.random.choice(model.open).read_some(self.random.randrange(20))
+
+
+@pytest.mark.parametrize(
+    ("seed", "keys"),
+    [
+        (1, colliding_keys),
+        (2, keys_that_collide_until_the_table_grows),
+        (3, keys_of_any_hash),
+        (4, keys_of_any_hash),
+    ],
+)
+def test_the_map_agrees_with_a_dict_over_random_lives(
+    seed: int, keys: Callable[[random.Random], list[ChosenHashKey]]
+) -> None:
+    script = Script(seed, keys)
+    for _ in range(OPERATIONS_PER_SCRIPT // OPERATIONS_PER_LIFE):
+        script.live_one_life()
+    assert script.met.keys() == {
+        "rehash ended under an open snapshot",
+        "snapshot during a rehash",
+        "release of one of several",
+    }
+
+
+KEYS = [ChosenHashKey(name, (0, 0, 0, 2, 4, 1 << 40, -2)[name % 7]) for name in range(14)]
+keys = st.sampled_from(KEYS)
+namespaces = st.sampled_from([None, None, 1])
+items = st.integers(0, 9)
+
+
+class StateMapMachine(RuleBasedStateMachine):
+    """Every operation is a rule."""
+
+    @initialize(capacity=st.sampled_from([1, 2, 8, 64]), present=st.integers(0, len(KEYS)))
+    def create(self, capacity: int, present: int) -> None:
+        self.model = StateMapModel(capacity)
+        for key in KEYS[:present]:
+            self.model.put(key, None, key.name)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def get(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.get(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def put(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.put(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def put_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.put_and_get_old(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def remove(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.remove(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def remove_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.remove_and_get_old(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def contains(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.contains(key, namespace, item)
+
+    @rule()
+    def iterate(self) -> None:
+        self.model.iterate()
+
+    @rule()
+    def snapshot(self) -> None:
+        self.model.snapshot()
+
+    @precondition(lambda self: self.model.open)
+    @rule(place=st.integers(0, 3))
+    def release(self, place: int) -> None:
+        self.model.release(place)
+
+    @precondition(lambda self: self.model.open)
+    @rule(place=st.integers(0, 3), entries=st.integers(1, 5))
+    def read_some(self, place: int, entries: int) -> None:
+        self.model.open[place % len(self.model.open)].read_some(entries)
+
+    @invariant()
+    def agrees(self) -> None:
+        self.model.check()
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self.model.close()
+
+
+def test_the_map_agrees_with_a_dict_and_keeps_its_invariants_after_every_step() -> None:
+    run_state_machine_as_test(
+        StateMapMachine, settings=settings(max_examples=200, stateful_step_count=50)
+    )

@@ -1,0 +1,131 @@
+"""A copy-on-write map beside the plain dict that it must agree with.
+
+Every operation runs on both and compares. States that the map hands out are changed on purpose,
+and each open snapshot keeps a deep copy of the dict of its moment, compared when it is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
+
+State = list[int]
+Namespace = int | None
+Identity = tuple[int, Namespace]
+LONGEST_STATE = 4
+
+
+class ChosenHashKey:
+    """A key whose hash the test chooses, and that fails the test when it is copied."""
+
+    __slots__ = ("code", "name")
+
+    def __init__(self, name: int, code: int) -> None:
+        self.name = name
+        self.code = code
+
+    def __hash__(self) -> int:
+        return self.code
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChosenHashKey) and other.name == self.name
+
+    def __copy__(self) -> ChosenHashKey:
+        raise AssertionError("keys are never copied")
+
+    def __deepcopy__(self, memo: object) -> ChosenHashKey:
+        raise AssertionError("keys are never copied")
+
+    def __repr__(self) -> str:
+        return f"key {self.name} (hash {self.code})"
+
+
+@dataclass
+class OpenSnapshot:
+    """A snapshot, what it must hold, and what its reader has read of it so far."""
+
+    snapshot: CopyOnWriteStateMapSnapshot[ChosenHashKey, Namespace, State]
+    expected: dict[Identity, State]
+    reader: Iterator[tuple[ChosenHashKey, Namespace, State]]
+    read: list[tuple[Identity, State]] = field(default_factory=list)
+
+    def read_some(self, entries: int | None) -> None:
+        """Read the next entries, or all that are left. A writer encodes them at once: copies."""
+        for key, namespace, state in islice(self.reader, entries):
+            self.read.append(((key.name, namespace), list(state)))
+
+
+class StateMapModel:
+    """The map under test and its dict."""
+
+    def __init__(self, capacity: int) -> None:
+        self.map: CopyOnWriteStateMap[ChosenHashKey, Namespace, State] = CopyOnWriteStateMap(
+            list, capacity
+        )
+        self.expected: dict[Identity, State] = {}
+        self.open: list[OpenSnapshot] = []
+
+    def get(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        """Get, compare, and change what was returned."""
+        state, expected = self.map.get(key, namespace), self.expected.get((key.name, namespace))
+        assert state == expected
+        if state is not None and expected is not None:
+            for changed in (state, expected):
+                if len(changed) == LONGEST_STATE:
+                    changed.clear()
+                changed.append(item)
+
+    def put(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.map.put(key, namespace, [item])
+        self.expected[key.name, namespace] = [item]
+
+    def put_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        before = self.map.put_and_get_old(key, namespace, [item])
+        assert before == self.expected.get((key.name, namespace))
+        self.expected[key.name, namespace] = [item]
+
+    def remove(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
+        self.map.remove(key, namespace)
+        self.expected.pop((key.name, namespace), None)
+
+    def remove_and_get_old(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
+        before = self.map.remove_and_get_old(key, namespace)
+        assert before == self.expected.pop((key.name, namespace), None)
+
+    def contains(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
+        assert self.map.contains(key, namespace) == ((key.name, namespace) in self.expected)
+
+    def iterate(self) -> None:
+        found = [((key.name, namespace), state) for key, namespace, state in self.map]
+        assert len(found) == len(self.map) == len(self.expected)
+        assert dict(found) == self.expected
+
+    def snapshot(self) -> None:
+        snapshot = self.map.snapshot()
+        expected = {identity: list(state) for identity, state in self.expected.items()}
+        self.open.append(OpenSnapshot(snapshot, expected, iter(snapshot)))
+
+    def release(self, place: int) -> None:
+        """Read an open snapshot to its end, compare all of it, release it."""
+        opened = self.open.pop(place % len(self.open))
+        opened.read_some(None)
+        assert len(opened.read) == len(opened.snapshot) == len(opened.expected)
+        assert dict(opened.read) == opened.expected
+        opened.snapshot.release()
+
+    def check(self) -> None:
+        self.map.check_invariants()
+        assert len(self.map) == len(self.expected)
+        assert sorted(self.map.snapshot_versions) == [one.snapshot.version for one in self.open]
+
+    def close(self) -> None:
+        """Compare what is left."""
+        while self.open:
+            self.release(0)
+        self.iterate()
+        self.check()
+        assert self.map.highest_required_snapshot_version == 0

@@ -1,0 +1,115 @@
+"""Subtasks of an operator without Spark: state hosts' sessions over a store in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from spark_state.host.epoch_request import (
+    CheckpointSettings,
+    EpochRequest,
+    EpochTask,
+    OperatorSpec,
+)
+from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_session import SubtaskSession
+from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor.handles import record_states
+from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.pickles import dumps
+from spark_state.processor.processor_run import ProcessorSpec
+from spark_state.processor.schemas import value_state_descriptor
+from spark_state.state_descriptor import StateDescriptor
+from tests.support.processors import RunningTotals
+
+KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
+OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int64())])
+_TYPES = {"bigint": "long", "string": "string"}
+Totals = dict[str, tuple[int, int]]
+
+
+def describe(name: str, ddl: str) -> StateDescriptor:
+    """A value state of DDL text of bigint and string fields, without a Spark session."""
+    fields = [part.split() for part in ddl.split(",")]
+    described = ",".join(
+        f'{{"name":"{field}","type":"{_TYPES[kind]}","nullable":true,"metadata":{{}}}}'
+        for field, kind in fields
+    )
+    return value_state_descriptor(name, f'{{"type":"struct","fields":[{described}]}}')
+
+
+def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpec:
+    """A spec of `RunningTotals` (or `processor`) whose stores are below `folder`."""
+    chosen = RunningTotals() if processor is None else processor
+    spec = OperatorSpec(
+        operator="totals",
+        plan_id="plan",
+        store_root=str(folder),
+        parallelism=1,
+        max_parallelism=8,
+        key_schema_json="{}",
+        processor=ProcessorSpec(
+            pickled_processor=dumps(chosen),
+            layout=InputLayout(("key", "value"), (0,)),
+            key_columns=KEY_COLUMNS,
+            states=record_states(chosen, describe),
+            output_schema=OUTPUT,
+            spool_bytes=1 << 20,
+        ),
+        checkpoints=CheckpointSettings(100, 10, 86_400),
+    )
+    return replace(spec, **changes)
+
+
+def table_of(rows: Iterable[tuple[str, int]], max_parallelism: int) -> pa.Table:
+    keys, values = zip(*rows, strict=True)
+    assignment = KeyGroupAssignment(["string"], max_parallelism)
+    groups = [assignment.key_group((key,)) for key in keys]
+    columns = [pa.array(keys), pa.array(values, pa.int64()), pa.array(groups, pa.int32())]
+    return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
+
+
+@dataclass(slots=True)
+class Host:
+    """One host process' session of one subtask. Several of them may serve one subtask."""
+
+    spec: OperatorSpec
+    subtask: int = 0
+    run_id: str = "run-1"
+    session: SubtaskSession | None = None
+
+    def request(self, epoch: int, attempt: int) -> EpochRequest:
+        return EpochRequest(
+            self.spec, EpochTask("query", self.run_id, epoch, self.subtask, attempt), ()
+        )
+
+    def open(self, pool: ThreadPoolExecutor) -> Host:
+        request = self.request(0, 0)
+        self.session = SubtaskSession(request, StoreSession(request, pool), pool)
+        return self
+
+    def epoch(
+        self,
+        epoch: int,
+        rows: list[tuple[str, int]],
+        attempt: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> Totals:
+        """Run an epoch with those of the rows that belong to the subtask; its output."""
+        assert self.session is not None
+        request = self.request(epoch, attempt or epoch + 1)
+        claim = self.session.accept(request)
+        table = table_of(rows, self.spec.max_parallelism)
+        mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
+        with self.session.run(request, claim, table.filter(pa.array(mine)), check) as spool:
+            return {
+                row["key"]: (row["rows"], row["total"])
+                for batch in spool.read()
+                for row in batch.to_pylist()
+            }

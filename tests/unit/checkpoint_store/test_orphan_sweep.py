@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.completed_checkpoint_store import StateFileWriter
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.orphan_sweep import sweep_orphans
+from checkpoint_store.state_handle import StateHandle
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import ScriptedOperator, state_before, state_table
+
+GRACE = 100.0
+LONG_AFTER = 1_000.0
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
+    """A file of a writer that was killed before its barrier."""
+    writer = StateFileWriter(epoch, 0, operator.run, 1, KeyGroupRange(0, 3))
+    return operator.checkpoints.write_state("changelog", state_table({0: 9}), writer)
+
+
+def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    orphan = write_orphan(operator, 0)
+    assert sweep_orphans(objects, GRACE, now=GRACE) == []
+    assert sweep_orphans(objects, GRACE, now=GRACE + 1) == [orphan.name]
+    assert orphan.name not in objects.objects
+    assert state_before(objects, 1) == {0: 1}
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == []
+
+
+def test_an_object_of_unknown_age_is_kept(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    objects.now = None
+    write_orphan(operator, 0)
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == []
+
+
+def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+    orphan = write_orphan(operator, 1)
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == [orphan.name]
+    operator.run_subtask(1, 1, {7: 2}, operator.checkpoints.latest_before(1))
+    assert state_before(objects, 2) == {0: 2, 7: 2}
+
+
+def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
+    objects: DictObjectStore,
+) -> None:
+    operator = ScriptedOperator(objects)
+    barriers = [operator.run_subtask(0, 0, {0: n}, None, attempt=n) for n in (1, 2)]
+    operator.run_subtask(0, 1, {7: 1}, None)
+    operator.checkpoints.complete(0, operator.run, 2)
+    swept = sweep_orphans(objects, GRACE, LONG_AFTER)
+    assert barriers[0].handles[0].name in swept
+    assert len(swept) == 2
+    assert state_before(objects, 1) == {0: 2, 7: 1}
+
+
+def test_half_written_objects_are_deleted(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    torn = []
+    for name in list(objects.objects):
+        if "barrier-" in name or name.startswith("manifests/"):
+            copy = name.removesuffix(".json") + "0.json"
+            objects.put(copy, objects.objects[name])
+            torn.append(copy)
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == sorted(torn)
+    assert state_before(objects, 1) == {0: 1}
+
+
+def test_what_a_zombie_published_behind_the_retained_epochs_is_deleted(
+    objects: DictObjectStore,
+) -> None:
+    zombie = ScriptedOperator(objects, "run-z")
+    zombie.run_epoch(0, {0: 1})
+    operator = ScriptedOperator(objects, "run-b")
+    for epoch in range(1, 5):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.checkpoints.retain(2)
+    zombie.run_subtask(1, 0, {0: 666}, None)
+    swept = sweep_orphans(objects, GRACE, LONG_AFTER)
+    assert len(swept) == 2
+    assert all(f"epochs/{1:019d}-{zombie.run.number:010d}/" in name for name in swept)
+    assert state_before(objects, 5) == {0: 4}
+
+
+def test_what_is_not_ours_is_left_alone(objects: DictObjectStore) -> None:
+    ScriptedOperator(objects).run_epoch(0, {0: 1})
+    for name in ("epochs/notes.txt", "manifests/README", "other/file"):
+        objects.put(name, b"x")
+    directory = next(name for name in objects.objects if "barrier-" in name).rpartition("/")[0]
+    objects.put(f"{directory}/.tmp", b"x")
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == []
+
+
+def test_nothing_is_deleted_when_a_manifest_cannot_be_read(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    write_orphan(operator, 0)
+    [manifest] = [name for name in objects.objects if name.startswith("manifests/")]
+    objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
+    before = dict(objects.objects)
+    with pytest.raises(CorruptObjectError):
+        sweep_orphans(objects, GRACE, LONG_AFTER)
+    assert objects.objects == before
+
+
+def test_an_empty_store_has_no_orphans(objects: DictObjectStore) -> None:
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == []

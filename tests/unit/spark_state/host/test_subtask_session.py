@@ -1,0 +1,270 @@
+"""Epochs of a subtask over hosts that come, go and lag behind: scripts with what each one emits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from checkpoint_store.errors import PartialEpochError, StoreMismatchError
+from spark_state.errors import ConfigurationError, FencedError, StateMigrationError
+from tests.support.processors import FailingAt, RunningTotals
+from tests.support.subtasks import Host, operator
+
+ROWS_A = [("a", 1)]
+OpenHost = Callable[..., Host]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+@pytest.fixture
+def open_host(tmp_path: Path, pool: ThreadPoolExecutor) -> OpenHost:
+    """Opens hosts over one store; keywords are OperatorSpec's and Host's fields."""
+
+    def open_one(processor: Any = None, **changes: Any) -> Host:
+        own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
+        return Host(operator(tmp_path, processor, **changes), **own).open(pool)
+
+    return open_one
+
+
+def test_state_goes_from_epoch_to_epoch(open_host: OpenHost) -> None:
+    host = open_host()
+    assert host.epoch(0, [("a", 1), ("b", 5)]) == {"a": (1, 1), "b": (1, 5)}
+    assert host.epoch(1, [("a", 2), ("a", 3)]) == {"a": (3, 6)}
+
+
+def test_an_epoch_that_runs_again_gives_the_same_rows_and_counts_once(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    first = host.epoch(1, ROWS_A, attempt=5)
+    assert host.epoch(1, ROWS_A, attempt=6) == first == {"a": (2, 2)}
+    assert host.epoch(1, ROWS_A, attempt=7) == first
+    assert host.epoch(2, ROWS_A, attempt=8) == {"a": (3, 3)}
+
+
+def test_an_epoch_may_run_again_with_other_rows(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    host.epoch(1, [("a", 100), ("b", 1)], attempt=5)
+    assert host.epoch(1, [("a", 1)], attempt=6) == {"a": (2, 2)}
+    assert host.epoch(2, [("b", 1)], attempt=7) == {"b": (1, 1)}
+
+
+def test_a_new_host_restores_what_the_old_one_published(open_host: OpenHost) -> None:
+    old = open_host()
+    old.epoch(0, [("a", 1), ("b", 1)])
+    old.epoch(1, ROWS_A)
+    assert open_host().epoch(2, [("a", 1), ("b", 1)]) == {"a": (3, 3), "b": (2, 2)}
+
+
+def test_a_host_that_missed_epochs_catches_up(open_host: OpenHost) -> None:
+    here, there = open_host(), open_host()
+    for epoch in range(6):
+        host = here if epoch % 3 else there
+        assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+
+
+def test_epochs_that_spark_skipped_leave_no_gap_in_the_state(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    assert host.epoch(7, ROWS_A) == {"a": (2, 2)}
+
+
+def test_a_failing_processor_leaves_state_and_store_as_they_were(open_host: OpenHost) -> None:
+    host = open_host(FailingAt())
+    host.epoch(0, ROWS_A)
+    with pytest.raises(ValueError, match="a negative value: -1"):
+        host.epoch(1, [("a", 1), ("b", -1)])
+    assert host.epoch(1, ROWS_A, attempt=9) == {"a": (2, 2)}
+    assert open_host(FailingAt()).epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_a_task_that_is_gone_publishes_nothing(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    calls: list[int] = []
+
+    def gone_before_the_barrier() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise EOFError("the task was killed")
+
+    with pytest.raises(EOFError):
+        host.epoch(1, ROWS_A, check=gone_before_the_barrier)
+    assert open_host().epoch(1, ROWS_A, attempt=9) == {"a": (2, 2)}
+
+
+def test_a_host_refuses_older_runs_attempts_and_epochs(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    host.epoch(1, ROWS_A, attempt=9)
+    with pytest.raises(FencedError, match="a newer task took over"):
+        host.epoch(1, ROWS_A, attempt=8)
+    with pytest.raises(FencedError, match="a newer epoch took over"):
+        host.epoch(0, ROWS_A, attempt=10)
+    host.run_id = "run-2"
+    assert host.epoch(1, ROWS_A, attempt=1) == {"a": (2, 2)}
+    host.run_id = "run-1"
+    with pytest.raises(FencedError, match="a newer run took over"):
+        host.epoch(2, ROWS_A, attempt=11)
+
+
+def test_a_zombie_attempt_that_publishes_late_is_never_picked_up(open_host: OpenHost) -> None:
+    zombie, host = open_host(), open_host()
+    host.epoch(0, ROWS_A)
+    stuck, free = threading.Event(), threading.Event()
+
+    def wait_once() -> None:
+        if not stuck.is_set():
+            stuck.set()
+            assert free.wait(30)
+
+    late = threading.Thread(
+        target=lambda: zombie.epoch(1, [("a", 1000)], attempt=2, check=wait_once)
+    )
+    late.start()
+    assert stuck.wait(30)
+    assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
+    free.set()
+    late.join()
+    assert host.epoch(2, ROWS_A, attempt=4) == {"a": (3, 3)}
+    assert open_host().epoch(3, ROWS_A, attempt=5) == {"a": (4, 4)}
+
+
+def test_a_zombie_that_publishes_last_does_not_win_a_restart(open_host: OpenHost) -> None:
+    zombie, host = open_host(), open_host()
+    host.epoch(0, ROWS_A)
+    host.epoch(1, ROWS_A, attempt=3)
+    zombie.epoch(1, [("a", 1000)], attempt=2)
+    assert open_host(run_id="run-2").epoch(2, ROWS_A, attempt=1) == {"a": (3, 3)}
+
+
+def test_a_zombie_of_an_older_run_does_not_win_a_restart(open_host: OpenHost) -> None:
+    old, new = open_host(run_id="run-1"), open_host(run_id="run-2")
+    old.epoch(0, ROWS_A)
+    new.epoch(1, ROWS_A)
+    old.epoch(1, [("a", 1000)], attempt=99)
+    old.epoch(2, [("a", 1000)], attempt=100)
+    assert open_host(run_id="run-3").epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_an_epoch_with_barriers_of_some_subtasks_is_not_built_upon(open_host: OpenHost) -> None:
+    first, second = (open_host(parallelism=2, subtask=subtask) for subtask in range(2))
+    rows = [(f"k{number}", 1) for number in range(20)]
+    assert len(first.epoch(0, rows)) + len(second.epoch(0, rows)) == 20
+    first.epoch(1, rows)
+    with pytest.raises(PartialEpochError, match=r"epoch 1 is incomplete .* subtasks 1 did not"):
+        first.epoch(2, rows)
+    with pytest.raises(PartialEpochError):
+        open_host(parallelism=2, subtask=1, run_id="run-2").epoch(2, rows)
+
+
+@pytest.mark.parametrize("parallelisms", [(1, 3, 8, 2), (8, 1, 5)])
+def test_parallelism_may_differ_at_every_run(
+    open_host: OpenHost, parallelisms: tuple[int, ...]
+) -> None:
+    rows = [(f"k{number}", number) for number in range(50)]
+    for epoch, parallelism in enumerate(parallelisms):
+        emitted: dict[str, tuple[int, int]] = {}
+        for subtask in range(parallelism):
+            host = open_host(parallelism=parallelism, subtask=subtask, run_id=f"run-{epoch}")
+            emitted |= host.epoch(epoch, rows)
+        assert emitted == {key: (epoch + 1, value * (epoch + 1)) for key, value in rows}
+
+
+def test_a_snapshot_replaces_the_changelogs_it_holds(open_host: OpenHost, tmp_path: Path) -> None:
+    host = open_host()
+    for epoch in range(25):
+        host.epoch(epoch, ROWS_A)
+        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+    snapshots = list(tmp_path.glob("query/totals/epochs/*/snapshot-*"))
+    assert len(snapshots) == 2
+    resident = host.session._resident  # type: ignore[union-attr]
+    assert resident is not None
+    assert resident.handles[0].kind == "snapshot"
+    assert len(resident.handles) < 11
+    assert open_host(run_id="run-2").epoch(25, ROWS_A) == {"a": (26, 26)}
+
+
+def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
+    host = open_host(checkpoints=replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2))
+    host.epoch(0, ROWS_A)
+    host.epoch(1, [("a", 1000)], attempt=2)
+    assert host.session is not None
+    assert host.session._snapshot is not None
+    assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
+    host.epoch(2, ROWS_A, attempt=4)
+    assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}
+
+
+class OtherSchema(RunningTotals):
+    def init(self, handle: Any) -> None:
+        self._totals = handle.getValueState("totals", "rows bigint, name string")
+
+
+class OtherState(RunningTotals):
+    def init(self, handle: Any) -> None:
+        self._totals = handle.getValueState("others", "rows bigint, total bigint")
+
+
+def test_another_schema_of_a_stored_state_is_refused_naming_both(open_host: OpenHost) -> None:
+    open_host().epoch(0, ROWS_A)
+    with pytest.raises(StateMigrationError) as caught:
+        open_host(OtherSchema(), run_id="run-2").epoch(1, ROWS_A)
+    message = str(caught.value)
+    assert "state 'totals'" in message
+    assert '"name":"total","type":"long"' in message.replace(" ", "")
+    assert '"name":"name","type":"string"' in message.replace(" ", "")
+
+
+def test_a_stored_state_that_nobody_declares_is_carried_on(open_host: OpenHost) -> None:
+    open_host().epoch(0, ROWS_A)
+    assert open_host(OtherState(), run_id="run-2").epoch(1, ROWS_A) == {"a": (1, 1)}
+    assert open_host(run_id="run-3").epoch(2, ROWS_A) == {"a": (2, 2)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"max_parallelism": 16}, "max_parallelism"), ({"key_schema_json": "[]"}, "key_schema")],
+)
+def test_a_store_of_another_configuration_is_refused(
+    open_host: OpenHost, changes: dict[str, Any], field: str
+) -> None:
+    open_host().epoch(0, ROWS_A)
+    with pytest.raises(StoreMismatchError, match=field):
+        open_host(**changes)
+
+
+def test_two_operators_of_one_name_are_refused(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    host.spec = replace(host.spec, plan_id="another plan")
+    with pytest.raises(ConfigurationError, match="two operators of this query are called 'totals'"):
+        host.epoch(1, ROWS_A)
+
+
+def test_one_task_that_runs_a_subtask_twice_is_refused(open_host: OpenHost) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A, attempt=4)
+    with pytest.raises(ConfigurationError, match="its output is coalesced directly"):
+        host.epoch(0, ROWS_A, attempt=4)
+
+
+def test_rows_that_a_processor_does_not_read_are_skipped(open_host: OpenHost) -> None:
+    class FirstRow(RunningTotals):
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            yield from super().handleInputRows(key, iter([next(rows)]), timerValues)
+
+    host = open_host(FirstRow())
+    assert host.epoch(0, [("a", 1), ("b", 2), ("a", 3), ("b", 4)]) == {"a": (1, 1), "b": (1, 2)}
