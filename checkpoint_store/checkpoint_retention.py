@@ -54,7 +54,7 @@ class CheckpointRetention:
         with self._lock:
             manifests = self._published.manifests()
             timeline = live_timeline(manifests)
-            if len(timeline) <= min_epochs or self._newest_run() > timeline[0].run_number:
+            if len(timeline) < min_epochs or self._newest_run() > timeline[0].run_number:
                 return 0
             return self._delete_before(timeline[min_epochs - 1].epoch, manifests)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
@@ -82,7 +82,7 @@ class History:
     runs: list[ScriptedOperator] = field(default_factory=list)
     attempt: int = 0
     retained_from: int = 0
-    stopped: bool = False
+    replays: bool = False
 
     def newest(self) -> int:
         return max(self.states, default=-1)
@@ -90,7 +90,8 @@ class History:
     def start(self, parallelism: int) -> None:
         run_id = f"run-{len(self.runs)}"
         self.runs.append(ScriptedOperator(self.objects, run_id, parallelism))
-        self.stopped = False
+        # Spark begins a run with the epoch after the last one it committed.
+        self.replays = True
 
     def apply(self, step: Epoch | Restart | Stop | Zombie | Clean) -> None:
         self.attempt += 1
@@ -112,9 +113,10 @@ class History:
                 self.clean()
 
     def run_epoch(self, step: Epoch) -> None:
-        epoch = max(self.newest() + step.step, 0)
+        epoch = max(self.newest() + (1 if self.replays else step.step), 0)
         if epoch == self.newest() and epoch <= self.retained_from:
             return
+        self.replays = False
         before = max((e for e in self.states if e < epoch), default=None)
         state = {} if before is None else self.states[before]
         self.runs[-1].run_epoch(epoch, step.changes, step.kind, self.attempt)
@@ -162,6 +164,7 @@ def state_of(objects: DictObjectStore, epoch: int, following: int) -> dict[int, 
     return restored(CompletedCheckpointStore(objects), checkpoint, whole_range(3))
 
 
+@settings(max_examples=300)
 @given(st.lists(steps, max_size=25))
 def test_every_retained_epoch_restores_to_its_state(history: list[Epoch | Restart | Stop]) -> None:
     query = History()

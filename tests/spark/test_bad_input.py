@@ -1,0 +1,277 @@
+"""What a user gets wrong gets a clear error that names the value and the way out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from spark_state import (
+    ConfigurationError,
+    KeyGroupError,
+    UnsupportedOperationError,
+)
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.streams import Stream
+
+pytestmark = pytest.mark.spark
+Configure = Callable[[str, str], None]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+@pytest.fixture
+def configure(spark: SparkSession) -> Iterator[Configure]:
+    """Sets configuration keys of the session, and puts them back."""
+    before: dict[str, str | None] = {}
+
+    def put(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield put
+    for key, old in before.items():
+        if old is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, old)
+
+
+def plan(spark: SparkSession, grouped: Any = None, **changes: Any) -> DataFrame:
+    arguments: dict[str, Any] = {
+        "processor": RunningTotals(),
+        "output_schema": TOTALS_SCHEMA,
+        "output_mode": "update",
+        "time_mode": "None",
+    }
+    if grouped is None:
+        grouped = spark.createDataFrame([("a", 1)], "key string, value bigint").groupBy("key")
+    return spark_state.transform_with_state(grouped, **{**arguments, **changes})
+
+
+def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match=r"got DataFrame; call it with df\.groupBy"):
+        plan(spark, spark.range(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output_mode": "complete"}, "output mode 'complete' is not supported; use one of update"),
+        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported; use \"None\""),
+    ],
+)
+def test_modes_that_are_not_there_are_refused(
+    spark: SparkSession, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedOperationError, match=message):
+        plan(spark, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"processor": RunningTotals}, "pass an instance, not a class"),
+        ({"output_schema": "key strin"}, "output_schema: 'key strin' is not a schema"),
+        ({"output_schema": 5}, "neither a StructType nor DDL text"),
+        ({"name": "a/b"}, "operator name 'a/b' names a directory"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(
+    spark: SparkSession, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan(spark, **changes)
+
+
+class HoldsALock(RunningTotals):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_a_processor_that_cannot_be_pickled_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match="HoldsALock cannot be pickled"):
+        plan(spark, processor=HoldsALock())
+
+
+@pytest.mark.parametrize(
+    ("column", "type_text"),
+    [
+        ("struct(id)", "struct<id:bigint>"),
+        ("array(id)", "array<bigint>"),
+        ("collate('a', 'UTF8_LCASE')", "string collate UTF8_LCASE"),
+    ],
+)
+def test_a_key_without_a_stable_hash_is_refused(
+    spark: SparkSession, column: str, type_text: str
+) -> None:
+    grouped = spark.range(1).selectExpr(f"{column} as key", "id as value").groupBy("key")
+    with pytest.raises(KeyGroupError, match="key column 'key' of type") as caught:
+        plan(spark, grouped)
+    assert type_text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("spark.cowstate.paralelism", "2", "did you mean spark.cowstate.parallelism"),
+        ("spark.cowstate.parallelism", "many", "'many'; allowed are whole numbers from 1"),
+        ("spark.cowstate.parallelism", "129", "more than spark.cowstate.maxParallelism 128"),
+        ("spark.cowstate.backend", "rocksdb", "is 'rocksdb'; allowed are heap"),
+        ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
+        ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
+    ],
+)
+def test_a_bad_configuration_is_refused(
+    spark: SparkSession, configure: Configure, key: str, value: str, message: str
+) -> None:
+    configure(key, value)
+    with pytest.raises(ConfigurationError, match=message):
+        plan(spark)
+
+
+class YieldsText(RunningTotals):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        yield Row(key=key[0], rows="three", total=1)
+
+
+class ReturnsNothing(RunningTotals):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Any:
+        return None
+
+
+class PutsText(RunningTotals):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        self._totals.update((1, "many"))
+        yield from ()
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        (YieldsText(), "field 'rows' expects int64, got 'three' of type str"),
+        (ReturnsNothing(), r"handleInputRows returned None for key \('a',\)"),
+        (PutsText(), "state 'totals': field 'total' expects int64, got 'many' of type str"),
+    ],
+)
+def test_what_does_not_match_its_schema_fails_the_query(
+    stream: Stream, processor: StatefulProcessor, message: str
+) -> None:
+    stream.feed([("a", 1)])
+    with pytest.raises(StreamingQueryException, match=message):
+        stream.run(stream.operator(processor))
+
+
+def test_a_store_that_cannot_be_written_is_refused(
+    stream: Stream, configure: Configure, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    configure("spark.cowstate.store", str(tmp_path / "file"))
+    stream.feed([("a", 1)])
+    with pytest.raises(StreamingQueryException, match="cannot use the store"):
+        stream.run()
+
+
+@pytest.mark.parametrize("url", ["nosuch://bucket/state"])
+def test_an_unknown_kind_of_store_is_refused(
+    stream: Stream, configure: Configure, url: str
+) -> None:
+    configure("spark.cowstate.store", url)
+    stream.feed([("a", 1)])
+    with pytest.raises(StreamingQueryException, match="nosuch"):
+        stream.run()
+
+
+def test_another_max_parallelism_is_refused_naming_both(
+    stream: Stream, configure: Configure
+) -> None:
+    stream.feed([("a", 1)])
+    stream.run()
+    configure("spark.cowstate.maxParallelism", "64")
+    stream.feed([("a", 1)])
+    with pytest.raises(StreamingQueryException, match="max_parallelism 128, not 64"):
+        stream.run()
+
+
+class OtherSchema(RunningTotals):
+    def init(self, handle: Any) -> None:
+        self._totals = handle.getValueState("totals", "rows int, total bigint")
+
+
+def test_another_state_schema_is_refused_naming_both(stream: Stream) -> None:
+    stream.feed([("a", 1)])
+    stream.run(stream.operator(name="totals"))
+    stream.feed([("a", 1)])
+    with pytest.raises(StreamingQueryException, match="state 'totals' is in the store as") as error:
+        stream.run(stream.operator(OtherSchema(), name="totals"))
+    assert '"type":"integer"' in str(error.value)
+
+
+def test_a_plain_thread_inside_foreach_batch_is_refused(stream: Stream) -> None:
+    stream.feed([("a", 1)])
+    errors: list[BaseException] = []
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        def act() -> None:
+            try:
+                batch.count()
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=act)
+        thread.start()
+        thread.join()
+
+    stream.run(sink=sink)
+    assert "runs outside of its query's thread" in str(errors[0])
+    assert "pyspark.InheritableThread" in str(errors[0])
+
+
+@pytest.mark.parametrize("kind", ["coalesce", "union"])
+def test_partitions_that_are_renumbered_downstream_are_refused(stream: Stream, kind: str) -> None:
+    stream.feed([(f"key{number}", 1) for number in range(20)])
+    output = stream.operator()
+    if kind == "coalesce":
+        output = output.coalesce(1)
+    else:
+        other = stream.source().selectExpr("key", "value as rows", "value as total")
+        output = other.union(output)
+    with pytest.raises(StreamingQueryException, match=r"repartition\(n\)"):
+        stream.run(output)
+
+
+def test_repartition_makes_coalesced_output_possible(stream: Stream) -> None:
+    stream.feed([("a", 1), ("b", 2)])
+    stream.run(stream.operator().repartition(2).coalesce(1))
+    assert stream.totals() == {"a": (1, 1), "b": (1, 2)}
+
+
+def test_two_operators_of_one_name_in_a_query_are_refused(stream: Stream) -> None:
+    stream.feed([(f"key{number}", 1) for number in range(20)])
+    first = stream.operator(name="same").selectExpr("key", "rows as value")
+    second = spark_state.transform_with_state(
+        first.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None", name="same"
+    )
+    with pytest.raises(StreamingQueryException, match="two operators of this query are called"):
+        stream.run(second)
+
+
+def test_two_operators_of_two_names_follow_each_other(stream: Stream) -> None:
+    stream.feed([("a", 1), ("a", 2), ("b", 1)])
+    stream.feed([("a", 5)])
+    first = stream.operator(name="first").selectExpr("key", "rows as value")
+    second = spark_state.transform_with_state(
+        first.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None", name="second"
+    )
+    stream.run(second)
+    assert stream.totals() == {"a": (2, 5), "b": (1, 1)}

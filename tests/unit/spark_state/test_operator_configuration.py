@@ -1,0 +1,67 @@
+"""`spark.cowstate.*`: defaults, and refusals that depend on the session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator_configuration import SessionFacts, parse_configuration
+
+STORE = {"spark.cowstate.store": "memory://state"}
+
+
+def facts(**changes: Any) -> SessionFacts:
+    values = {
+        "master": "local[4]",
+        "default_parallelism": 4,
+        "cores_per_executor": 4,
+        "speculation": False,
+    }
+    return SessionFacts(**{**values, **changes})
+
+
+def test_defaults_follow_the_session() -> None:
+    parsed = parse_configuration({**STORE, "spark.other": "x"}, facts())
+    assert (parsed.parallelism, parsed.hosts_per_executor, parsed.max_parallelism) == (4, 4, 128)
+    assert (parsed.store, parsed.backend) == ("memory://state", "heap")
+    assert (parsed.min_epochs_to_retain, parsed.min_epochs_for_snapshot) == (100, 10)
+
+
+def test_given_values_win() -> None:
+    given = {**STORE, "spark.cowstate.parallelism": "7", "spark.cowstate.outputMemoryMB": "0"}
+    parsed = parse_configuration(given, facts())
+    assert (parsed.parallelism, parsed.output_memory_mb) == (7, 0)
+
+
+def test_a_relative_store_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    parsed = parse_configuration({"spark.cowstate.store": "state"}, facts())
+    assert parsed.store == str(tmp_path / "state")
+
+
+def test_a_local_master_without_a_store_gets_one_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match=f"state is kept in {tmp_path}/cowstate-store"):
+        parsed = parse_configuration({}, facts())
+    assert parsed.store == str(tmp_path / "cowstate-store")
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
+def test_a_cluster_without_a_store_is_refused(master: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"spark\.cowstate\.store is not set, and master"):
+        parse_configuration({}, facts(master=master))
+
+
+def test_speculative_execution_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"set spark\.speculation to false"):
+        parse_configuration(STORE, facts(speculation=True))
+
+
+def test_an_unknown_key_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown configuration key .*zzz; Keys are"):
+        parse_configuration({**STORE, "spark.cowstate.zzz": "1"}, facts())
