@@ -192,8 +192,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                 yield entry.key, entry.namespace, entry.state
                 if self.mod_count != expected:
                     raise RuntimeError(
-                        "an entry was added or removed while the map was iterated; collect what "
-                        "to change first, then change it"
+                        "the map was changed while it was iterated: an entry was added or "
+                        "removed; collect what to change first"
                     )
                 # A get or put may have replaced this entry and its next by private copies.
                 place += 1

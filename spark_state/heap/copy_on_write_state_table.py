@@ -23,11 +23,11 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         self._maps: dict[int, CopyOnWriteStateMap[K, N, S]] = {}
 
     def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
-        """The map of a key group. Raises KeyError outside of the range."""
+        """The map of a key group. Raises ValueError outside of the range."""
         found = self._maps.get(key_group)
         if found is None:
             if key_group not in self.key_groups:
-                raise KeyError(f"key group {key_group} is not in {self.key_groups}")
+                raise ValueError(f"key group {key_group} is not in {self.key_groups}")
             found = self._maps[key_group] = CopyOnWriteStateMap(self._copy_state)
         return found
 

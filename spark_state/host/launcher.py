@@ -43,8 +43,11 @@ class Executor:
     started: float
 
     def is_running(self) -> bool:
+        """False also for a zombie, which its parent has not waited for yet."""
         try:
-            return psutil.Process(self.pid).create_time() == self.started
+            process = psutil.Process(self.pid)
+            same = process.create_time() == self.started
+            return same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
 

@@ -1,9 +1,9 @@
 """Random histories of a query against a naive oracle that keeps every state it ever had.
 
 A history is a list of steps: run the next epoch, run the last one again, restart at another
-parallelism, roll back, let a zombie publish, stop an epoch half way, clean up. After each step every
-retained epoch must restore to exactly the state that the oracle remembers for it, and no object may
-be missing that a manifest names (I4, I6, I8).
+parallelism, roll back, let a zombie publish, stop an epoch half way, clean up. After each step
+every retained epoch must restore to exactly the state that the oracle remembers for it, and no
+object may be missing that a manifest names (I4, I6, I8).
 """
 
 from __future__ import annotations

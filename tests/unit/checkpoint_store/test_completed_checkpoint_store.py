@@ -17,6 +17,7 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
 )
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_handle import StateFileKind
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import (
     METADATA,
@@ -394,7 +395,7 @@ def test_state_is_restored_at_another_parallelism(objects: DictObjectStore) -> N
     state: dict[int, int] = {}
     for epoch, parallelism in enumerate((2, 5, 1, 3)):
         changes = {group: epoch * 100 + group for group in range(epoch, 8, 2)}
-        kind = "snapshot" if epoch == 2 else "changelog"
+        kind: StateFileKind = "snapshot" if epoch == 2 else "changelog"
         ScriptedOperator(objects, f"run-{epoch}", parallelism).run_epoch(epoch, changes, kind)
         state |= changes
         for readers in range(1, 9):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
@@ -60,7 +60,7 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "s3fs", None)
     # Known classes of file systems; `fsspec.registry` is a read-only view of them.
-    known = sys.modules["fsspec.registry"]._registry  # type: ignore[attr-defined]
+    known = sys.modules["fsspec.registry"]._registry
     monkeypatch.delitem(known, "s3", raising=False)
     with pytest.raises(StoreAccessError, match=r'pip install "cowstate\[s3\]"'):
         open_object_store("s3://bucket/store")
@@ -69,7 +69,7 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
 def test_a_root_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("not a directory")
     store = open_object_store(str(tmp_path / "store"))
-    with pytest.raises(StoreAccessError, match="Not a directory|File exists") as caught:
+    with pytest.raises(StoreAccessError, match=r"Not a directory|File exists") as caught:
         store.put("d/a", b"x")
     assert caught.value.url == store.url
 
@@ -148,21 +148,21 @@ def test_a_placeholder_object_of_a_directory_is_not_listed(s3: S3Server) -> None
     assert [info.name for info in store.list("d")] == ["d/a"]
 
 
-class PreconditionFailed(Exception):
-    response = {"Error": {"Code": "PreconditionFailed"}}
+class ServerAnswer(Exception):
+    """An error of botocore, as far as it matters."""
 
-
-class NotImplementedByServer(Exception):
-    response = {"Error": {"Code": "NotImplemented"}}
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.response = {"Error": {"Code": code}}
 
 
 class AnsweringFileSystem(MemoryFileSystem):
     """Answers a conditional create as S3-compatible servers do, through s3fs."""
 
     protocol = "answering"
-    store: dict[str, Any] = {}
-    pseudo_dirs = [""]
-    answer: Exception = PreconditionFailed()
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    answer = ServerAnswer("")
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         if mode == "create":
@@ -176,7 +176,7 @@ fsspec.register_implementation("answering", AnsweringFileSystem, clobber=True)
 def test_a_server_that_answers_precondition_failed_has_the_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(AnsweringFileSystem, "answer", PreconditionFailed())
+    monkeypatch.setattr(AnsweringFileSystem, "answer", ServerAnswer("PreconditionFailed"))
     with pytest.raises(ObjectExistsError):
         open_object_store("answering://store").put("d/a", b"x")
 
@@ -184,7 +184,7 @@ def test_a_server_that_answers_precondition_failed_has_the_object(
 def test_a_server_without_conditional_create_is_written_plainly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(AnsweringFileSystem, "answer", NotImplementedByServer())
+    monkeypatch.setattr(AnsweringFileSystem, "answer", ServerAnswer("NotImplemented"))
     store = open_object_store("answering://store")
     store.put("d/a", b"x")
     assert store.get("d/a") == b"x"

@@ -15,8 +15,8 @@ from checkpoint_store.retrying_object_store import RetryingObjectStore
 from tests.support.fake_object_store import DictObjectStore, FlakyObjectStore
 
 
-def flaky_pair(**options: bool) -> tuple[FlakyObjectStore, RetryingObjectStore]:
-    flaky = FlakyObjectStore(DictObjectStore(), **options)
+def flaky_pair(after_effect: bool = False) -> tuple[FlakyObjectStore, RetryingObjectStore]:
+    flaky = FlakyObjectStore(DictObjectStore(), after_effect=after_effect)
     return flaky, RetryingObjectStore(flaky, attempts=4, wait_seconds=0.001)
 
 

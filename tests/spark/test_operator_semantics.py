@@ -1,0 +1,260 @@
+"""What a processor sees and may emit, compared with Spark's own runner of StatefulProcessors."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark import InheritableThread
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from spark_state.key_group_assignment import KeyGroupAssignment
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.streams import Stream, random_rows, totals_of
+
+pytestmark = pytest.mark.spark
+
+EVERY_TYPE = (
+    "flag boolean, tiny tinyint, small smallint, number int, big bigint, single float, "
+    "double double, text string, raw binary, amount decimal(12,3), day date, moment timestamp, "
+    "wall timestamp_ntz, tags array<string>, sizes map<string,int>, nested struct<x:int,y:string>"
+)
+VALUES = (
+    "true, 1Y, 2S, 3, 4L, float(0.1), 0.2D, 'täxt', X'00ff', 12.345BD, date'2020-02-29', "
+    "timestamp'2020-07-01 12:30:00.123456', timestamp_ntz'2020-07-01 12:30:00.123456', "
+    "array('a', null), map('s', 1), named_struct('x', 1, 'y', 'z')"
+)
+
+
+REMEMBERED = "key string, before string, row string"
+
+
+class RemembersRows(StatefulProcessor):
+    """Keeps the row of the epoch before as state, and emits it as it comes back."""
+
+    def init(self, handle: Any) -> None:
+        self._last = handle.getValueState("last", EVERY_TYPE)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        (row,) = rows
+        before = self._last.get()
+        self._last.update(tuple(self._as_state(row)))
+        yield Row(key=key[0], before=repr(before), row=repr(tuple(row)))
+
+    @staticmethod
+    def _as_state(row: Row) -> Iterator[Any]:
+        for name in [part.split()[0] for part in EVERY_TYPE.split(", ")]:
+            value = row[name]
+            yield dict(value) if name == "sizes" else value
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+def every_type_stream(spark: SparkSession, folder: Path, epochs: int) -> DataFrame:
+    aliases = [part.split()[0] for part in EVERY_TYPE.split(", ")]
+    row = spark.sql(f"select inline(array(struct('k', {VALUES})))").toDF("key", *aliases)
+    for epoch in range(epochs):
+        row.coalesce(1).write.mode("append").parquet(str(folder / f"part={epoch}"))
+    reader = spark.readStream.schema(row.schema).option("maxFilesPerTrigger", 1)
+    return reader.parquet(*[str(folder / "*")])
+
+
+def run_every_type(stream: Stream, output: DataFrame) -> list[str]:
+    query = (
+        output.writeStream.format("parquet")
+        .option("path", str(stream.folder / "rows"))
+        .option("checkpointLocation", str(stream.checkpoint))
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    rows = stream.spark.read.parquet(str(stream.folder / "rows")).collect()
+    return sorted(row.before for row in rows)
+
+
+def test_values_of_every_type_come_back_the_same_resident_and_restored(
+    stream: Stream, tmp_path: Path
+) -> None:
+    spark = stream.spark
+    df = every_type_stream(spark, tmp_path / "types", epochs=2)
+    output = spark_state.transform_with_state(
+        df.groupBy("key"),
+        RemembersRows(),
+        "key string, before string, row string",
+        "append",
+        "None",
+    )
+    first, second = run_every_type(stream, output)
+    assert first.startswith("(True, 1, 2, 3, 4, 0.10000000149011612, 0.2, 'täxt', b'\\x00\\xff'")
+    assert "Row(x=1, y='z')" in first
+    assert second == "None"
+    every_type_stream(spark, tmp_path / "types", epochs=1)
+    spark.conf.set("spark.cowstate.parallelism", "3")
+    try:
+        rerun = spark_state.transform_with_state(
+            df.groupBy("key"),
+            RemembersRows(),
+            REMEMBERED,
+            "append",
+            "None",
+        )
+        restored, resident, _ = run_every_type(stream, rerun)
+    finally:
+        spark.conf.unset("spark.cowstate.parallelism")
+    assert restored == resident == first
+
+
+class SeesTheRow(StatefulProcessor):
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            times = (
+                timerValues.getCurrentProcessingTimeInMs(),
+                timerValues.getCurrentWatermarkInMs(),
+            )
+            yield Row(key=repr(key), row=repr(row), times=repr(times), kind=type(key).__name__)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_processor_sees_keys_rows_and_times_as_spark_shows_them(
+    stream: Stream, tmp_path: Path
+) -> None:
+    spark = stream.spark
+    df = every_type_stream(spark, tmp_path / "types", epochs=1)
+    schema = "key string, row string, times string, kind string"
+    provider = "spark.sql.streaming.stateStore.providerClass"
+    package = "org.apache.spark.sql.execution.streaming.state"
+    spark.conf.set(provider, f"{package}.RocksDBStateStoreProvider")
+    grouped = df.groupBy("text", "day", "moment")
+    try:
+        seen = {
+            "spark": grouped.transformWithState(SeesTheRow(), schema, "append", "None"),
+            "cowstate": spark_state.transform_with_state(
+                grouped, SeesTheRow(), schema, "append", "None"
+            ),
+        }
+        for name, output in seen.items():
+            query = (
+                output.writeStream.format("parquet")
+                .option("path", str(tmp_path / name))
+                .option("checkpointLocation", str(tmp_path / f"{name}-checkpoint"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+    finally:
+        spark.conf.unset(provider)
+    assert_df_equality(
+        spark.read.parquet(str(tmp_path / "cowstate")), spark.read.parquet(str(tmp_path / "spark"))
+    )
+
+
+def test_a_batch_dataframe_starts_every_key_without_state(spark: SparkSession) -> None:
+    rows = random_rows(1, count=500, keys=50)
+    df = spark.createDataFrame(rows, "key string, value bigint")
+    output = spark_state.transform_with_state(
+        df.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None"
+    )
+    for _ in range(2):
+        found = {row.key: (row.rows, row.total) for row in output.collect()}
+        assert found == totals_of(rows)
+
+
+def test_a_computed_key_works_and_comes_first_in_the_row(spark: SparkSession) -> None:
+    df = spark.range(10).selectExpr("id", "id as value")
+    output = spark_state.transform_with_state(
+        df.groupBy((F.col("id") % 2).cast("string").alias("parity")),
+        RunningTotals(),
+        TOTALS_SCHEMA,
+        "update",
+        "None",
+    )
+    assert {row.key: row.total for row in output.collect()} == {"0": 20, "1": 25}
+
+
+def test_the_key_group_in_python_is_the_one_that_the_jvm_computes(spark: SparkSession) -> None:
+    types = {
+        "id": "long",
+        "cast(id % 7 as int) as i": "integer",
+        "cast(id as string) as s": "string",
+        "id / 3.0D as d": "double",
+        "cast(id * 1.01 as decimal(30,5)) as m": "decimal(30,5)",
+        "timestamp_seconds(id * 86399) as t": "timestamp",
+        "if(id % 3 = 0, null, date_add(date'2000-01-01', cast(id as int))) as n": "date",
+    }
+    df = spark.range(-500, 500).selectExpr(*types)
+    keyed = df.withColumn("h", F.pmod(F.xxhash64(*df.columns), F.lit(128)))
+    assignment = KeyGroupAssignment(list(types.values()), 128)
+    for batch in keyed.toArrow().to_batches():
+        columns = [column.to_pylist() for column in batch.columns]
+        for *key, expected in zip(*columns, strict=True):
+            assert assignment.key_group(tuple(key)) == expected
+
+
+def test_an_inheritable_thread_knows_its_epoch(stream: Stream) -> None:
+    stream.feed([("a", 1), ("b", 2)])
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        thread = InheritableThread(target=lambda: stream.keep(batch, epoch))
+        thread.start()
+        thread.join()
+
+    stream.run(sink=sink)
+    assert stream.totals() == {"a": (1, 1), "b": (1, 2)}
+
+
+class EmitsMuch(RunningTotals):
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for number in range(200_000):
+            yield Row(key=key[0], rows=number, total=1)
+
+
+def test_output_beyond_its_memory_goes_through_a_file(stream: Stream) -> None:
+    stream.feed([("a", 1)])
+    counts: list[int] = []
+    stream.spark.conf.set("spark.cowstate.outputMemoryMB", "0")
+    try:
+        output = stream.operator(EmitsMuch())
+    finally:
+        stream.spark.conf.unset("spark.cowstate.outputMemoryMB")
+    stream.run(output, sink=lambda batch, _: counts.append(batch.count()))
+    assert counts == [200_000]
+
+
+def test_money_is_exact(spark: SparkSession) -> None:
+    class Sums(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._sum = handle.getValueState("sum", "amount decimal(12,3), since date")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            total = sum((row.amount for row in rows), Decimal(0))
+            self._sum.update((total, datetime.date(2020, 1, 1)))
+            yield Row(amount=self._sum.get()[0])
+
+        def close(self) -> None:
+            pass
+
+    df = spark.range(1000).selectExpr("1 as k", "cast(0.001 as decimal(12,3)) as amount")
+    output = spark_state.transform_with_state(
+        df.groupBy("k"), Sums(), "amount decimal(12,3)", "update", "None"
+    )
+    assert output.collect() == [Row(amount=Decimal("1.000"))]

@@ -1,0 +1,103 @@
+"""One map per key group: made when needed, snapshotted together, released one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from spark_state.heap.copy_on_write_state_table import (
+    CopyOnWriteStateTable,
+    CopyOnWriteStateTableSnapshot,
+)
+
+State = list[int]
+Table = CopyOnWriteStateTable[str, None, State]
+Content = dict[int, list[tuple[str, None, State]]]
+
+
+def table_with_two_groups() -> Table:
+    table: Table = CopyOnWriteStateTable(KeyGroupRange(2, 5), list)
+    table.map_for(4).put("d", None, [4])
+    table.map_for(2).put("b", None, [2])
+    return table
+
+
+def content(snapshot: CopyOnWriteStateTableSnapshot[str, None, State]) -> Content:
+    return {group: list(entries) for group, entries in snapshot.key_group_snapshots()}
+
+
+def test_entries_come_in_the_order_of_their_key_groups() -> None:
+    table = table_with_two_groups()
+    assert list(table) == [(2, "b", None, [2]), (4, "d", None, [4])]
+    assert len(table) == 2
+
+
+def test_one_key_has_one_state_in_each_key_group() -> None:
+    table = table_with_two_groups()
+    table.map_for(2).put("d", None, [0])
+    assert (table.map_for(2).get("d", None), table.map_for(4).get("d", None)) == ([0], [4])
+
+
+def test_a_key_group_keeps_its_map() -> None:
+    table = table_with_two_groups()
+    assert table.map_for(3) is table.map_for(3)
+
+
+@pytest.mark.parametrize("key_group", [2, 5])
+def test_both_ends_of_the_range_belong_to_it(key_group: int) -> None:
+    assert len(table_with_two_groups().map_for(key_group)) == (key_group == 2)
+
+
+@pytest.mark.parametrize("key_group", [1, 6, -1])
+def test_a_key_group_outside_of_the_range_is_refused(key_group: int) -> None:
+    with pytest.raises(ValueError, match=rf"key group {key_group} is not in .*start=2, end=5"):
+        table_with_two_groups().map_for(key_group)
+
+
+def test_a_snapshot_covers_the_maps_that_exist_and_no_other() -> None:
+    table: Table = CopyOnWriteStateTable(KeyGroupRange(0, 127), list)
+    table.map_for(77).put("a", None, [1])
+    assert [group for group, _ in table.snapshot().key_group_snapshots()] == [77]
+
+
+def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
+    table = table_with_two_groups()
+    snapshot = table.snapshot()
+    state = table.map_for(2).get("b", None)
+    assert state is not None
+    state.append(0)
+    table.map_for(3).put("c", None, [3])
+    table.map_for(4).remove("d", None)
+    assert content(snapshot) == {2: [("b", None, [2])], 4: [("d", None, [4])]}
+    assert len(snapshot) == 2
+    assert list(table) == [(2, "b", None, [2, 0]), (3, "c", None, [3])]
+
+
+def test_each_map_is_released_when_its_key_group_is_written() -> None:
+    table = table_with_two_groups()
+    snapshot = table.snapshot()
+    _, first = next(snapshot.key_group_snapshots())
+    first.release()
+    assert table.map_for(2).snapshot_versions == set()
+    assert table.map_for(4).snapshot_versions == {1}
+    table.check_invariants()
+
+
+def test_what_is_left_is_released_at_once_and_releasing_it_again_does_nothing() -> None:
+    table = table_with_two_groups()
+    other = table.snapshot()
+    snapshot = table.snapshot()
+    _, first = next(snapshot.key_group_snapshots())
+    first.release()
+    snapshot.release_all()
+    snapshot.release_all()
+    assert [table.map_for(group).snapshot_versions for group in (2, 4)] == [{1}, {1}]
+    assert content(other) == {2: [("b", None, [2])], 4: [("d", None, [4])]}
+
+
+def test_check_invariants_looks_into_every_map() -> None:
+    table = table_with_two_groups()
+    table.check_invariants()
+    table.map_for(4).primary_table_size = 3
+    with pytest.raises(AssertionError):
+        table.check_invariants()

@@ -1,0 +1,239 @@
+"""The resident process: started on demand, private, and gone when it should be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from spark_state.errors import StateHostError
+from spark_state.host import launcher, wire
+from spark_state.host.client import run_epoch
+from spark_state.host.launcher import Executor, clean_environment, connect, socket_directory
+from spark_state.processor.pickles import dumps
+from tests.support.processors import FailingAt
+from tests.support.subtasks import Host, operator, table_of
+
+
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    """A process that stands for an executor's JVM."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield Executor(process.pid, psutil.Process(process.pid).create_time())
+    process.kill()
+    process.wait()
+
+
+def hosts_of(executor: Executor) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "spark_state.host.server" in (words := process.info["cmdline"] or [])
+        and words[words.index("--executor") + 1] == str(executor.pid)
+    ]
+
+
+def await_none(executor: Executor, seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while hosts_of(executor) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert hosts_of(executor) == []
+
+
+def run(
+    executor: Executor, host: Host, epoch: int, rows: list[tuple[str, int]], attempt: int = 0
+) -> dict[str, int]:
+    request = host.request(epoch, attempt or epoch + 1)
+    batches = table_of(rows, host.spec.max_parallelism).to_batches() if rows else []
+    output = run_epoch(connect(executor, 0, 600), request, iter(batches))
+    return {row["key"]: row["rows"] for batch in output for row in batch.to_pylist()}
+
+
+def test_one_host_serves_a_slot_and_keeps_its_state(executor: Executor, tmp_path: Path) -> None:
+    host = Host(operator(tmp_path))
+    assert run(executor, host, 0, [("a", 1), ("b", 1)]) == {"a": 1, "b": 1}
+    (first,) = hosts_of(executor)
+    assert run(executor, host, 1, [("a", 1)]) == {"a": 2}
+    assert run(executor, host, 2, []) == {}
+    assert run(executor, host, 3, [("a", 1)]) == {"a": 3}
+    assert hosts_of(executor) == [first]
+
+
+def test_many_tasks_at_once_start_one_host(executor: Executor) -> None:
+    connections: list[socket.socket] = []
+    threads = [
+        threading.Thread(target=lambda: connections.append(connect(executor, 0, 600)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(connections) == 8
+    assert len(hosts_of(executor)) == 1
+    for connection in connections:
+        connection.close()
+
+
+def test_each_slot_has_a_host_of_its_own(executor: Executor) -> None:
+    for slot in (0, 1):
+        connect(executor, slot, 600).close()
+    assert len(hosts_of(executor)) == 2
+
+
+def test_a_host_ends_with_its_executor(executor: Executor) -> None:
+    connect(executor, 0, 600).close()
+    assert hosts_of(executor)
+    os.kill(executor.pid, signal.SIGKILL)
+    await_none(executor)
+    assert not (socket_directory(executor) / "0.sock").exists()
+
+
+def test_an_idle_host_ends_and_the_next_task_starts_another(
+    executor: Executor, tmp_path: Path
+) -> None:
+    connect(executor, 0, 1).close()
+    await_none(executor)
+    assert run(executor, Host(operator(tmp_path)), 0, [("a", 1)]) == {"a": 1}
+
+
+def test_a_killed_host_is_replaced_and_its_state_restored(
+    executor: Executor, tmp_path: Path
+) -> None:
+    host = Host(operator(tmp_path))
+    run(executor, host, 0, [("a", 1)])
+    (first,) = hosts_of(executor)
+    first.kill()
+    first.wait(10)
+    assert run(executor, host, 1, [("a", 1)]) == {"a": 2}
+
+
+def test_sockets_are_in_a_directory_that_only_the_user_can_enter(executor: Executor) -> None:
+    directory = socket_directory(executor)
+    for path in (directory, directory.parent):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_others_can_enter_is_refused(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / f"cowstate-{os.getuid()}").mkdir(mode=0o755)
+    with pytest.raises(StateHostError, match="must be a directory of mode 0700"):
+        socket_directory(executor)
+
+
+def test_a_host_gets_the_users_environment_without_sparks() -> None:
+    kept = clean_environment(
+        {
+            "HOME": "/home/u",
+            "AWS_REGION": "eu",
+            "PYTHON_WORKER_FACTORY_SECRET": "secret",
+            "SPARK_HOME": "/spark",
+            "PYSPARK_PYTHON": "python3",
+            "PYTHONHASHSEED": "0",
+        }
+    )
+    assert kept.keys() == {"HOME", "AWS_REGION", "PYTHONPATH", "PYTHONUNBUFFERED"}
+
+
+def test_a_processors_error_arrives_with_its_type_and_traceback(
+    executor: Executor, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="a negative value: -1") as caught:
+        run(executor, Host(operator(tmp_path, FailingAt())), 0, [("a", -1)])
+    (note,) = caught.value.__notes__
+    assert "in handleInputRows" in note
+    assert "processors.py" in note
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("a lock inside")
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("error", "arrives_as"),
+    [
+        (KeyError("k"), KeyError),
+        (EOFError("mine"), EOFError),
+        (SystemExit(3), SystemExit),
+        (Unpicklable(), StateHostError),
+    ],
+)
+def test_any_error_can_cross_the_wire(
+    error: BaseException, arrives_as: type[BaseException]
+) -> None:
+    with pytest.raises(arrives_as) as caught:
+        wire.Failed.of(error).reraise()
+    assert type(error).__name__ in caught.value.__notes__[0]
+
+
+def broken_off(after: Callable[[Any, pa.Table], None], executor: Executor, host: Host) -> None:
+    """Send a request and some input, then go away without EndOfInput."""
+    with connect(executor, 0, 600) as connection, connection.makefile("rwb") as file:
+        wire.send(file, (host.request(1, 50), True))  # type: ignore[arg-type]
+        assert isinstance(wire.receive(file), wire.Accepted)  # type: ignore[arg-type]
+        after(file, table_of([("a", 1000)], 8))
+
+
+def whole_stream(file: Any, table: pa.Table) -> None:
+    wire.send_batches(file, table.schema, table.to_batches())
+
+
+def half_stream(file: Any, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    file.write(sink.getvalue().to_pybytes()[:-20])
+    file.flush()
+
+
+def stream_without_end(file: Any, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    file.write(sink.getvalue().to_pybytes()[:-8])
+    file.flush()
+
+
+@pytest.mark.parametrize("after", [whole_stream, half_stream, stream_without_end])
+def test_input_that_breaks_off_never_becomes_durable(
+    executor: Executor, tmp_path: Path, after: Callable[[Any, pa.Table], None]
+) -> None:
+    host = Host(operator(tmp_path))
+    run(executor, host, 0, [("a", 1)])
+    broken_off(after, executor, host)
+    assert run(executor, host, 1, [("a", 1)], attempt=51) == {"a": 2}
+    assert len(list(tmp_path.glob("query/totals/epochs/*1-*/barrier-*"))) <= 1
+
+
+def test_a_host_that_dies_says_which_epoch_and_where_its_state_is(
+    executor: Executor, tmp_path: Path
+) -> None:
+    class Dying(FailingAt):
+        def init(self, handle: Any) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    host = Host(operator(tmp_path))
+    spec = host.spec.processor
+    host.spec = replace(
+        host.spec,
+        processor=replace(spec, pickled_processor=dumps(Dying())),
+    )
+    with pytest.raises(StateHostError, match=rf"died in epoch 0 .*{tmp_path}/query/totals"):
+        run(executor, host, 0, [("a", 1)])
