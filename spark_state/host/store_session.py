@@ -19,6 +19,7 @@ from checkpoint_store.object_store import open_object_store
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.store_metadata import StoreMetadata
+from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import EpochRequest, OperatorSpec
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
@@ -47,6 +48,7 @@ class StoreSession:
         self._store = RetryingObjectStore(open_object_store(request.store_url))
         self.checkpoints = CompletedCheckpointStore(self._store)
         self.metadata = self.checkpoints.open(store_metadata(request))
+        self._start_empty = request.spec.checkpoints.start_empty
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._run: Run | None = None
@@ -72,10 +74,19 @@ class StoreSession:
         """The completed checkpoint that `epoch` starts from, None for an empty state.
 
         `resident_epoch`: the epoch whose barrier the calling subtask published last in this run,
-        None if there is none. Raises PartialEpochError (I5).
+        None if there is none. Raises PartialEpochError (I5), and ConfigurationError when the
+        state of the epochs before is not there.
         """
         if resident_epoch is None or resident_epoch != epoch - 1:
-            return self.checkpoints.latest_before(epoch)
+            found = self.checkpoints.latest_before(epoch)
+            if found is None and epoch > 0 and not self._start_empty:
+                raise ConfigurationError(
+                    f"the query is at epoch {epoch}, but {self._store.url} holds no state of the "
+                    "epochs before: is spark.cowstate.store the one of the last run, and the "
+                    "operator's name (the processor's class, unless name= is given) the same? To "
+                    "begin with empty state all the same, set spark.cowstate.startEmpty to true"
+                )
+            return found
         newest = self._newest
         if newest is not None and newest.epoch == resident_epoch and newest.run == run:
             return newest

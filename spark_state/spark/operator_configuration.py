@@ -34,6 +34,7 @@ class OperatorConfiguration:
     min_epochs_to_retain: at least this many newest epochs stay restorable.
     min_epochs_for_snapshot: changelogs before a snapshot may replace them.
     orphan_grace_seconds: age from which unreferenced objects of failed attempts are deleted.
+    start_empty: whether a query that has run epochs already may start with an empty store.
     """
 
     store: str
@@ -46,6 +47,7 @@ class OperatorConfiguration:
     min_epochs_to_retain: int
     min_epochs_for_snapshot: int
     orphan_grace_seconds: int
+    start_empty: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "minEpochsToRetain": _Integer(2, _MOST),
     "minEpochsForSnapshot": _Integer(1, _MOST),
     "orphanGraceSeconds": _Integer(60, _MOST),
+    "startEmpty": _Choice(("false", "true")),
 }
 _DEFAULTS = {
     "backend": "heap",
@@ -106,6 +109,7 @@ _DEFAULTS = {
     "minEpochsToRetain": "100",
     "minEpochsForSnapshot": "10",
     "orphanGraceSeconds": "86400",
+    "startEmpty": "false",
 }
 
 
@@ -167,6 +171,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         min_epochs_to_retain=values["minEpochsToRetain"],
         min_epochs_for_snapshot=values["minEpochsForSnapshot"],
         orphan_grace_seconds=values["orphanGraceSeconds"],
+        start_empty=values["startEmpty"] == "true",
     )
 
 

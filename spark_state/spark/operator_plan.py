@@ -236,5 +236,6 @@ def _operator_spec(
             min_epochs_to_retain=configuration.min_epochs_to_retain,
             min_epochs_for_snapshot=configuration.min_epochs_for_snapshot,
             orphan_grace_seconds=configuration.orphan_grace_seconds,
+            start_empty=configuration.start_empty,
         ),
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.moto_s3 import moto_s3
 from tests.support.processors import POISON
 from tests.support.streams import Row, Totals, random_rows, totals_of
 
@@ -17,9 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def feed(folder: Path, epochs: list[list[Row]]) -> list[Row]:
-    (folder / "input").mkdir(parents=True)
-    for number, rows in enumerate(epochs):
+def feed(folder: Path, epochs: list[list[Row]], first: int = 0) -> list[Row]:
+    (folder / "input").mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(epochs, first):
         keys, values = zip(*rows, strict=True)
         table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
         pq.write_table(table, folder / "input" / f"{number:05d}.parquet")
@@ -61,6 +65,43 @@ def test_a_killed_executor_is_replaced_and_loses_nothing(tmp_path: Path) -> None
     )
     assert job.returncode == 0, job.stderr[-5000:]
     assert (tmp_path / "killed").exists()
+    assert totals_in(tmp_path) == totals_of(fed)
+
+
+def test_a_killed_driver_leaves_a_query_that_goes_on(tmp_path: Path) -> None:
+    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(12)])
+    command = [sys.executable, "-m", "tests.support.job", str(tmp_path)]
+    driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    descendants: list[psutil.Process] = []
+    while not (tmp_path / "output" / "epoch=3").exists():
+        assert driver.poll() is None, "the job ended too early"
+        descendants = psutil.Process(driver.pid).children(recursive=True)
+        time.sleep(0.05)
+    for process in [*descendants, psutil.Process(driver.pid)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    driver.wait()
+    job = run_job(tmp_path)
+    assert job.returncode == 0, job.stderr[-5000:]
+    assert totals_in(tmp_path) == totals_of(fed)
+
+
+def test_a_store_on_s3_holds_the_state_of_a_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with moto_s3() as server:
+        options = server.storage_options
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        store = f"{server.new_bucket()}/state"
+        fed: list[Row] = []
+        for number, parallelism in enumerate(("2", "3")):
+            epochs = [random_rows(2 * number + i, count=300, keys=60) for i in range(2)]
+            fed += feed(tmp_path, epochs, first=2 * number)
+            job = run_job(tmp_path, "--store", store, "--parallelism", parallelism)
+            assert job.returncode == 0, job.stderr[-5000:]
     assert totals_in(tmp_path) == totals_of(fed)
 
 

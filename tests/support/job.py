@@ -22,11 +22,14 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--parallelism", default="2")
     parser.add_argument("--kill", choices=("host", "executor"))
+    parser.add_argument("--store")
     parser.add_argument("--speak", action="store_true")
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = start_spark(arguments.master, arguments.folder)
     spark.conf.set("spark.cowstate.parallelism", arguments.parallelism)
+    if arguments.store:
+        spark.conf.set("spark.cowstate.store", arguments.store)
     stream = Stream(spark, arguments.folder)
     processor: RunningTotals = RunningTotals()
     if arguments.kill:

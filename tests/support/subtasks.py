@@ -62,7 +62,7 @@ def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpe
             output_schema=OUTPUT,
             spool_bytes=1 << 20,
         ),
-        checkpoints=CheckpointSettings(100, 10, 86_400),
+        checkpoints=CheckpointSettings(100, 10, 86_400, start_empty=False),
     )
     return replace(spec, **changes)
 

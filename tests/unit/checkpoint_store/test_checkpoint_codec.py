@@ -82,6 +82,15 @@ def test_every_changed_byte_is_found(
 
 
 @each_document
+def test_any_other_form_of_the_same_values_is_damage(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    for other in (data + b"\n", json.dumps(json.loads(data)).encode(), data.replace(b":", b": ")):
+        with pytest.raises(CorruptObjectError, match="canonical"):
+            decode(other, SOURCE)
+
+
+@each_document
 def test_every_truncation_is_found(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
 ) -> None:

@@ -81,6 +81,18 @@ def test_a_process_reads_each_manifest_once(objects: DictObjectStore) -> None:
     assert [parse_manifest(name) is not None for name in objects.reads] == [True]
 
 
+def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(6):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.checkpoints.retain(3)
+    # The directories of the expired epochs are still there: their changelogs are needed.
+    assert of_kind(objects, "changelog") == [0, 1, 2, 3, 4, 5]
+    objects.listings.clear()
+    operator.checkpoints.retain(3)
+    assert sorted(objects.listings) == ["epochs", "manifests", "runs"]
+
+
 def test_two_processes_may_retain_in_turns(objects: DictObjectStore) -> None:
     operator, other = ScriptedOperator(objects), ScriptedOperator(objects)
     for epoch in range(12):

@@ -141,6 +141,10 @@ class TestCompleting:
         self, objects: DictObjectStore
     ) -> None:
         operator = ScriptedOperator(objects)
+        # Names drawn later sort first, so that only the attempts can decide.
+        uniques = (f"{number:012x}" for number in range(99, 0, -1))
+        operator.checkpoints = CompletedCheckpointStore(objects, lambda: next(uniques))
+        operator.checkpoints.open(METADATA)
         operator.run_epoch(0, {0: 1, 7: 1}, attempt=1)
         # The epoch runs again; a manifest of old and new barriers is written on the way.
         operator.run_subtask(0, 1, {7: 2}, None, attempt=4)

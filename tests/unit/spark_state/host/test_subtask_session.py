@@ -234,6 +234,32 @@ def test_a_stored_state_that_nobody_declares_is_carried_on(open_host: OpenHost) 
     assert open_host(run_id="run-3").epoch(2, ROWS_A) == {"a": (2, 2)}
 
 
+def test_a_query_that_has_run_does_not_start_with_an_empty_store(open_host: OpenHost) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"at epoch 5, but .* holds no state"
+    ):
+        open_host().epoch(5, ROWS_A)
+
+
+def test_a_new_operator_of_an_old_query_may_start_empty(open_host: OpenHost) -> None:
+    settings = replace(operator(Path()).checkpoints, start_empty=True)
+    assert open_host(checkpoints=settings).epoch(5, ROWS_A) == {"a": (1, 1)}
+    assert open_host(run_id="run-2").epoch(6, ROWS_A) == {"a": (2, 2)}
+
+
+def test_epochs_beyond_the_retention_are_deleted_and_the_rest_restores(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=3)
+    host = open_host(checkpoints=settings)
+    for epoch in range(31):
+        host.epoch(epoch, ROWS_A)
+        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+    assert len(list(tmp_path.glob("query/totals/manifests/*"))) == 3
+    assert not list(tmp_path.glob("query/totals/epochs/*/barrier-*"))[3:]
+    assert open_host(run_id="run-2").epoch(31, ROWS_A) == {"a": (32, 32)}
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [({"max_parallelism": 16}, "max_parallelism"), ({"key_schema_json": "[]"}, "key_schema")],
