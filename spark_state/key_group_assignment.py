@@ -84,7 +84,7 @@ def _decimal_bytes(precision: int, scale: int) -> Callable[[Any], bytes]:
         assert isinstance(exponent, int)
         magnitude = int("".join(map(str, digits)) or "0")
         shift = exponent + scale
-        unscaled = magnitude * 10**shift if shift >= 0 else magnitude // 10**-shift
+        unscaled: int = magnitude * 10**shift if shift >= 0 else magnitude // 10**-shift
         unscaled = -unscaled if sign else unscaled
         if precision <= 18:
             return _pack_long(unscaled)

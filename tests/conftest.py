@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
@@ -28,6 +29,7 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 SCRATCH = tempfile.mkdtemp(prefix="cst-")
 os.environ["TMPDIR"] = tempfile.tempdir = SCRATCH
+atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,7 +39,6 @@ def nothing_is_left_behind() -> Iterator[None]:
     yield
     left = await_leftovers(before, patience_seconds=15.0)
     assert left == Leftovers(), f"left behind by the tests: {left}"
-    shutil.rmtree(SCRATCH)
 
 
 @pytest.fixture(scope="session")

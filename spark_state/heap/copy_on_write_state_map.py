@@ -354,12 +354,12 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         ):
             before = len(identities)
             for index, head in enumerate(table):
-                self._check_versions(head)
                 for entry in _chain(head):
                     assert entry.hash & (len(table) - 1) == index
                     assert (entry.hash & (capacity - 1) < self.rehash_index) == (table is rehashed)
                     assert (entry.key, entry.namespace) not in identities
                     identities.add((entry.key, entry.namespace))
+                self._check_versions(head)
             assert len(identities) - before == size
 
     def _check_versions(self, head: Bucket[K, N, S]) -> None:
