@@ -294,10 +294,9 @@ class CompletedCheckpointStore:
             except CorruptObjectError as error:
                 damage = damage or error
         barriers = self._published.read_barriers(self._published.barriers(key))
-        whose = sorted({(barrier.run, barrier.parallelism) for barrier in barriers}, reverse=True)
-        alignments = [align(barriers, key.epoch, run, parallelism) for run, parallelism in whose]
-        aligned = [alignment for alignment in alignments if not alignment.missing()]
-        return self._rebuilt(next(iter(aligned or alignments), None), damage, write=False)
+        writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
+        alignment = None if writer is None else align(barriers, key.epoch, *writer)
+        return self._rebuilt(alignment, damage, write=False)
 
     def _rebuilt(
         self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool

@@ -77,6 +77,7 @@ class Script:
             if step % 16 == 0:
                 self.handle_snapshots(model)
             if step % 1000 == 0:
+                model.iterate()
                 model.check()
         model.close()
 

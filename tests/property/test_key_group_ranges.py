@@ -1,3 +1,5 @@
+"""The arithmetic of key groups, over all small max parallelisms."""
+
 from __future__ import annotations
 
 from checkpoint_store.key_group_range import key_group_range_of_subtask, subtask_of_key_group

@@ -1,3 +1,5 @@
+"""Which barriers make a completed checkpoint."""
+
 from __future__ import annotations
 
 from checkpoint_store.barrier_alignment import align

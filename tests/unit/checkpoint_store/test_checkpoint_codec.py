@@ -1,3 +1,5 @@
+"""The JSON documents: their bytes, and every way to damage them."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""The names of objects, pinned and parsed."""
+
 from __future__ import annotations
 
 import pytest

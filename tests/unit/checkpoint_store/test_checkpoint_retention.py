@@ -1,3 +1,5 @@
+"""What retention keeps, deletes and refuses to delete."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Which files a range of key groups restores from, and in which order."""
+
 from __future__ import annotations
 
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run

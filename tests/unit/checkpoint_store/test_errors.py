@@ -1,3 +1,5 @@
+"""What the errors say, and that they cross processes."""
+
 from __future__ import annotations
 
 import pickle

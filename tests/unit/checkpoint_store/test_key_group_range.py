@@ -1,3 +1,5 @@
+"""Ranges of key groups, and who owns them."""
+
 from __future__ import annotations
 
 import pytest

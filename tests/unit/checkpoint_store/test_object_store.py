@@ -1,3 +1,5 @@
+"""What is particular to one kind of store; tests/contract has what all of them promise."""
+
 from __future__ import annotations
 
 import multiprocessing

@@ -1,3 +1,5 @@
+"""What the orphan sweep takes for an orphan."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Which failures are tried again, how often, and what is said then."""
+
 from __future__ import annotations
 
 import errno

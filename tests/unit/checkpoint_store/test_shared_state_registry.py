@@ -1,3 +1,5 @@
+"""Reference counts of state files."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The bytes of changelogs and snapshots."""
+
 from __future__ import annotations
 
 import hashlib
