@@ -1,8 +1,7 @@
 """One store, as all subtasks of a host process see it.
 
-Opens the store once, registers each run of the query once, remembers the newest completed
-checkpoint it has seen (so that the hot path lists nothing that it already knows, I2), and does the
-housekeeping that no task waits for.
+Opens the store once, registers each run of the query once, finds what an epoch starts from, and
+does the housekeeping that no task waits for.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import EpochRequest, OperatorSpec
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
+_SECONDS_BETWEEN_SWEEPS = 3600.0
 _log = logging.getLogger(__name__)
 
 
@@ -52,8 +52,8 @@ class StoreSession:
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._run: Run | None = None
-        self._newest: CompletedCheckpoint | None = None
         self._retaining = False
+        self._next_sweep = 0.0
 
     def check_metadata(self, request: EpochRequest) -> None:
         """Raise StoreMismatchError when this request describes the store otherwise than it is."""
@@ -87,16 +87,11 @@ class StoreSession:
                     "begin with empty state all the same, set spark.cowstate.startEmpty to true"
                 )
             return found
-        newest = self._newest
-        if newest is not None and newest.epoch == resident_epoch and newest.run == run:
-            return newest
         return self.checkpoints.completed_at(resident_epoch, run, parallelism)
 
     def complete(self, epoch: int, run: Run, parallelism: int) -> None:
         """Write the manifest of `epoch` if this was its last barrier (aligned)."""
-        completed = self.checkpoints.complete(epoch, run, parallelism)
-        if completed is not None:
-            self._newest = completed
+        self.checkpoints.complete(epoch, run, parallelism)
 
     def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
         """Delete what retention allows, now and then, in the background."""
@@ -109,7 +104,9 @@ class StoreSession:
     def _retain(self, spec: OperatorSpec) -> None:
         try:
             self.checkpoints.retain(spec.checkpoints.min_epochs_to_retain)
-            sweep_orphans(self._store, spec.checkpoints.orphan_grace_seconds, time.time())
+            if time.monotonic() >= self._next_sweep:
+                self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS
+                sweep_orphans(self._store, spec.checkpoints.orphan_grace_seconds, time.time())
         except Exception:
             _log.exception("cleaning up %s failed; it is tried again later", self._store.url)
         finally:

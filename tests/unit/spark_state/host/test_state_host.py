@@ -195,23 +195,20 @@ def whole_stream(file: Any, table: pa.Table) -> None:
     wire.send_batches(file, table.schema, table.to_batches())
 
 
-def half_stream(file: Any, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    file.write(sink.getvalue().to_pybytes()[:-20])
-    file.flush()
+def stream_cut_by(count: int) -> Callable[[Any, pa.Table], None]:
+    """A stream whose last `count` bytes are missing; the last 8 are its end marker."""
+
+    def send(file: Any, table: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        file.write(sink.getvalue().to_pybytes()[:-count])
+        file.flush()
+
+    return send
 
 
-def stream_without_end(file: Any, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    file.write(sink.getvalue().to_pybytes()[:-8])
-    file.flush()
-
-
-@pytest.mark.parametrize("after", [whole_stream, half_stream, stream_without_end])
+@pytest.mark.parametrize("after", [whole_stream, stream_cut_by(20), stream_cut_by(8)])
 def test_input_that_breaks_off_never_becomes_durable(
     executor: Executor, tmp_path: Path, after: Callable[[Any, pa.Table], None]
 ) -> None:

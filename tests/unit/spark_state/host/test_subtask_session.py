@@ -235,9 +235,7 @@ def test_a_stored_state_that_nobody_declares_is_carried_on(open_host: OpenHost) 
 
 
 def test_a_query_that_has_run_does_not_start_with_an_empty_store(open_host: OpenHost) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"at epoch 5, but .* holds no state"
-    ):
+    with pytest.raises(ConfigurationError, match=r"at epoch 5, but .* holds no state"):
         open_host().epoch(5, ROWS_A)
 
 

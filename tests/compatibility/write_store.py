@@ -1,0 +1,35 @@
+"""Writes the store that a release keeps as a fixture: python -m tests.compatibility.write_store FOLDER
+
+Two subtasks, twelve epochs; every epoch adds a row of value 1 to each of ten keys, and epoch 5 was
+run twice. The snapshot policy is set so that the newest checkpoint rests on a snapshot and
+changelogs.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from tests.support.subtasks import Host, operator
+
+EPOCHS = 12
+ROWS = [(f"key{number}", 1) for number in range(10)]
+
+
+def main(folder: Path) -> None:
+    settings = replace(operator(folder).checkpoints, min_epochs_for_snapshot=4)
+    spec = operator(folder, parallelism=2, checkpoints=settings)
+    with ThreadPoolExecutor(1) as pool:
+        hosts = [Host(spec, subtask, "run-1").open(pool) for subtask in range(2)]
+        for epoch in range(EPOCHS):
+            for host in hosts:
+                host.epoch(epoch, ROWS, attempt=2 * epoch + 1)
+                if epoch == 5:
+                    host.epoch(epoch, ROWS, attempt=2 * epoch + 2)
+            pool.submit(lambda: None).result()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
