@@ -111,6 +111,17 @@ def test_a_namespace_keeps_its_own_state_of_a_key() -> None:
     assert [entries.get(key(1), namespace) for namespace in (None, 0, 1)] == [[7], None, [1]]
 
 
+def test_namespaces_of_one_hash_are_told_apart_by_equality() -> None:
+    one, other = 1, 1 << 61
+    assert hash(one) == hash(other)
+    entries: Map = CopyOnWriteStateMap(list)
+    entries.put(key(1), one, [1])
+    assert (entries.get(key(1), other), entries.contains(key(1), other)) == (None, False)
+    assert entries.remove_and_get_old(key(1), other) is None
+    assert entries.put_and_get_old(key(1), other, [2]) is None
+    assert (entries.get(key(1), one), entries.get(key(1), other)) == ([1], [2])
+
+
 def test_only_the_void_namespace_leaves_the_hash_to_the_key() -> None:
     entries: Map = CopyOnWriteStateMap(list)
     entries.put(key(1), None, [1])
@@ -308,9 +319,9 @@ def test_an_entry_that_only_a_released_snapshot_shared_is_changed_in_place() -> 
 def test_a_snapshot_released_twice_is_an_error() -> None:
     entries = map_of_chain(1)
     snapshot = entries.snapshot()
-    assert not snapshot.released
+    released_before = snapshot.released
     snapshot.release()
-    assert snapshot.released
+    assert (released_before, snapshot.released) == (False, True)
     with pytest.raises(ValueError, match="snapshot 1 is not open"):
         snapshot.release()
     with pytest.raises(ValueError, match="snapshot 7 is not open"):
