@@ -1,4 +1,4 @@
-"""Writes the store that a release keeps as a fixture: python -m tests.compatibility.write_store FOLDER
+"""Writes the store that a release keeps: python -m tests.compatibility.write_store FOLDER
 
 Two subtasks, twelve epochs; every epoch adds a row of value 1 to each of ten keys, and epoch 5 was
 run twice. The snapshot policy is set so that the newest checkpoint rests on a snapshot and
