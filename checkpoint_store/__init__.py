@@ -1,7 +1,31 @@
 """Completed checkpoints on an object store: what cowstate's engine and data source stand on.
 
-`completed_checkpoint_store` is the way in; `docs/checkpoint_format.md` draws what it writes.
-Import from the defining modules.
+Its errors are what a user meets. `completed_checkpoint_store` is the way in for the engine;
+`docs/checkpoint_format.md` draws what it writes.
 """
 
-__all__: list[str] = []
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    CorruptObjectError,
+    EpochNotRetainedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    PartialEpochError,
+    StoreAccessError,
+    StoreMismatchError,
+    StoreUnavailableError,
+    UnsupportedFormatError,
+)
+
+__all__ = [
+    "CheckpointStoreError",
+    "CorruptObjectError",
+    "EpochNotRetainedError",
+    "ObjectExistsError",
+    "ObjectMissingError",
+    "PartialEpochError",
+    "StoreAccessError",
+    "StoreMismatchError",
+    "StoreUnavailableError",
+    "UnsupportedFormatError",
+]

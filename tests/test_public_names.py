@@ -9,6 +9,18 @@ from types import ModuleType
 import pytest
 
 PUBLIC_NAMES = {
+    "checkpoint_store": {
+        "CheckpointStoreError",
+        "CorruptObjectError",
+        "EpochNotRetainedError",
+        "ObjectExistsError",
+        "ObjectMissingError",
+        "PartialEpochError",
+        "StoreAccessError",
+        "StoreMismatchError",
+        "StoreUnavailableError",
+        "UnsupportedFormatError",
+    },
     "spark_state": {
         "BatchIdentityError",
         "ConfigurationError",
