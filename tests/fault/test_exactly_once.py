@@ -56,7 +56,7 @@ def test_a_host_killed_in_the_middle_of_an_epoch_fails_the_query_and_a_restart_g
     stream.feed([*random_rows(7, count=300, keys=60), ("key1", POISON)])
     feed_epochs(stream, 2, first=8)
     output = stream.operator(KillingOnce("host", tmp_path / "killed"), name="totals")
-    with pytest.raises(StreamingQueryException, match=r"subtask . died in epoch 2"):
+    with pytest.raises(StreamingQueryException, match=r"subtask \d died in epoch \d"):
         stream.run(output)
     stream.run(stream.operator(name="totals"))
     assert stream.totals() == totals_of(stream.fed)
