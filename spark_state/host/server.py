@@ -58,7 +58,7 @@ class Sessions:
         self.maintenance = ThreadPoolExecutor(1, thread_name_prefix="cowstate-maintenance")
 
     def subtask(self, request: EpochRequest) -> SubtaskSession:
-        """The session that serves this request."""
+        """The session that serves this request. Raises FencedError for an older run (I9)."""
         url, spec = request.store_url, request.spec
         key = (url, spec.parallelism, request.task.subtask)
         with self._lock:
@@ -66,12 +66,13 @@ class Sessions:
                 self._stores[url] = StoreSession(request, self.maintenance)
             store = self._stores[url]
             self._used[url] = time.monotonic()
+        store.check_metadata(request)
+        store.run(request.task.run_id)
+        with self._lock:
             if key not in self._subtasks:
                 self._drop(url, keep_parallelism=spec.parallelism)
                 self._subtasks[key] = SubtaskSession(request, store, self.maintenance)
-            session = self._subtasks[key]
-        store.check_metadata(request)
-        return session
+            return self._subtasks[key]
 
     def drop_unused(self, seconds: float) -> None:
         """Drop the sessions of stores that were last used longer ago than this."""
@@ -83,7 +84,7 @@ class Sessions:
 
     def _drop(self, url: str, keep_parallelism: int | None) -> None:
         for key in [key for key in self._subtasks if key[0] == url and key[1] != keep_parallelism]:
-            self._subtasks.pop(key).close()
+            del self._subtasks[key]
 
 
 class StateHost:

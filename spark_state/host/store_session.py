@@ -18,7 +18,7 @@ from checkpoint_store.object_store import open_object_store
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.store_metadata import StoreMetadata
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import EpochRequest, OperatorSpec
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
@@ -62,11 +62,19 @@ class StoreSession:
             self.checkpoints.open(expected)
 
     def run(self, run_id: str) -> Run:
-        """The registered run of this id."""
+        """The registered run of this id. Raises FencedError when a newer one was seen (I9)."""
         with self._lock:
-            if self._run is None or self._run.run_id != run_id:
-                self._run = self.checkpoints.register_run(run_id)
-            return self._run
+            if self._run is not None and self._run.run_id == run_id:
+                return self._run
+            run = self.checkpoints.register_run(run_id)
+            if self._run is not None and run < self._run:
+                raise FencedError(
+                    f"run {run_id} of the query is over: a newer run took over, "
+                    f"{self._run.run_id}; nothing was changed. If two queries use one checkpoint "
+                    "location, stop one of them"
+                )
+            self._run = run
+            return run
 
     def base_of(
         self, epoch: int, run: Run, resident_epoch: int | None, parallelism: int

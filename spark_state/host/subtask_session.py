@@ -274,9 +274,3 @@ class SubtaskSession:
         if self._snapshot is not None:
             self._snapshot.abandon()
             self._snapshot = None
-
-    def close(self) -> None:
-        """Give up the resident state; the store keeps it."""
-        with self._lock:
-            self._abandon_snapshot()
-            self._backend = self._resident = None

@@ -14,6 +14,7 @@ from pyspark.sql import Row
 
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from spark_state.errors import ConfigurationError, FencedError, StateMigrationError
+from spark_state.host.server import Sessions
 from tests.support.processors import FailingAt, RunningTotals
 from tests.support.subtasks import Host, operator
 
@@ -118,6 +119,18 @@ def test_a_host_refuses_older_runs_attempts_and_epochs(open_host: OpenHost) -> N
     host.run_id = "run-1"
     with pytest.raises(FencedError, match="a newer run took over"):
         host.epoch(2, ROWS_A, attempt=11)
+
+
+def test_an_older_run_of_another_parallelism_does_not_evict_the_newer_one(tmp_path: Path) -> None:
+    older = Host(operator(tmp_path), run_id="run-1")
+    newer = Host(operator(tmp_path, parallelism=2), run_id="run-2")
+    sessions = Sessions()
+    sessions.subtask(older.request(0, 1))
+    session = sessions.subtask(newer.request(0, 1))
+    with pytest.raises(FencedError, match="a newer run took over"):
+        sessions.subtask(older.request(0, 2))
+    assert sessions.subtask(newer.request(0, 2)) is session
+    sessions.maintenance.shutdown()
 
 
 def test_a_zombie_attempt_that_publishes_late_is_never_picked_up(open_host: OpenHost) -> None:
