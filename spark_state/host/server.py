@@ -112,7 +112,7 @@ class StateHost:
                 elif self._is_idle():
                     self._leave(listener)
                     return
-                else:
+                elif not self._active:
                     self._sessions.drop_unused(self._idle_seconds)
             self._path.unlink(missing_ok=True)
 
