@@ -59,6 +59,7 @@ class SubtaskSession:
         self._store = store
         self._maintenance = maintenance
         self._lock = threading.Lock()
+        self._claims = threading.Lock()
         self._newest: Claim | None = None
         self._plan: tuple[Run, str] | None = None
         self._backend: HeapKeyedStateBackend | None = None
@@ -73,19 +74,20 @@ class SubtaskSession:
         spec, task = request.spec, request.task
         run = self._store.run(task.run_id)
         claim = Claim(run, task.epoch, task.attempt)
-        if self._plan is not None and self._plan[0] == run and self._plan[1] != spec.plan_id:
-            raise ConfigurationError(
-                f"two operators of this query are called {spec.operator!r} and would share one "
-                "store; give each its own: transform_with_state(…, name=…)"
-            )
-        if claim == self._newest:
-            raise ConfigurationError(
-                f"one Spark task ran operator {spec.operator!r} twice in epoch {task.epoch}: its "
-                "output is coalesced directly; call repartition(n) on it instead of coalesce(n)"
-            )
-        check_claim(self._newest, claim, task.subtask)
-        self._newest = claim
-        self._plan = (run, spec.plan_id)
+        with self._claims:
+            if self._plan is not None and self._plan[0] == run and self._plan[1] != spec.plan_id:
+                raise ConfigurationError(
+                    f"two operators of this query are called {spec.operator!r} and would share one "
+                    "store; give each its own: transform_with_state(…, name=…)"
+                )
+            if claim == self._newest:
+                raise ConfigurationError(
+                    f"one Spark task ran operator {spec.operator!r} twice in epoch {task.epoch}: its "
+                    "output is coalesced directly; call repartition(n) on it instead of coalesce(n)"
+                )
+            check_claim(self._newest, claim, task.subtask)
+            self._newest = claim
+            self._plan = (run, spec.plan_id)
         return claim
 
     def run(
