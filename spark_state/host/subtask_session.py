@@ -82,8 +82,9 @@ class SubtaskSession:
                 )
             if claim == self._newest:
                 raise ConfigurationError(
-                    f"one Spark task ran operator {spec.operator!r} twice in epoch {task.epoch}: its "
-                    "output is coalesced directly; call repartition(n) on it instead of coalesce(n)"
+                    f"one Spark task ran operator {spec.operator!r} twice in epoch {task.epoch}: "
+                    "its output is coalesced directly; call repartition(n) on it instead of "
+                    "coalesce(n)"
                 )
             check_claim(self._newest, claim, task.subtask)
             self._newest = claim
