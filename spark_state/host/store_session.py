@@ -48,11 +48,11 @@ class StoreSession:
         self._store = RetryingObjectStore(open_object_store(request.store_url))
         self.checkpoints = CompletedCheckpointStore(self._store)
         self.metadata = self.checkpoints.open(store_metadata(request))
-        self._start_empty = request.spec.checkpoints.start_empty
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._run: Run | None = None
         self._retaining = False
+        self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
         self._next_sweep = 0.0
 
     def check_metadata(self, request: EpochRequest) -> None:
@@ -77,7 +77,7 @@ class StoreSession:
             return run
 
     def base_of(
-        self, epoch: int, run: Run, resident_epoch: int | None, parallelism: int
+        self, spec: OperatorSpec, epoch: int, run: Run, resident_epoch: int | None
     ) -> CompletedCheckpoint | None:
         """The completed checkpoint that `epoch` starts from, None for an empty state.
 
@@ -85,17 +85,20 @@ class StoreSession:
         None if there is none. Raises PartialEpochError (I5), and ConfigurationError when the
         state of the epochs before is not there.
         """
-        if resident_epoch is None or resident_epoch != epoch - 1:
+        if resident_epoch is not None and resident_epoch == epoch - 1:
+            found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
+        else:
             found = self.checkpoints.latest_before(epoch)
-            if found is None and epoch > 0 and not self._start_empty:
-                raise ConfigurationError(
-                    f"the query is at epoch {epoch}, but {self._store.url} holds no state of the "
-                    "epochs before: is spark.cowstate.store the one of the last run, and the "
-                    "operator's name (the processor's class, unless name= is given) the same? To "
-                    "begin with empty state all the same, set spark.cowstate.startEmpty to true"
-                )
-            return found
-        return self.checkpoints.completed_at(resident_epoch, run, parallelism)
+        lost = resident_epoch is not None or not spec.checkpoints.start_empty
+        if found is None and epoch > 0 and lost:
+            raise ConfigurationError(
+                f"the query is at epoch {epoch}, but {self._store.url} holds no state of the "
+                "epochs before: is spark.cowstate.store the one of the last run, and the "
+                "operator's name (the processor's class, unless name= is given) the same? To "
+                "begin with empty state all the same, set spark.cowstate.startEmpty to true and "
+                "start the query again"
+            )
+        return found
 
     def complete(self, epoch: int, run: Run, parallelism: int) -> None:
         """Write the manifest of `epoch` if this was its last barrier (aligned)."""
@@ -104,9 +107,10 @@ class StoreSession:
     def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
         """Delete what retention allows, now and then, in the background."""
         with self._lock:
-            if self._retaining or epoch % _EPOCHS_BETWEEN_RETENTIONS:
+            if self._retaining or epoch - self._retained_at < _EPOCHS_BETWEEN_RETENTIONS:
                 return
             self._retaining = True
+            self._retained_at = epoch
         self._maintenance.submit(self._retain, spec)
 
     def _retain(self, spec: OperatorSpec) -> None:

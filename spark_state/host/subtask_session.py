@@ -150,7 +150,7 @@ class SubtaskSession:
         resident_epoch = None
         if self._published is not None and self._published[0] == run:
             resident_epoch = self._published[1]
-        checkpoint = self._store.base_of(task.epoch, run, resident_epoch, spec.parallelism)
+        checkpoint = self._store.base_of(spec, task.epoch, run, resident_epoch)
         target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
         self._remember_base(spec, checkpoint)
         plan = plan_restore(self._resident, target)

@@ -147,7 +147,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
             "kept exactly once; set spark.speculation to false"
         )
     defaults = _DEFAULTS | {
-        "parallelism": str(facts.default_parallelism),
+        "parallelism": _default_parallelism(given, facts),
         "hostsPerExecutor": str(facts.cores_per_executor),
     }
     if "store" not in given:
@@ -173,6 +173,13 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         orphan_grace_seconds=values["orphanGraceSeconds"],
         start_empty=values["startEmpty"] == "true",
     )
+
+
+def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
+    """The session's, but never more than there are key groups."""
+    most = given.get("maxParallelism", _DEFAULTS["maxParallelism"])
+    limit = int(most) if most.isdigit() else facts.default_parallelism
+    return str(min(facts.default_parallelism, max(limit, 1)))
 
 
 def _refuse_unknown(key: str) -> None:

@@ -30,6 +30,10 @@ def test_defaults_follow_the_session() -> None:
     assert (parsed.min_epochs_to_retain, parsed.min_epochs_for_snapshot) == (100, 10)
 
 
+def test_a_large_cluster_gets_no_more_subtasks_than_key_groups() -> None:
+    assert parse_configuration(STORE, facts(default_parallelism=500)).parallelism == 128
+
+
 def test_given_values_win() -> None:
     given = {**STORE, "spark.cowstate.parallelism": "7", "spark.cowstate.outputMemoryMB": "0"}
     parsed = parse_configuration(given, facts())

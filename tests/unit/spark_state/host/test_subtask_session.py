@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -250,6 +251,26 @@ def test_a_stored_state_that_nobody_declares_is_carried_on(open_host: OpenHost) 
 def test_a_query_that_has_run_does_not_start_with_an_empty_store(open_host: OpenHost) -> None:
     with pytest.raises(ConfigurationError, match=r"at epoch 5, but .* holds no state"):
         open_host().epoch(5, ROWS_A)
+
+
+def test_a_store_that_vanishes_under_a_running_query_is_not_taken_for_empty(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    host = open_host()
+    host.epoch(0, ROWS_A)
+    host.epoch(1, ROWS_A)
+    shutil.rmtree(tmp_path / "query")
+    with pytest.raises(ConfigurationError, match="holds no state of the epochs before"):
+        host.epoch(2, ROWS_A)
+
+
+def test_start_empty_counts_for_the_request_that_carries_it(open_host: OpenHost) -> None:
+    host = open_host()
+    with pytest.raises(ConfigurationError):
+        host.epoch(5, ROWS_A)
+    settings = replace(host.spec.checkpoints, start_empty=True)
+    host.spec = replace(host.spec, checkpoints=settings)
+    assert host.epoch(5, ROWS_A, attempt=9) == {"a": (1, 1)}
 
 
 def test_a_new_operator_of_an_old_query_may_start_empty(open_host: OpenHost) -> None:
