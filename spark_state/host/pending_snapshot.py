@@ -2,12 +2,14 @@
 
 It stands for the files that the state was built from when it was taken. Once it is durable it may
 replace them at the head of a chain of handles, but only where the chain still begins with them: if
-the epoch it was taken after has been undone, the snapshot is an orphan.
+the epoch it was taken after has been undone, the snapshot is an orphan. So is one that waited long:
+nothing names it yet, and the orphan sweep may take it.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -23,7 +25,10 @@ Handles = tuple[StateHandle, ...]
 
 
 class PendingSnapshot:
-    """A snapshot being written by `writer`; `write(table)` makes it durable."""
+    """A snapshot being written by `writer`; `write(table)` makes it durable.
+
+    `useful_seconds`: how long after this moment it may still be named.
+    """
 
     def __init__(
         self,
@@ -31,7 +36,9 @@ class PendingSnapshot:
         replaces: Handles,
         write: WriteSnapshot,
         writer: ThreadPoolExecutor,
+        useful_seconds: float,
     ) -> None:
+        self._useful_until = time.monotonic() + useful_seconds
         self._snapshot = snapshot
         self._replaces = replaces
         self._future: Future[StateHandle] = writer.submit(lambda: write(snapshot.to_table()))
@@ -52,7 +59,7 @@ class PendingSnapshot:
             _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
             return handles
         length = len(self._replaces)
-        if handles[:length] != self._replaces:
+        if handles[:length] != self._replaces or time.monotonic() > self._useful_until:
             return handles
         return (self._future.result(), *handles[length:])
 

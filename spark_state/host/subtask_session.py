@@ -154,6 +154,8 @@ class SubtaskSession:
         target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
         self._remember_base(spec, checkpoint)
         plan = plan_restore(self._resident, target)
+        if self._has_states_of_a_failed_epoch(spec, checkpoint):
+            plan = Restore(target)
         backend = self._backend
         if isinstance(plan, Restore) or backend is None:
             backend = self._restored(spec, checkpoint, target)
@@ -163,6 +165,7 @@ class SubtaskSession:
             if isinstance(plan, UndoSealed):
                 backend.undo_sealed()
             elif isinstance(plan, Extend):
+                self._announce(backend, spec, checkpoint)
                 self._apply(backend, plan.handles)
         self._backend = backend
         self._resident = Resident(target, before_sealed=None)
@@ -181,14 +184,36 @@ class SubtaskSession:
         self._backend = self._resident = None
         self._abandon_snapshot()
         backend = HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
-        if checkpoint is not None:
-            for barrier in checkpoint.barriers_for(self.key_groups, spec.max_parallelism):
-                for state in barrier.states:
-                    backend.restore_descriptor(
-                        value_state_descriptor(state.name, state.schema_json)
-                    )
+        self._announce(backend, spec, checkpoint)
         self._apply(backend, handles)
         return backend
+
+    def _announce(
+        self,
+        backend: HeapKeyedStateBackend,
+        spec: OperatorSpec,
+        checkpoint: CompletedCheckpoint | None,
+    ) -> None:
+        for state in self._stored_states(spec, checkpoint):
+            backend.restore_descriptor(value_state_descriptor(state.name, state.schema_json))
+
+    def _stored_states(
+        self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None
+    ) -> list[StateSchema]:
+        if checkpoint is None:
+            return []
+        barriers = checkpoint.barriers_for(self.key_groups, spec.max_parallelism)
+        return [state for barrier in barriers for state in barrier.states]
+
+    def _has_states_of_a_failed_epoch(
+        self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None
+    ) -> bool:
+        """Whether the backend knows a state that neither the store nor the processor has."""
+        if self._backend is None:
+            return False
+        known = {(s.name, s.schema_json) for s in self._stored_states(spec, checkpoint)}
+        known |= {(s.name, s.schema_json) for s in spec.processor.states}
+        return any((s.name, s.schema_json) not in known for s in self._backend.descriptors)
 
     def _apply(self, backend: HeapKeyedStateBackend, handles: Handles) -> None:
         for handle in handles:
@@ -271,6 +296,7 @@ class SubtaskSession:
                 handles,
                 lambda table: self._write_state(request, claim, "snapshot", table),
                 self._maintenance,
+                useful_seconds=spec.checkpoints.orphan_grace_seconds / 2,
             )
 
     def _abandon_snapshot(self) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime
 import keyword
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
 from typing import Any
@@ -24,7 +25,8 @@ _ROWS_AT_ONCE = 16_384
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def row_type(names: Sequence[str]) -> type[Row]:
+@lru_cache(maxsize=256)
+def row_type(names: tuple[str, ...]) -> type[Row]:
     """A subclass of Row for these field names; its rows compare and pickle as plain Rows."""
     members: dict[str, Any] = {"__slots__": (), "__fields__": list(names)}
     for index, name in reversed(list(enumerate(names))):

@@ -230,7 +230,7 @@ def _operator_spec(
         store_root=configuration.store,
         parallelism=configuration.parallelism,
         max_parallelism=configuration.max_parallelism,
-        key_schema_json=StructType(key_fields).json(),
+        key_schema_json=StructType([StructField(f.name, f.dataType) for f in key_fields]).json(),
         processor=processor,
         checkpoints=CheckpointSettings(
             min_epochs_to_retain=configuration.min_epochs_to_retain,

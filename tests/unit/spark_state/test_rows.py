@@ -17,7 +17,7 @@ MOMENT = datetime.datetime(2013, 7, 1, 12, 30, 0, 123456, tzinfo=datetime.UTC)
 
 def test_a_row_is_a_plain_row_to_its_user() -> None:
     table = pa.table({"id": [1, 2], "name": ["a", None]})
-    first, second = rows_of(table, row_type(table.column_names))
+    first, second = rows_of(table, row_type(tuple(table.column_names)))
     assert first == Row(id=1, name="a")
     assert (first.id, first["name"], second.name) == (1, "a", None)
     assert first.asDict() == {"id": 1, "name": "a"}
@@ -30,7 +30,7 @@ def test_a_row_is_a_plain_row_to_its_user() -> None:
 
 def test_names_that_a_tuple_has_keep_their_meaning_as_in_spark() -> None:
     table = pa.table({"count": [7], "class": [8], "a b": [9]})
-    (row,) = rows_of(table, row_type(table.column_names))
+    (row,) = rows_of(table, row_type(tuple(table.column_names)))
     assert row["count"] == 7
     assert row.count(7) == 1
     assert row["class"] == getattr(row, "class") == 8
@@ -41,7 +41,7 @@ def test_names_that_a_tuple_has_keep_their_meaning_as_in_spark() -> None:
 
 def test_many_rows_come_in_order() -> None:
     table = pa.table({"id": range(50_000)})
-    assert [row.id for row in rows_of(table, row_type(["id"]))] == list(range(50_000))
+    assert [row.id for row in rows_of(table, row_type(("id",)))] == list(range(50_000))
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata", "+02:00", None])

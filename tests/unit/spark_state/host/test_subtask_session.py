@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Row
 
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
-from spark_state.errors import ConfigurationError, FencedError, StateMigrationError
+from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
 from spark_state.host.server import Sessions
 from tests.support.processors import FailingAt, RunningTotals
 from tests.support.subtasks import Host, operator
@@ -240,6 +240,35 @@ def test_another_schema_of_a_stored_state_is_refused_naming_both(open_host: Open
     assert "state 'totals'" in message
     assert '"name":"total","type":"long"' in message.replace(" ", "")
     assert '"name":"name","type":"string"' in message.replace(" ", "")
+
+
+def test_a_state_declared_in_a_failed_epoch_only_can_be_declared_anew(open_host: OpenHost) -> None:
+    class Wrong(RunningTotals):
+        def init(self, handle: Any) -> None:
+            self._totals = handle.getValueState("totals", "rows string, total bigint")
+
+    host = open_host(Wrong())
+    with pytest.raises(StateValueError):
+        host.epoch(0, ROWS_A)
+    host.spec = replace(host.spec, processor=operator(Path()).processor)
+    assert host.epoch(0, ROWS_A, attempt=5) == {"a": (1, 1)}
+
+
+def test_a_lagging_host_catches_up_over_a_state_that_was_added(open_host: OpenHost) -> None:
+    class WithAnother(RunningTotals):
+        def init(self, handle: Any) -> None:
+            super().init(handle)
+            self._other = handle.getValueState("other", "n bigint")
+
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            self._other.update((1,))
+            yield from super().handleInputRows(key, rows, timerValues)
+
+    lagging, host = open_host(), open_host(WithAnother())
+    lagging.epoch(0, ROWS_A)
+    host.epoch(1, ROWS_A)
+    lagging.spec = host.spec
+    assert lagging.epoch(2, ROWS_A) == {"a": (3, 3)}
 
 
 def test_a_stored_state_that_nobody_declares_is_carried_on(open_host: OpenHost) -> None:
