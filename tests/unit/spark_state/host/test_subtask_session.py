@@ -211,6 +211,17 @@ def test_a_snapshot_replaces_the_changelogs_it_holds(open_host: OpenHost, tmp_pa
     assert open_host(run_id="run-2").epoch(25, ROWS_A) == {"a": (26, 26)}
 
 
+def test_a_snapshot_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:
+    settings = replace(operator(Path()).checkpoints, orphan_grace_seconds=0)
+    host = open_host(checkpoints=settings)
+    for epoch in range(15):
+        host.epoch(epoch, ROWS_A)
+        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+    resident = host.session._resident  # type: ignore[union-attr]
+    assert resident is not None
+    assert {handle.kind for handle in resident.handles} == {"changelog"}
+
+
 def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
     host = open_host(checkpoints=replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2))
     host.epoch(0, ROWS_A)
