@@ -95,7 +95,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "hostsPerExecutor": _Integer(1, 1024),
     "hostIdleSeconds": _Integer(1, _MOST),
-    "outputMemoryMB": _Integer(0, _MOST),
+    "outputMemoryMB": _Integer(1, _MOST),
     "minEpochsToRetain": _Integer(2, _MOST),
     "minEpochsForSnapshot": _Integer(1, _MOST),
     "orphanGraceSeconds": _Integer(60, _MOST),

@@ -231,7 +231,7 @@ class EmitsMuch(RunningTotals):
 def test_output_beyond_its_memory_goes_through_a_file(stream: Stream) -> None:
     stream.feed([("a", 1)])
     counts: list[int] = []
-    stream.spark.conf.set("spark.cowstate.outputMemoryMB", "0")
+    stream.spark.conf.set("spark.cowstate.outputMemoryMB", "1")
     try:
         output = stream.operator(EmitsMuch())
     finally:

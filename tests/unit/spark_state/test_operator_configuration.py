@@ -35,9 +35,9 @@ def test_a_large_cluster_gets_no_more_subtasks_than_key_groups() -> None:
 
 
 def test_given_values_win() -> None:
-    given = {**STORE, "spark.cowstate.parallelism": "7", "spark.cowstate.outputMemoryMB": "0"}
+    given = {**STORE, "spark.cowstate.parallelism": "7", "spark.cowstate.outputMemoryMB": "1"}
     parsed = parse_configuration(given, facts())
-    assert (parsed.parallelism, parsed.output_memory_mb) == (7, 0)
+    assert (parsed.parallelism, parsed.output_memory_mb) == (7, 1)
 
 
 def test_a_relative_store_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
