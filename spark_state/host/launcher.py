@@ -1,10 +1,5 @@
 """Finding the state host of a slot, and starting it when there is none.
 
-    <temporary directory>/cowstate-<uid>/        mode 0700, owned by the user
-        <executor pid>-<its start time>/         one executor
-            <slot>.lock                          held while a host is being started
-            <slot>.sock                          the host listens here
-
 A host belongs to the executor, that is the JVM above the Python worker: it is started by the first
 task that needs it, in a session of its own, with the worker's environment less everything that
 Spark put there (the worker's secret first of all), and ends when the executor is gone.
@@ -16,69 +11,24 @@ import fcntl
 import os
 import select
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from spark_state.errors import StateHostError
+from spark_state.host.executor import (
+    Executor,
+    remove_directories_of_gone_executors,
+    socket_directory,
+)
 
 _PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
 _SET_BY_SPARK = ("PYTHONHASHSEED",)
 _START_SECONDS = 60
+_MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # sizeof sun_path - 1
 _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
-
-
-@dataclass(frozen=True, slots=True)
-class Executor:
-    """The process whose end ends its hosts; the start time tells a reused pid apart."""
-
-    pid: int
-    started: float
-
-    def is_running(self) -> bool:
-        """False also for a zombie, which its parent has not waited for yet."""
-        try:
-            process = psutil.Process(self.pid)
-            same = process.create_time() == self.started
-            return same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-
-def executor_of_worker() -> Executor:
-    """The executor of this Python worker: its nearest ancestor that is no Python of Spark's."""
-    process = psutil.Process()
-    parent = process.parent()
-    while parent is not None and "pyspark.daemon" in parent.cmdline():
-        process, parent = parent, parent.parent()
-    if parent is None:
-        raise StateHostError("this Python worker has no executor above it: it is being killed")
-    return Executor(parent.pid, parent.create_time())
-
-
-def socket_directory(executor: Executor) -> Path:
-    """The private directory of an executor's hosts, created if need be.
-
-    Raises StateHostError if another user owns the path.
-    """
-    parent = Path(tempfile.gettempdir()) / f"cowstate-{os.getuid()}"
-    directory = parent / f"{executor.pid}-{int(executor.started * 100)}"
-    for path in (parent, directory):
-        path.mkdir(mode=0o700, exist_ok=True)
-        status = path.lstat()
-        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
-            raise StateHostError(
-                f"{path} must be a directory of mode 0700 owned by uid {os.getuid()}; remove it, "
-                "or set TMPDIR to another place"
-            )
-    return directory
 
 
 def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
@@ -87,6 +37,7 @@ def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
     `idle_seconds`: how long a new host stays without work. Raises StateHostError.
     """
     path = socket_directory(executor) / f"{slot}.sock"
+    _check_length(path)
     try:
         return _connect(path)
     except _NOT_RUNNING:
@@ -96,8 +47,19 @@ def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
             return _connect(path)
         except _NOT_RUNNING:
             path.unlink(missing_ok=True)
+        remove_directories_of_gone_executors()
         _start(executor, path, idle_seconds)
         return _connect(path)
+
+
+def _check_length(path: Path) -> None:
+    length = len(os.fsencode(path))
+    if length > _MAX_SOCKET_PATH_BYTES:
+        raise StateHostError(
+            f"the socket path {path} has {length} bytes, this system allows "
+            f"{_MAX_SOCKET_PATH_BYTES}; set TMPDIR in the executors' environment "
+            "(spark.executorEnv.TMPDIR) to a shorter directory"
+        )
 
 
 def _connect(path: Path) -> socket.socket:

@@ -9,7 +9,6 @@ had already connected, so that no task meets a host that is leaving.
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import os
 import select
@@ -19,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -28,63 +26,18 @@ import pyarrow as pa
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.epoch_request import EpochRequest
-from spark_state.host.launcher import Executor
-from spark_state.host.store_session import StoreSession
-from spark_state.host.subtask_session import SubtaskSession
+from spark_state.host.executor import Executor, remove_directories_of_gone_executors
+from spark_state.host.garbage import FrozenGarbage
+from spark_state.host.sessions import Sessions
 from spark_state.processor.output_rows import OutputSpool
 
 _WATCH_SECONDS = 1.0
-_YOUNG_OBJECTS = 200_000
 
 _log = logging.getLogger(__name__)
 
 
 class _TaskGoneError(Exception):
     """The task was killed: its epoch is rolled back, and nobody waits for an answer."""
-
-
-class Sessions:
-    """The stores and subtasks that this process holds, by store URL.
-
-    A run of a query at another parallelism replaces the subtasks of the one before; those that no
-    request has used for a while are dropped.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stores: dict[str, StoreSession] = {}
-        self._subtasks: dict[tuple[str, int, int], SubtaskSession] = {}
-        self._used: dict[str, float] = {}
-        self.maintenance = ThreadPoolExecutor(1, thread_name_prefix="cowstate-maintenance")
-
-    def subtask(self, request: EpochRequest) -> SubtaskSession:
-        """The session that serves this request. Raises FencedError for an older run (I9)."""
-        url, spec = request.store_url, request.spec
-        key = (url, spec.parallelism, request.task.subtask)
-        with self._lock:
-            if url not in self._stores:
-                self._stores[url] = StoreSession(request, self.maintenance)
-            store = self._stores[url]
-            self._used[url] = time.monotonic()
-        store.check_metadata(request)
-        store.run(request.task.run_id)
-        with self._lock:
-            if key not in self._subtasks:
-                self._drop(url, keep_parallelism=spec.parallelism)
-                self._subtasks[key] = SubtaskSession(request, store, self.maintenance)
-            return self._subtasks[key]
-
-    def drop_unused(self, seconds: float) -> None:
-        """Drop the sessions of stores that were last used longer ago than this."""
-        with self._lock:
-            limit = time.monotonic() - seconds
-            for url in [url for url, used in self._used.items() if used < limit]:
-                self._drop(url, keep_parallelism=None)
-                del self._stores[url], self._used[url]
-
-    def _drop(self, url: str, keep_parallelism: int | None) -> None:
-        for key in [key for key in self._subtasks if key[0] == url and key[1] != keep_parallelism]:
-            del self._subtasks[key]
 
 
 class StateHost:
@@ -95,6 +48,7 @@ class StateHost:
         self._executor = executor
         self._idle_seconds = idle_seconds
         self._sessions = Sessions()
+        self._garbage = FrozenGarbage()
         self._lock = threading.Lock()
         self._active = 0
         self._last_used = time.monotonic()
@@ -104,6 +58,7 @@ class StateHost:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(self._path))
             listener.listen(128)
+            self._garbage.begin()
             ready()
             while self._executor.is_running():
                 readable, _, _ = select.select([listener], [], [], _WATCH_SECONDS)
@@ -112,9 +67,8 @@ class StateHost:
                 elif self._is_idle():
                     self._leave(listener)
                     return
-                elif not self._active:
-                    self._sessions.drop_unused(self._idle_seconds)
-            self._path.unlink(missing_ok=True)
+                self._sessions.drop_unused(self._idle_seconds)
+        remove_directories_of_gone_executors()
 
     def _is_idle(self) -> bool:
         with self._lock:
@@ -144,6 +98,7 @@ class StateHost:
             with self._lock:
                 self._active -= 1
                 self._last_used = time.monotonic()
+            self._garbage.collect_if_due()
 
     def _converse(self, connection: socket.socket, stream: BinaryIO) -> None:
         request, has_input = wire.receive(stream)
@@ -155,8 +110,7 @@ class StateHost:
             wire.send(stream, wire.Failed.of(error))
             return
         finally:
-            gc.collect(0)
-            gc.freeze()
+            self._garbage.freeze()
         with spool:
             wire.send(stream, wire.Durable(spool.rows))
             schema = request.spec.processor.output_schema
@@ -171,11 +125,11 @@ class StateHost:
         has_input: bool,
     ) -> OutputSpool:
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
-        session = self._sessions.subtask(request)
-        claim = session.accept(request)
-        wire.send(stream, wire.Accepted())
-        table = _receive_input(stream, has_input)
-        return session.run(request, claim, table, lambda: _check_connected(connection))
+        with self._sessions.subtask(request) as session:
+            claim = session.accept(request)
+            wire.send(stream, wire.Accepted())
+            table = _receive_input(stream, has_input)
+            return session.run(request, claim, table, lambda: _check_connected(connection))
 
 
 def _receive_input(stream: BinaryIO, has_input: bool) -> pa.Table:
@@ -222,8 +176,6 @@ def main() -> None:
         os.write(arguments.ready_descriptor, b"R")
         os.close(arguments.ready_descriptor)
 
-    gc.set_threshold(_YOUNG_OBJECTS, 50, 1000)
-    gc.freeze()
     host.serve(ready)
     os._exit(0)  # threads of a gone executor's tasks may still wait for a store
 

@@ -67,6 +67,7 @@ class SubtaskSession:
         self._published: tuple[Run, int] | None = None
         self._base_barriers: tuple[str, ...] = ()
         self._base_epoch: int | None = None
+        self._chain: Handles = ()
         self._snapshot: PendingSnapshot | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
@@ -116,7 +117,7 @@ class SubtaskSession:
         self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
     ) -> OutputSpool:
         spec, task = request.spec, request.task
-        backend, base = self._backend_at_base(spec, task, claim.run)
+        backend, base = self._backend_at_base(request, claim)
 
         def check_all() -> None:
             check()
@@ -126,7 +127,7 @@ class SubtaskSession:
         try:
             spool = run_processor(spec.processor, processor, backend, table, check_all)
             try:
-                handles = self._publish(request, claim, backend, base, check_all)
+                handles = self._publish(request, claim, backend, check_all)
             except BaseException:
                 spool.close()
                 raise
@@ -144,21 +145,24 @@ class SubtaskSession:
         return spool
 
     def _backend_at_base(
-        self, spec: OperatorSpec, task: EpochTask, run: Run
+        self, request: EpochRequest, claim: Claim
     ) -> tuple[HeapKeyedStateBackend, Handles]:
         """The backend in the state that the task's epoch starts from, and that state's files."""
+        spec = request.spec
         resident_epoch = None
-        if self._published is not None and self._published[0] == run:
+        if self._published is not None and self._published[0] == claim.run:
             resident_epoch = self._published[1]
-        checkpoint = self._store.base_of(spec, task.epoch, run, resident_epoch)
+        checkpoint = self._store.base_of(spec, claim.epoch, claim.run, resident_epoch)
         target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
         self._remember_base(spec, checkpoint)
         plan = plan_restore(self._resident, target)
         if self._has_states_of_a_failed_epoch(spec, checkpoint):
             plan = Restore(target)
         backend = self._backend
+        self._chain = target
         if isinstance(plan, Restore) or backend is None:
             backend = self._restored(spec, checkpoint, target)
+            self._shorten_chain(request, claim, backend)
         else:
             # Until the plan is carried out the backend equals no list of files.
             self._resident = None
@@ -187,6 +191,24 @@ class SubtaskSession:
         self._announce(backend, spec, checkpoint)
         self._apply(backend, handles)
         return backend
+
+    def _shorten_chain(
+        self, request: EpochRequest, claim: Claim, backend: HeapKeyedStateBackend
+    ) -> None:
+        """Let a snapshot of the restored state stand for its files, if that is due.
+
+        It is written at once and not in the background: the process may end with this epoch, as
+        in scheduled runs of a trigger that ends, and then no later epoch would name it.
+        """
+        if self._snapshot_is_due(request.spec, self._chain, backend):
+            table = backend.snapshot().to_table()
+            self._chain = (self._write_state(request, claim, "snapshot", table),)
+
+    def _snapshot_is_due(
+        self, spec: OperatorSpec, handles: Handles, backend: HeapKeyedStateBackend
+    ) -> bool:
+        minimum = spec.checkpoints.min_epochs_for_snapshot
+        return snapshot_is_due(handles, len(backend), minimum)
 
     def _announce(
         self,
@@ -224,14 +246,13 @@ class SubtaskSession:
         request: EpochRequest,
         claim: Claim,
         backend: HeapKeyedStateBackend,
-        base: Handles,
         check: Callable[[], None],
     ) -> Handles:
         """Write the changelog and publish the barrier; returns the files of the new state."""
         changes = backend.changes()
-        handles = base
+        handles = self._chain
         if self._snapshot is not None and self._snapshot.done():
-            handles = self._snapshot.shorten(base)
+            handles = self._snapshot.shorten(handles)
             self._snapshot = None
         check()
         if changes.num_rows:
@@ -289,8 +310,7 @@ class SubtaskSession:
             self._store.housekeep(spec, task.epoch)
         assert self._resident is not None
         handles = self._resident.handles
-        minimum = spec.checkpoints.min_epochs_for_snapshot
-        if self._snapshot is None and snapshot_is_due(handles, len(backend), minimum):
+        if self._snapshot is None and self._snapshot_is_due(spec, handles, backend):
             self._snapshot = PendingSnapshot(
                 backend.snapshot(),
                 handles,

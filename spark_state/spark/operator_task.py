@@ -24,7 +24,8 @@ from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.client import run_epoch
 from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
-from spark_state.host.launcher import connect, executor_of_worker
+from spark_state.host.executor import executor_of_worker
+from spark_state.host.launcher import connect
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 

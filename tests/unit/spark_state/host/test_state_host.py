@@ -20,9 +20,15 @@ import pyarrow as pa
 import pytest
 
 from spark_state.errors import StateHostError
-from spark_state.host import launcher, wire
+from spark_state.host import executor as executor_module
+from spark_state.host import wire
 from spark_state.host.client import run_epoch
-from spark_state.host.launcher import Executor, clean_environment, connect, socket_directory
+from spark_state.host.executor import (
+    Executor,
+    remove_directories_of_gone_executors,
+    socket_directory,
+)
+from spark_state.host.launcher import clean_environment, connect
 from spark_state.processor.pickles import dumps
 from tests.support.processors import FailingAt
 from tests.support.subtasks import Host, operator, table_of
@@ -96,10 +102,11 @@ def test_each_slot_has_a_host_of_its_own(executor: Executor) -> None:
 
 def test_a_host_ends_with_its_executor(executor: Executor) -> None:
     connect(executor, 0, 600).close()
-    assert hosts_of(executor)
+    directory = socket_directory(executor)
+    assert (directory / "0.sock").exists()
     os.kill(executor.pid, signal.SIGKILL)
     await_none(executor)
-    assert not (socket_directory(executor) / "0.sock").exists()
+    assert not directory.exists()
 
 
 def test_an_idle_host_ends_and_the_next_task_starts_another(
@@ -130,10 +137,35 @@ def test_sockets_are_in_a_directory_that_only_the_user_can_enter(executor: Execu
 def test_a_directory_that_others_can_enter_is_refused(
     executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
     (tmp_path / f"cowstate-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(StateHostError, match="must be a directory of mode 0700"):
         socket_directory(executor)
+
+
+def test_directories_of_gone_executors_are_removed_and_those_of_others_are_not(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(tmp_path))
+    live = socket_directory(executor)
+    gone = socket_directory(replace(executor, started=executor.started - 100))
+    (gone / "0.lock").touch()
+    elsewhere = live.parent / (gone.name[:-1] + "x")  # not a name of ours
+    other_namespace = live.parent / f"{gone.name}0"
+    elsewhere.mkdir()
+    other_namespace.mkdir()
+    remove_directories_of_gone_executors()
+    assert sorted(live.parent.iterdir()) == sorted([live, elsewhere, other_namespace])
+
+
+def test_a_socket_path_that_is_too_long_is_refused_with_the_way_out(
+    executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    monkeypatch.setattr(executor_module.tempfile, "gettempdir", lambda: str(long))
+    with pytest.raises(StateHostError, match=r"allows 10\d; set TMPDIR .* to a shorter directory"):
+        connect(executor, 0, 600)
 
 
 def test_a_host_gets_the_users_environment_without_sparks() -> None:

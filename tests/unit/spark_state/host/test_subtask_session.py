@@ -15,7 +15,6 @@ from pyspark.sql import Row
 
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
-from spark_state.host.server import Sessions
 from tests.support.processors import FailingAt, RunningTotals
 from tests.support.subtasks import Host, operator
 
@@ -122,18 +121,6 @@ def test_a_host_refuses_older_runs_attempts_and_epochs(open_host: OpenHost) -> N
         host.epoch(2, ROWS_A, attempt=11)
 
 
-def test_an_older_run_of_another_parallelism_does_not_evict_the_newer_one(tmp_path: Path) -> None:
-    older = Host(operator(tmp_path), run_id="run-1")
-    newer = Host(operator(tmp_path, parallelism=2), run_id="run-2")
-    sessions = Sessions()
-    sessions.subtask(older.request(0, 1))
-    session = sessions.subtask(newer.request(0, 1))
-    with pytest.raises(FencedError, match="a newer run took over"):
-        sessions.subtask(older.request(0, 2))
-    assert sessions.subtask(newer.request(0, 2)) is session
-    sessions.maintenance.shutdown()
-
-
 def test_a_zombie_attempt_that_publishes_late_is_never_picked_up(open_host: OpenHost) -> None:
     zombie, host = open_host(), open_host()
     host.epoch(0, ROWS_A)
@@ -209,6 +196,33 @@ def test_a_snapshot_replaces_the_changelogs_it_holds(open_host: OpenHost, tmp_pa
     assert resident.handles[0].kind == "snapshot"
     assert len(resident.handles) < 11
     assert open_host(run_id="run-2").epoch(25, ROWS_A) == {"a": (26, 26)}
+
+
+def test_chains_stay_short_when_every_epoch_runs_in_a_host_of_its_own(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    written: list[int] = []
+    for epoch in range(40):
+        host = open_host(run_id=f"run-{epoch}")
+        assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+        resident = host.session._resident  # type: ignore[union-attr]
+        assert resident is not None
+        assert len(resident.handles) <= 11
+        written.append(len(list(tmp_path.glob("query/totals/epochs/*/snapshot-*"))))
+    assert 3 <= written[-1] <= 8  # one or two for ten epochs
+
+
+def test_a_snapshot_taken_at_a_restore_does_not_keep_the_epoch_from_running_again(
+    open_host: OpenHost,
+) -> None:
+    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
+    old = open_host(checkpoints=settings)
+    for epoch in range(3):
+        old.epoch(epoch, ROWS_A)
+    host = open_host(checkpoints=settings, run_id="run-2")
+    for attempt in (5, 6):
+        assert host.epoch(3, ROWS_A, attempt=attempt) == {"a": (4, 4)}
+    assert open_host(run_id="run-3").epoch(4, ROWS_A) == {"a": (5, 5)}
 
 
 def test_a_snapshot_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:

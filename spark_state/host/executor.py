@@ -1,0 +1,105 @@
+"""The executor that a state host belongs to, and the directory of its hosts' sockets.
+
+    <temporary directory>/cowstate-<uid>/        mode 0700, owned by the user
+        <executor>/                              its pid, start time and pid namespace
+            <slot>.lock                          held while a host is being started
+            <slot>.sock                          the host listens here
+
+Containers may share the temporary directory and not their pids, so each looks after the directories
+of its own namespace only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from spark_state.errors import StateHostError
+
+_DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9a-f]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """The process whose end ends its hosts; the start time tells a reused pid apart."""
+
+    pid: int
+    started: float
+
+    def is_running(self) -> bool:
+        """False also for a zombie, which its parent has not waited for yet."""
+        return _running(self.pid) == self
+
+    @property
+    def directory_name(self) -> str:
+        """Of its hosts' sockets."""
+        return f"{self.pid}-{int(self.started * 100):x}-{_pid_namespace():x}"
+
+
+def _running(pid: int) -> Executor | None:
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        return Executor(pid, process.create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _pid_namespace() -> int:
+    """The inode of this process' pid namespace; 0 on a system that has none."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+def executor_of_worker() -> Executor:
+    """The executor of this Python worker: its nearest ancestor that is no Python of Spark's."""
+    process = psutil.Process()
+    parent = process.parent()
+    while parent is not None and "pyspark.daemon" in parent.cmdline():
+        process, parent = parent, parent.parent()
+    if parent is None:
+        raise StateHostError("this Python worker has no executor above it: it is being killed")
+    return Executor(parent.pid, parent.create_time())
+
+
+def socket_directory(executor: Executor) -> Path:
+    """The private directory of an executor's hosts, created if need be.
+
+    Raises StateHostError if another user owns the path.
+    """
+    parent = _parent()
+    directory = parent / executor.directory_name
+    for path in (parent, directory):
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
+            raise StateHostError(
+                f"{path} must be a directory of mode 0700 owned by uid {os.getuid()}; remove it, "
+                "or set TMPDIR to another place"
+            )
+    return directory
+
+
+def remove_directories_of_gone_executors() -> None:
+    """Remove what hosts of executors that are gone left in the temporary directory."""
+    for directory in _parent().glob("*"):
+        match = _DIRECTORY.fullmatch(directory.name)
+        if match is None or int(match["namespace"], 16) != _pid_namespace():
+            continue
+        running = _running(int(match["pid"]))
+        if running is None or running.directory_name != directory.name:
+            shutil.rmtree(directory, ignore_errors=True)  # another host may be doing the same
+
+
+def _parent() -> Path:
+    return Path(tempfile.gettempdir()) / f"cowstate-{os.getuid()}"

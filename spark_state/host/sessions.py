@@ -1,0 +1,88 @@
+"""The stores and subtasks that a host process holds, by store URL.
+
+A run of a query at another parallelism replaces the subtasks of the one before. What no request has
+used for a while is dropped: its state is in the store. One store that is slow to open delays
+requests for itself only.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from spark_state.host.epoch_request import EpochRequest
+from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_session import SubtaskSession
+
+
+class Sessions:
+    """Safe to use from several threads. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: dict[str, _HeldStore] = {}
+        self._maintenance = ThreadPoolExecutor(1, thread_name_prefix="cowstate-maintenance")
+
+    def __len__(self) -> int:
+        """The number of stores held."""
+        return len(self._held)
+
+    @contextmanager
+    def subtask(self, request: EpochRequest) -> Iterator[SubtaskSession]:
+        """The session that serves this request; it is kept at least until the context ends.
+
+        Raises FencedError for an older run (I9), and what opening the store raises.
+        """
+        with self._lock:
+            held = self._held.setdefault(request.store_url, _HeldStore(self._maintenance))
+            held.users += 1
+        try:
+            yield held.subtask(request)
+        finally:
+            with self._lock:
+                held.users -= 1
+                held.last_used = self._clock()
+
+    def drop_unused(self, seconds: float) -> None:
+        """Drop what is not in use and was last used longer ago than this."""
+        limit = self._clock() - seconds
+        with self._lock:
+            for url, held in list(self._held.items()):
+                if not held.users and held.last_used < limit:
+                    del self._held[url]
+
+    def close(self) -> None:
+        """Wait for snapshots and housekeeping under way."""
+        self._maintenance.shutdown()
+
+
+class _HeldStore:
+    """One store and its subtasks. `users` and `last_used` belong to `Sessions`."""
+
+    def __init__(self, maintenance: ThreadPoolExecutor) -> None:
+        self.users = 0
+        self.last_used = 0.0
+        self._maintenance = maintenance
+        self._lock = threading.Lock()
+        self._store: StoreSession | None = None
+        self._subtasks: dict[tuple[int, int], SubtaskSession] = {}
+
+    def subtask(self, request: EpochRequest) -> SubtaskSession:
+        spec = request.spec
+        with self._lock:
+            if self._store is None:
+                self._store = StoreSession(request, self._maintenance)
+            store = self._store
+        store.check_metadata(request)
+        store.run(request.task.run_id)
+        key = (spec.parallelism, request.task.subtask)
+        with self._lock:
+            if key not in self._subtasks:
+                for other in [k for k in self._subtasks if k[0] != spec.parallelism]:
+                    del self._subtasks[other]
+                self._subtasks[key] = SubtaskSession(request, store, self._maintenance)
+            return self._subtasks[key]

@@ -1,0 +1,124 @@
+"""Which sessions a host process keeps, and for how long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_state.errors import FencedError
+from spark_state.host import sessions as sessions_module
+from spark_state.host.sessions import Sessions
+from tests.support.subtasks import Host, operator
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock: Clock) -> Iterator[Sessions]:
+    held = Sessions(clock)
+    yield held
+    held.close()
+
+
+def test_an_older_run_of_another_parallelism_does_not_evict_the_newer_one(
+    sessions: Sessions, tmp_path: Path
+) -> None:
+    older = Host(operator(tmp_path), run_id="run-1")
+    newer = Host(operator(tmp_path, parallelism=2), run_id="run-2")
+    with sessions.subtask(older.request(0, 1)):
+        pass
+    with sessions.subtask(newer.request(0, 1)) as session:
+        pass
+    with (
+        pytest.raises(FencedError, match="a newer run took over"),
+        sessions.subtask(older.request(0, 2)),
+    ):
+        pass
+    with sessions.subtask(newer.request(0, 2)) as same:
+        assert same is session
+
+
+def test_stores_that_are_unused_are_dropped_while_others_are_busy(
+    sessions: Sessions, clock: Clock, tmp_path: Path
+) -> None:
+    stopped, busy = Host(operator(tmp_path / "stopped")), Host(operator(tmp_path / "busy"))
+    with sessions.subtask(stopped.request(0, 1)):
+        pass
+    with sessions.subtask(busy.request(0, 1)) as session:
+        clock.now = 1000.0
+        sessions.drop_unused(600)
+        assert len(sessions) == 1
+    with sessions.subtask(busy.request(1, 2)) as same:
+        assert same is session
+
+
+def test_an_epoch_longer_than_the_idle_time_is_not_dropped_when_it_ends(
+    sessions: Sessions, clock: Clock, tmp_path: Path
+) -> None:
+    host = Host(operator(tmp_path))
+    with sessions.subtask(host.request(0, 1)):
+        clock.now = 1000.0
+    clock.now = 1001.0
+    sessions.drop_unused(600)
+    assert len(sessions) == 1
+    clock.now = 1602.0
+    sessions.drop_unused(600)
+    assert len(sessions) == 0
+
+
+def test_a_store_that_is_slow_to_open_does_not_delay_others(
+    sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, fast = Host(operator(tmp_path / "slow")), Host(operator(tmp_path / "fast"))
+    opening, free = threading.Event(), threading.Event()
+    original = sessions_module.StoreSession
+
+    def open_slowly(request: Any, maintenance: Any) -> Any:
+        if "/slow/" in request.store_url:
+            opening.set()
+            assert free.wait(30)
+        return original(request, maintenance)
+
+    def use_slow() -> None:
+        with sessions.subtask(slow.request(0, 1)):
+            pass
+
+    monkeypatch.setattr(sessions_module, "StoreSession", open_slowly)
+    thread = threading.Thread(target=use_slow)
+    thread.start()
+    try:
+        assert opening.wait(30)
+        with sessions.subtask(fast.request(0, 1)) as session:
+            assert session.key_groups
+        assert thread.is_alive()
+    finally:
+        free.set()
+        thread.join()
+    assert len(sessions) == 2
+
+
+def test_a_store_that_could_not_be_opened_is_tried_again(
+    sessions: Sessions, tmp_path: Path
+) -> None:
+    folder = tmp_path / "root"
+    folder.touch()
+    host = Host(operator(folder))
+    with pytest.raises(Exception, match="root"), sessions.subtask(host.request(0, 1)):
+        pass
+    folder.unlink()
+    with sessions.subtask(host.request(0, 2)):
+        pass
