@@ -208,8 +208,10 @@ class CompletedCheckpointStore:
 
         Call it after each barrier: whoever publishes the last one sees all of them.
         """
-        alignment = self._alignment(epoch, run, parallelism)
-        completed = None if alignment is None else alignment.completed()
+        names = self._barrier_names(epoch, run, parallelism)
+        if len({name.subtask for name in names}) < parallelism:
+            return None  # known from the names; no barrier is read for it
+        completed = align(self._published.read_barriers(names), epoch, run, parallelism).completed()
         if completed is not None:
             self._write_manifest(completed)
         return completed
@@ -258,28 +260,18 @@ class CompletedCheckpointStore:
         self._check_retained(epoch, manifests)
         return None
 
-    def epochs_between(self, after: int, before: int, run: Run) -> list[int]:
-        """The epochs strictly between in which `run` published a barrier, ascending."""
-        directories = [
-            directory
-            for directory in self._published.epoch_directories()
-            if after < directory.epoch < before and directory.run_number == run.number
-        ]
-        published = [d.epoch for d in directories if self._published.barriers(d)]
-        return sorted(published)
-
     def retain(self, min_epochs: int) -> int:
         """Delete what only epochs older than the newest `min_epochs` (at least 2) need (I8); the
         number of objects deleted. See checkpoint_retention."""
         return self._retention.retain(min_epochs)
 
+    def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
+        names = self._published.barriers(EpochDirectory(epoch, run.number))
+        return [name for name in names if name.parallelism == parallelism]
+
     def _alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
         """The alignment of the published barriers, None if there are none."""
-        names = [
-            name
-            for name in self._published.barriers(EpochDirectory(epoch, run.number))
-            if name.parallelism == parallelism
-        ]
+        names = self._barrier_names(epoch, run, parallelism)
         alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
         return alignment if alignment.barriers else None
 

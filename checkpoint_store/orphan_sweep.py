@@ -1,9 +1,12 @@
 """Deleting what nothing names: left by killed writers, zombies and replaced attempts (I8).
 
 Referenced are the state files of every manifest, and of every published barrier of an epoch and run
-that has no manifest. Everything else of ours under `epochs/`, and half-written manifests, is an
-orphan, and is deleted once it is older than the grace period, which must exceed the time that any
-writer takes from its first file to its barrier. An object of unknown age is kept.
+that has no manifest. Everything else of ours under `epochs/`, and half-written manifests, are
+orphans, and are deleted once they are older than the grace period, which must exceed the time that
+any writer takes from its first file to its barrier. An object of unknown age is kept.
+
+The entry of a run tells a zombie that it is one (I9), so it goes only when every manifest is of a
+run that began at least `RUNS_TO_RETAIN` runs later.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.published_objects import PublishedObjects, in_parallel
 
+RUNS_TO_RETAIN = 1000
+
 
 def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[str]:
     """Delete orphans last modified before `now - grace_seconds` (in seconds since 1970); their
@@ -21,7 +26,7 @@ def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[
     published = PublishedObjects(store)
     # What is old is listed before what is named: a file that is named meanwhile is not missed.
     directories = published.epoch_directories()
-    listings = in_parallel(store.list, [str(d) for d in directories] + [layout.MANIFESTS])
+    listings = in_parallel(store.list, [*map(str, directories), layout.MANIFESTS, layout.RUNS])
     old = [
         info
         for listing in listings
@@ -46,6 +51,7 @@ class _References:
         for name, checkpoint in zip(names, checkpoints, strict=True):
             self._add(EpochDirectory(name.epoch, name.run_number), checkpoint)
         self._oldest_epoch = min((name.epoch for name in names), default=0)
+        self._oldest_run = min((name.run_number for name in names), default=0)
         self._newest_run = max((name.run_number for name in names), default=0)
         waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
         for barriers in in_parallel(published.barriers, waiting):
@@ -67,6 +73,8 @@ class _References:
         """Whether nothing that counts names this object. What is not ours is not an orphan."""
         if layout.parse_state_file(info.name):
             return info.name not in self._files
+        if entry := layout.parse_run(info.name):
+            return entry.run.number <= self._oldest_run - RUNS_TO_RETAIN
         name = layout.parse_barrier(info.name) or layout.parse_manifest(info.name)
         if name is None:
             return False

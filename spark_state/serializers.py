@@ -133,6 +133,8 @@ def _decimal_codec(value_type: Any) -> _Codec:
                 result = Decimal(value).quantize(quantum)
             except InvalidOperation:
                 result = limit
+        if result.is_nan():
+            raise ValueError("not a number, which a decimal column cannot hold")
         if abs(result) >= limit:
             raise ValueError(f"out of range of {value_type}")
         return result

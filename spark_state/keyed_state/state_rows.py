@@ -26,6 +26,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.serializers import StructSerializer
 
 KEY_GROUP, STATE, OP = "_key_group", "_state", "_op"
+RESERVED_COLUMNS = (KEY_GROUP, STATE, OP)
 PUT, DELETE = "put", "delete"
 _STATE_METADATA = b"cowstate.state"
 

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any, cast
 
 from pyspark import cloudpickle
+from pyspark.accumulators import Accumulator
+from pyspark.core.broadcast import Broadcast
+
+from spark_state.errors import UnsupportedOperationError
 
 
 def dumps(value: Any) -> bytes:
     """The cloudpickle of `value`, which `pickle.loads` reads."""
     return cast(bytes, cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
+
+
+def dumps_processor(processor: Any) -> bytes:
+    """As dumps. Raises UnsupportedOperationError for what only works in a worker of Spark's."""
+    file = io.BytesIO()
+    _ProcessorPickler(file).dump(processor)  # type: ignore[no-untyped-call]
+    return file.getvalue()
+
+
+class _ProcessorPickler(cloudpickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Broadcast):
+            raise UnsupportedOperationError(
+                "the processor uses a broadcast variable, which does not reach the state host; "
+                "give it the value itself (broadcast.value), or read the value in init"
+            )
+        if isinstance(obj, Accumulator):
+            raise UnsupportedOperationError(
+                "the processor uses an accumulator, which counts in workers of Spark only; count "
+                "in the operator's output, or in a state"
+            )
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]

@@ -27,9 +27,10 @@ from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOpe
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
 from spark_state.key_group_assignment import SEED, is_hashable_type
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
-from spark_state.processor.pickles import dumps
+from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.processor.schemas import arrow_schema, value_state_descriptor
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
@@ -133,6 +134,7 @@ def _keyed_input(
     key_schema = df.select(*columns).schema if columns else StructType([])
     if KEY_GROUP_COLUMN in df.columns:
         raise ConfigurationError(f"column {KEY_GROUP_COLUMN!r} is reserved; rename it")
+    _check_key_names(key_schema.names)
     for field in key_schema:
         _check_key_type(field)
     computed = [column for column in columns if _input_index(column, df) is None]
@@ -160,6 +162,19 @@ def _input_index(column: Any, df: DataFrame) -> int | None:
         if text in (name, f"`{name}`"):
             return index
     return None
+
+
+def _check_key_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name in RESERVED_COLUMNS:
+            raise ConfigurationError(
+                f"key column {name!r} has a name that state files use themselves (reserved: "
+                f"{', '.join(RESERVED_COLUMNS)}); group by it under another: col({name!r}).alias(…)"
+            )
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"two key columns are called {name!r}; rename one of them: col(…).alias(…)"
+            )
 
 
 def _check_key_type(field: StructField) -> None:
@@ -206,7 +221,9 @@ def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructT
 
 def _pickle(processor: StatefulProcessor) -> bytes:
     try:
-        return dumps(processor)
+        return dumps_processor(processor)
+    except UnsupportedOperationError:
+        raise
     except Exception as error:  # objects refuse pickling in any way they like
         raise ConfigurationError(
             f"{type(processor).__name__} cannot be pickled: {error}; open files and connections in "

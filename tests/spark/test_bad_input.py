@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
@@ -102,6 +103,43 @@ class HoldsALock(RunningTotals):
 def test_a_processor_that_cannot_be_pickled_is_refused(spark: SparkSession) -> None:
     with pytest.raises(ConfigurationError, match="HoldsALock cannot be pickled"):
         plan(spark, processor=HoldsALock())
+
+
+class Holds(RunningTotals):
+    def __init__(self, held: Any) -> None:
+        self.held = [held]
+
+
+def test_a_processor_that_uses_a_broadcast_is_refused(spark: SparkSession) -> None:
+    broadcast = spark.sparkContext.broadcast({"a": 1})
+    with pytest.raises(UnsupportedOperationError, match=r"broadcast variable.* value itself"):
+        plan(spark, processor=Holds(broadcast))
+
+
+def test_a_processor_that_uses_an_accumulator_is_refused(spark: SparkSession) -> None:
+    counter = spark.sparkContext.accumulator(0)
+
+    class Counting(RunningTotals):
+        def handleInputRows(self, key: Any, rows: Any, timer_values: Any) -> Iterator[Row]:
+            counter.add(1)
+            yield from super().handleInputRows(key, rows, timer_values)
+
+    with pytest.raises(UnsupportedOperationError, match="an accumulator, which counts"):
+        plan(spark, processor=Counting())
+
+
+@pytest.mark.parametrize("name", ["_op", "_state", "_key_group"])
+def test_a_key_column_with_a_name_of_state_files_is_refused(spark: SparkSession, name: str) -> None:
+    grouped = spark.range(1).selectExpr(f"id as {name}", "id as value").groupBy(name)
+    with pytest.raises(ConfigurationError, match=rf"key column '{name}' .*alias"):
+        plan(spark, grouped)
+
+
+def test_two_key_columns_of_one_name_are_refused(spark: SparkSession) -> None:
+    df = spark.range(1).selectExpr("id as key", "id as value")
+    grouped = df.groupBy("key", (F.col("value") + 1).alias("key"))
+    with pytest.raises(ConfigurationError, match="two key columns are called 'key'; rename"):
+        plan(spark, grouped)
 
 
 @pytest.mark.parametrize(

@@ -384,15 +384,17 @@ class TestCompletedAt:
         assert where(fresh.completed_at(0, other.run, 2)) == (0, "run-b")
 
 
-def test_epochs_between_are_those_in_which_the_run_published(objects: DictObjectStore) -> None:
-    operator = ScriptedOperator(objects)
-    for epoch in (3, 5, 8, 9):
-        operator.run_epoch(epoch, {0: epoch})
-    operator.run_subtask(6, 1, {7: 1}, None)
-    ScriptedOperator(objects, "run-b").run_subtask(7, 0, {0: 7}, None)
-    between = operator.checkpoints.epochs_between
-    assert between(3, 9, operator.run) == [5, 6, 8]
-    assert between(8, 9, operator.run) == []
+def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=4)
+    for subtask in range(3):
+        operator.run_subtask(0, subtask, {subtask * 2: 1}, None)
+    other_host = CompletedCheckpointStore(objects)
+    objects.reads.clear()
+    assert other_host.complete(0, operator.run, 4) is None
+    assert objects.reads == []
+    operator.run_subtask(0, 3, {6: 1}, None)
+    assert where(other_host.complete(0, operator.run, 4)) == (0, operator.run.run_id)
+    assert len(objects.reads) == 4
 
 
 def test_state_is_restored_at_another_parallelism(objects: DictObjectStore) -> None:

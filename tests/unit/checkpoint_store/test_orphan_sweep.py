@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from checkpoint_store.checkpoint_layout import RunName
+from checkpoint_store.completed_checkpoint import Run
 from checkpoint_store.completed_checkpoint_store import StateFileWriter
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.key_group_range import KeyGroupRange
@@ -67,6 +69,19 @@ def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
     assert barriers[0].handles[0].name in swept
     assert len(swept) == 2
     assert state_before(objects, 1) == {0: 2, 7: 1}
+
+
+def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
+    objects: DictObjectStore,
+) -> None:
+    entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}")) for n in range(1, 1005)]
+    for name in entries:
+        objects.put(name, b"")
+    operator = ScriptedOperator(objects, "run-1003")
+    operator.run_epoch(0, {0: 1})
+    assert sweep_orphans(objects, GRACE, now=GRACE) == []
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == entries[:3]
+    assert operator.checkpoints.register_run("run-1004").number == 1004
 
 
 def test_half_written_objects_are_deleted(objects: DictObjectStore) -> None:
