@@ -138,14 +138,18 @@ class CompletedCheckpointStore:
 
         Runs that register at the same moment may get one number; their ids order them.
         """
-        names = [layout.parse_run(info.name) for info in self._store.list(layout.RUNS)]
-        runs = [name.run for name in names if name is not None]
+        runs = self.runs()
         mine = [run for run in runs if run.run_id == run_id]
         if mine:
             return min(mine)
         run = Run(max((run.number for run in runs), default=0) + 1, run_id)
         self._store.put(str(RunName(run, self._unique())), encode_run(run))
         return run
+
+    def runs(self) -> list[Run]:
+        """All registered runs, in no order."""
+        names = [layout.parse_run(info.name) for info in self._store.list(layout.RUNS)]
+        return [name.run for name in names if name is not None]
 
     def write_state(
         self, kind: StateFileKind, table: pa.Table, writer: StateFileWriter

@@ -93,7 +93,10 @@ class StoreAccessError(CheckpointStoreError):
         self.problem = problem
 
     def __str__(self) -> str:
-        return f"cannot use the store {self.url}: {self.problem}"
+        return (
+            f"cannot use the store {self.url}: {self.problem}. Make it usable for the user that "
+            "runs Spark, or name another store"
+        )
 
 
 class PartialEpochError(CheckpointStoreError):
@@ -113,8 +116,9 @@ class PartialEpochError(CheckpointStoreError):
             f"epoch {self.epoch} is incomplete in {self.url}: subtasks {_few(self.present)} "
             f"published it, subtasks {_few(self.missing)} did not. An action that runs only some "
             "partitions (take, limit, isEmpty in foreachBatch) loses the rows of the others: run "
-            "an action over all of them (persist and count first), then restart the query from "
-            f"its Spark checkpoint of epoch {self.epoch}, so that this epoch runs again"
+            "an action over all of them (persist and count first). Then let the epoch run again: "
+            f"delete commits/{self.epoch} and all later files in commits/ and offsets/ of the "
+            "query's Spark checkpoint (with their .crc files), and start the query"
         )
 
 

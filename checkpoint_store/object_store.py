@@ -96,8 +96,9 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
-        package = "cowstate[s3]" if protocol in ("s3", "s3a") else "the package it names"
-        problem = f'{error}. Install it: pip install "{package}"'
+        s3 = protocol in ("s3", "s3a")
+        advice = 'pip install "cowstate[s3]"' if s3 else "install the package that it names"
+        problem = f"{error}: {advice}"
         raise StoreAccessError(url, problem) from error
     return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
 

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,29 +29,42 @@ _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """The process whose end ends its hosts; the start time tells a reused pid apart."""
+    """The process whose end ends its hosts; `started` (see _start_of) tells a reused pid apart."""
 
     pid: int
-    started: float
+    started: int
 
     def is_running(self) -> bool:
         """False also for a zombie, which its parent has not waited for yet."""
-        return _running(self.pid) == self
+        return running_executor(self.pid) == self
 
     @property
     def directory_name(self) -> str:
         """Of its hosts' sockets."""
-        return f"{self.pid}-{int(self.started * 100):x}-{_pid_namespace():x}"
+        return f"{self.pid}-{self.started:x}-{_pid_namespace():x}"
 
 
-def _running(pid: int) -> Executor | None:
+def running_executor(pid: int) -> Executor | None:
+    """The process of this pid, None if there is none or it is a zombie."""
     try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return None
-        return Executor(pid, process.create_time())
-    except psutil.NoSuchProcess:
+        return Executor(pid, _start_of(pid))
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         return None
+
+
+def _start_of(pid: int) -> int:
+    """When a process started, in hundredths of a second of a clock that nobody sets.
+
+    On Linux that is field 22 of /proc/<pid>/stat, the time since boot. Psutil's create_time adds
+    the time of boot, which changes whenever the system's clock is set.
+    """
+    stat_file = Path(f"/proc/{pid}/stat")
+    if sys.platform != "linux":
+        return int(psutil.Process(pid).create_time() * 100)
+    after_name = stat_file.read_text().rpartition(")")[2].split()
+    return int(after_name[19])
 
 
 def _pid_namespace() -> int:
@@ -69,7 +83,7 @@ def executor_of_worker() -> Executor:
         process, parent = parent, parent.parent()
     if parent is None:
         raise StateHostError("this Python worker has no executor above it: it is being killed")
-    return Executor(parent.pid, parent.create_time())
+    return Executor(parent.pid, _start_of(parent.pid))
 
 
 def socket_directory(executor: Executor) -> Path:
@@ -96,7 +110,7 @@ def remove_directories_of_gone_executors() -> None:
         match = _DIRECTORY.fullmatch(directory.name)
         if match is None or int(match["namespace"], 16) != _pid_namespace():
             continue
-        running = _running(int(match["pid"]))
+        running = running_executor(int(match["pid"]))
         if running is None or running.directory_name != directory.name:
             shutil.rmtree(directory, ignore_errors=True)  # another host may be doing the same
 

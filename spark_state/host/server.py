@@ -163,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--executor", type=int, required=True)
-    parser.add_argument("--executor-started", type=float, required=True)
+    parser.add_argument("--executor-started", type=int, required=True)
     parser.add_argument("--idle-seconds", type=float, required=True)
     parser.add_argument("--ready-descriptor", type=int, required=True)
     arguments = parser.parse_args()

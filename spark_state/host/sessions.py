@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from spark_state.host.epoch_request import EpochRequest
-from spark_state.host.store_session import StoreSession
+from spark_state.host.store_session import StoreBegunAnewError, StoreSession
 from spark_state.host.subtask_session import SubtaskSession
 
 
@@ -78,7 +78,11 @@ class _HeldStore:
                 self._store = StoreSession(request, self._maintenance)
             store = self._store
         store.check_metadata(request)
-        store.run(request.task.run_id)
+        try:
+            store.run(request.task.run_id)
+        except StoreBegunAnewError:
+            self._forget(store)
+            return self.subtask(request)
         key = (spec.parallelism, request.task.subtask)
         with self._lock:
             if key not in self._subtasks:
@@ -86,3 +90,9 @@ class _HeldStore:
                     del self._subtasks[other]
                 self._subtasks[key] = SubtaskSession(request, store, self._maintenance)
             return self._subtasks[key]
+
+    def _forget(self, store: StoreSession) -> None:
+        with self._lock:
+            if self._store is store:
+                self._store = None
+                self._subtasks.clear()

@@ -37,6 +37,10 @@ def store_metadata(request: EpochRequest) -> StoreMetadata:
     )
 
 
+class StoreBegunAnewError(Exception):
+    """The store was deleted and is another one now: its runs are counted from 1 again."""
+
+
 class StoreSession:
     """An open store. Safe to use from several threads.
 
@@ -62,12 +66,18 @@ class StoreSession:
             self.checkpoints.open(expected)
 
     def run(self, run_id: str) -> Run:
-        """The registered run of this id. Raises FencedError when a newer one was seen (I9)."""
+        """The registered run of this id.
+
+        Raises FencedError when a newer one was seen (I9), StoreBegunAnewError when that one is not
+        in the store any more.
+        """
         with self._lock:
             if self._run is not None and self._run.run_id == run_id:
                 return self._run
             run = self.checkpoints.register_run(run_id)
             if self._run is not None and run < self._run:
+                if self._run not in self.checkpoints.runs():
+                    raise StoreBegunAnewError
                 raise FencedError(
                     f"run {run_id} of the query is over: a newer run took over, "
                     f"{self._run.run_id}; nothing was changed. If two queries use one checkpoint "

@@ -84,6 +84,11 @@ def _url(key: str, text: str) -> str:
     if not text.strip():
         raise ConfigurationError(f"{PREFIX}{key} is empty; set it to a path or an fsspec URL")
     url = text.strip()
+    if url.startswith("memory:"):
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {url!r}, which every process has for itself; set it to a path or "
+            "the URL of a store that all executors reach"
+        )
     return url if "://" in url else str(Path(url).absolute())
 
 

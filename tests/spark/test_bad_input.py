@@ -168,6 +168,7 @@ def test_a_key_without_a_stable_hash_is_refused(
         ("spark.cowstate.backend", "rocksdb", "is 'rocksdb'; allowed are heap"),
         ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
         ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
+        ("spark.cowstate.store", "memory://s", "every process has for itself"),
     ],
 )
 def test_a_bad_configuration_is_refused(

@@ -28,7 +28,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ObjectExistsError(URL, "a.arrow"), ["a.arrow", URL, "not changed"]),
     (StoreUnavailableError(URL, "reading x", 5, "OSError: down"), [URL, "reading x", "5", "down"]),
     (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
-    (PartialEpochError(URL, 9, (0, 2), (1, 3)), ["epoch 9", "0, 2", "1, 3", "take", "restart"]),
+    (
+        PartialEpochError(URL, 9, (0, 2), (1, 3)),
+        ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
+    ),
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),

@@ -38,8 +38,8 @@ def test_the_demo_has_defaults_for_everything() -> None:
     [
         ([], "the following arguments are required: command"),
         (["dmeo"], "invalid choice: 'dmeo'"),
-        (["demo", "--flights", "0"], "argument --flights: 0 is less than 1"),
-        (["demo", "--flights", "many"], "argument --flights: invalid"),
+        (["demo", "--flights", "0"], "argument --flights: '0' is not a whole number from 1"),
+        (["demo", "--flights", "many"], "argument --flights: 'many' is not a whole number from 1"),
         (["demo", "--sotre", "x"], "unrecognized arguments: --sotre"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +110,20 @@ def test_a_store_that_is_slow_to_open_does_not_delay_others(
         free.set()
         thread.join()
     assert len(sessions) == 2
+
+
+def test_a_store_that_was_deleted_and_begun_anew_takes_new_runs(
+    sessions: Sessions, tmp_path: Path
+) -> None:
+    host = Host(operator(tmp_path))
+    for host.run_id in ("run-1", "run-2"):
+        with sessions.subtask(host.request(0, 1)) as before:
+            before.accept(host.request(0, 1))
+    shutil.rmtree(tmp_path / "query")
+    host.run_id = "run-3"
+    with sessions.subtask(host.request(0, 1)) as session:
+        assert session is not before
+        assert session.accept(host.request(0, 1)).run.number == 1
 
 
 def test_a_store_that_could_not_be_opened_is_tried_again(

@@ -26,6 +26,7 @@ from spark_state.host.client import run_epoch
 from spark_state.host.executor import (
     Executor,
     remove_directories_of_gone_executors,
+    running_executor,
     socket_directory,
 )
 from spark_state.host.launcher import clean_environment, connect
@@ -38,7 +39,9 @@ from tests.support.subtasks import Host, operator, table_of
 def executor() -> Iterator[Executor]:
     """A process that stands for an executor's JVM."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield Executor(process.pid, psutil.Process(process.pid).create_time())
+    running = running_executor(process.pid)
+    assert running is not None
+    yield running
     process.kill()
     process.wait()
 
@@ -107,6 +110,15 @@ def test_a_host_ends_with_its_executor(executor: Executor) -> None:
     os.kill(executor.pid, signal.SIGKILL)
     await_none(executor)
     assert not directory.exists()
+
+
+def test_setting_the_systems_clock_does_not_make_an_executor_another_one(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: boot + 1)
+    assert executor.is_running()
+    assert running_executor(executor.pid) == executor
 
 
 def test_an_idle_host_ends_and_the_next_task_starts_another(
