@@ -1,5 +1,31 @@
-"""Builds the distribution; everything it says about the project stands in setup.cfg."""
+"""Builds the distribution; what it says about the project stands in setup.cfg.
+
+The jar of the state store provider is compiled into `spark_state/jars/`, in wheels and in editable
+installs, whenever a source is newer than it.
+"""
+
+import runpy
+from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.build_py import build_py
 
-setup()
+ROOT = Path(__file__).resolve().parent
+SOURCES = ROOT / "spark_state" / "jvm"
+JAR = ROOT / "spark_state" / "jars" / "cowstate-provider.jar"
+
+
+class BuildWithJar(build_py):
+    """build_py that has the jar among the package's data."""
+
+    def run(self) -> None:
+        """Compile if need be, then copy."""
+        sources = [*SOURCES.glob("*.scala"), SOURCES / "scala_compiler.py"]
+        newest = max(source.stat().st_mtime for source in sources)
+        if not JAR.exists() or JAR.stat().st_mtime < newest:
+            compiler = runpy.run_path(str(SOURCES / "scala_compiler.py"))
+            compiler["compile_jar"](SOURCES.glob("*.scala"), JAR)
+        super().run()
+
+
+setup(cmdclass={"build_py": BuildWithJar})

@@ -1,10 +1,14 @@
 """cowstate: keyed state for PySpark Structured Streaming, kept in Python beside its processor.
 
 `transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` runs an
-unmodified PySpark StatefulProcessor on it. It is imported when it is first used: state hosts and
-readers of state import this package without Spark's session and plans.
+unmodified PySpark StatefulProcessor on it. `configure(SparkSession.builder)` makes the stateful
+operators of existing jobs keep their state in cowstate's provider, whose jar is at `jar_path()`.
+
+What needs Spark is imported when it is first used: state hosts and readers of state import this
+package without Spark's session and plans.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from spark_state.errors import (
@@ -22,6 +26,7 @@ from spark_state.errors import (
 
 if TYPE_CHECKING:
     from spark_state.spark.operator_plan import transform_with_state
+    from spark_state.spark.provider import configure, jar_path
 
 __all__ = [
     "BatchIdentityError",
@@ -34,13 +39,19 @@ __all__ = [
     "StateMigrationError",
     "StateValueError",
     "UnsupportedOperationError",
+    "configure",
+    "jar_path",
     "transform_with_state",
 ]
 
+_LATER = {
+    "configure": "spark_state.spark.provider",
+    "jar_path": "spark_state.spark.provider",
+    "transform_with_state": "spark_state.spark.operator_plan",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "transform_with_state":
-        from spark_state.spark.operator_plan import transform_with_state
-
-        return transform_with_state
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -47,18 +47,30 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--master", default="local[2]", help="Spark master (default: local[2])")
     demo.add_argument(
-        "--flights", type=_positive, metavar="N", help="only the first N flights in time order"
+        "--flights",
+        type=positive_number,
+        metavar="N",
+        help="only the first N flights in time order",
     )
     demo.add_argument("--json", action="store_true", help="print the report as one JSON object")
     demo.set_defaults(run=run_demo_command)
+    jar = commands.add_parser(
+        "jar",
+        help="print the path of the state store provider's jar",
+        description="Prints the path of the jar, and with --options all that spark-submit needs.",
+    )
+    jar.add_argument(
+        "--options", action="store_true", help="print the options of spark-submit instead"
+    )
+    jar.set_defaults(run=run_jar_command)
     return parser
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
+def positive_number(text: str) -> int:
+    """The number that an option says. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
 def run_demo_command(arguments: argparse.Namespace) -> int:
@@ -75,6 +87,15 @@ def run_demo_command(arguments: argparse.Namespace) -> int:
         arguments.out, arguments.store, arguments.checkpoint, arguments.master, arguments.flights
     )
     return run_and_print(options, json_report=arguments.json)
+
+
+def run_jar_command(arguments: argparse.Namespace) -> int:
+    """Runs `cowstate jar`."""
+    from spark_state.spark.provider import PROVIDER_CLASS, PROVIDER_KEY, jar_path
+
+    jar = jar_path()
+    print(f"--jars {jar} --conf {PROVIDER_KEY}={PROVIDER_CLASS}" if arguments.options else jar)
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -32,6 +32,8 @@ PUBLIC_NAMES = {
         "StateMigrationError",
         "StateValueError",
         "UnsupportedOperationError",
+        "configure",
+        "jar_path",
         "transform_with_state",
     },
 }

@@ -7,12 +7,15 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+import spark_state
+
 
 def start_spark(master: str, folder: Path) -> SparkSession:
     """A session on `master`, without UI; warehouse, scratch space and stores are in `folder`."""
     return (
         SparkSession.builder.master(master)
         .appName("cowstate-tests")
+        .config("spark.jars", spark_state.jar_path())
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

@@ -1,0 +1,128 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.charset.StandardCharsets.UTF_8
+
+import com.google.flatbuffers.FlatBufferBuilder
+import org.apache.arrow.flatbuf.{Binary, Block, BodyCompression, BodyCompressionMethod, Buffer, Endianness, Field, FieldNode, Footer, KeyValue, Message, MessageHeader, MetadataVersion, RecordBatch, Schema, Type}
+
+/**
+ * The Arrow IPC messages of a state file, https://arrow.apache.org/docs/format/Columnar.html, for
+ * its one schema:
+ *
+ *   key    binary, never null
+ *   value  binary, null: the key was removed
+ *
+ * A message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes; the buffers of
+ * a record batch follow it.
+ */
+private[cowstate] object ArrowIpc {
+  val Magic: Array[Byte] = "ARROW1".getBytes(UTF_8)
+  /** For each buffer of a record batch its offset in the body and its length. */
+  type Buffers = Array[(Long, Long)]
+
+  final case class FileBlock(offset: Long, metadataBytes: Int, bodyBytes: Long)
+
+  def padded(length: Int): Int = (length + 7) & ~7
+
+  def schemaMessage(): Array[Byte] = {
+    val builder = new FlatBufferBuilder(512)
+    message(builder, MessageHeader.Schema, schema(builder, Nil), 0)
+  }
+
+  /** The message of a record batch; codec is Arrow's, -1 for none. */
+  def recordBatchMessage(rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long, codec: Byte): Array[Byte] = {
+    val builder = new FlatBufferBuilder(512)
+    RecordBatch.startNodesVector(builder, 2)
+    FieldNode.createFieldNode(builder, rows, removed)
+    FieldNode.createFieldNode(builder, rows, 0)
+    val nodes = builder.endVector()
+    RecordBatch.startBuffersVector(builder, buffers.length)
+    buffers.reverse.foreach { case (offset, length) => Buffer.createBuffer(builder, offset, length) }
+    val list = builder.endVector()
+    val compression =
+      if (codec < 0) 0
+      else BodyCompression.createBodyCompression(builder, codec, BodyCompressionMethod.BUFFER)
+    RecordBatch.startRecordBatch(builder)
+    RecordBatch.addLength(builder, rows)
+    RecordBatch.addNodes(builder, nodes)
+    RecordBatch.addBuffers(builder, list)
+    if (compression != 0) RecordBatch.addCompression(builder, compression)
+    message(builder, MessageHeader.RecordBatch, RecordBatch.endRecordBatch(builder), bodyBytes)
+  }
+
+  /** The flatbuffer of the footer, which says where the record batches are and carries `metadata`. */
+  def footer(blocks: Seq[FileBlock], metadata: Seq[(String, String)]): Array[Byte] = {
+    val builder = new FlatBufferBuilder(1024)
+    val schemaOffset = schema(builder, metadata)
+    Footer.startDictionariesVector(builder, 0)
+    val dictionaries = builder.endVector()
+    Footer.startRecordBatchesVector(builder, blocks.length)
+    blocks.reverse.foreach(b => Block.createBlock(builder, b.offset, b.metadataBytes, b.bodyBytes))
+    val list = builder.endVector()
+    Footer.startFooter(builder)
+    Footer.addVersion(builder, MetadataVersion.V5)
+    Footer.addSchema(builder, schemaOffset)
+    Footer.addDictionaries(builder, dictionaries)
+    Footer.addRecordBatches(builder, list)
+    builder.finish(Footer.endFooter(builder))
+    builder.sizedByteArray()
+  }
+
+  /** Rows, and the buffers of a record batch from the flatbuffer of its message. */
+  def parseRecordBatch(message: Array[Byte], start: Int): (Int, Byte, Buffers) = {
+    val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(start + 8)
+    val header = Message.getRootAsMessage(buffer)
+    require(header.headerType == MessageHeader.RecordBatch, "the message is no record batch")
+    val batch = new RecordBatch
+    header.header(batch)
+    require(batch.buffersLength == 6, s"a record batch has ${batch.buffersLength} buffers")
+    val codec = if (batch.compression == null) -1 else batch.compression.codec
+    val buffers = Array.tabulate(6) { i =>
+      val one = batch.buffers(i)
+      (one.offset, one.length)
+    }
+    (Math.toIntExact(batch.length), codec.toByte, buffers)
+  }
+
+  private def message(builder: FlatBufferBuilder, kind: Byte, header: Int, bodyBytes: Long): Array[Byte] = {
+    Message.startMessage(builder)
+    Message.addHeaderType(builder, kind)
+    Message.addHeader(builder, header)
+    Message.addVersion(builder, MetadataVersion.V5)
+    Message.addBodyLength(builder, bodyBytes)
+    builder.finish(Message.endMessage(builder))
+    val bytes = builder.sizedByteArray()
+    val whole = ByteBuffer.allocate(8 + padded(bytes.length)).order(ByteOrder.LITTLE_ENDIAN)
+    whole.putInt(-1).putInt(padded(bytes.length)).put(bytes)
+    whole.array
+  }
+
+  private def schema(builder: FlatBufferBuilder, metadata: Seq[(String, String)]): Int = {
+    val pairs = metadata.map { case (key, value) =>
+      KeyValue.createKeyValue(builder, builder.createString(key), builder.createString(value))
+    }
+    val custom = if (pairs.isEmpty) 0 else Schema.createCustomMetadataVector(builder, pairs.toArray)
+    val fields = Array(field(builder, "key", nullable = false), field(builder, "value", nullable = true))
+    val list = Schema.createFieldsVector(builder, fields)
+    Schema.startSchema(builder)
+    Schema.addEndianness(builder, Endianness.Little)
+    Schema.addFields(builder, list)
+    if (custom != 0) Schema.addCustomMetadata(builder, custom)
+    Schema.endSchema(builder)
+  }
+
+  private def field(builder: FlatBufferBuilder, name: String, nullable: Boolean): Int = {
+    val nameOffset = builder.createString(name)
+    val children = Field.createChildrenVector(builder, Array.empty[Int])
+    Binary.startBinary(builder)
+    val binary = Binary.endBinary(builder)
+    Field.startField(builder)
+    Field.addName(builder, nameOffset)
+    Field.addNullable(builder, nullable)
+    Field.addTypeType(builder, Type.Binary)
+    Field.addType(builder, binary)
+    Field.addChildren(builder, children)
+    Field.endField(builder)
+  }
+}

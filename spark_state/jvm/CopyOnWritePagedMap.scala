@@ -1,0 +1,380 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.unsafe.Platform
+import org.apache.spark.unsafe.array.ByteArrayMethods
+
+/**
+ * The copy-on-write map with incremental rehash of docs/explanation/provider.md, on pages of bytes.
+ *
+ * A chained hash table: a bucket is the address of a record, and records link to the next one. No
+ * object stands for an entry. When the table is full one of twice the size is allocated, and every
+ * operation moves the records of some buckets, at least `MinTransferred` of them.
+ *
+ * Time is counted in epochs. Opening a view ends one: what was written in it or before is shared
+ * with the view, and a change to a shared record goes to a copy, while the view goes on reading the
+ * old one. Records that no view shares are changed in place if the length of the value stays.
+ *
+ * Dead records are freed page by page: `compact` moves what is alive out of pages that are dead by
+ * more than half.
+ *
+ * With `prefixOf`, records whose keys have the same prefix are linked with each other, and
+ * `prefixScan` follows the links.
+ *
+ * Not safe for several threads, but for views: another thread may read one while this map changes.
+ *
+ * @param account  charged with the pages and tables
+ * @param prefixOf the prefix of a key; the row that it returns is used at once
+ */
+final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeRow => UnsafeRow]) {
+  import CopyOnWritePagedMap._
+  import RecordPages._
+
+  private val records =
+    new RecordPages(if (prefixOf.isDefined) PrefixLinksBytes else 0, account)
+  private val prefixes = prefixOf.map(_ => new CopyOnWritePagedMap(account, None))
+  private var primary = newTable(InitialCapacity)
+  private var rehashed: Array[Long] = _
+  private var rehashIndex = 0
+  private var entries = 0
+  private var epoch = 1
+  private val viewEpochs = new util.TreeMap[Integer, Integer]
+  private var highestRequired = 0
+  private var droppedUnderViews = 0L
+  private var predecessor = 0L
+  private val scratchKey = new UnsafeRow(0)
+
+  def size: Int = entries
+  def currentEpoch: Int = epoch
+  def pageCount: Int = records.pageCount + prefixes.map(_.pageCount).getOrElse(0)
+  def deadBytes: Long = records.deadBytes + prefixes.map(_.deadBytes).getOrElse(0L)
+
+  /** How much of a rehash is done, in percent; 100 when there is none. */
+  def rehashPercent: Int =
+    if (rehashed == null) 100 else (rehashIndex * 100L / primary.length).toInt
+
+  /** End an epoch and begin the next, which is returned. */
+  def beginEpoch(): Int = {
+    epoch = Math.incrementExact(epoch)
+    epoch
+  }
+
+  /** A copy of the value of a key, null if there is none. */
+  def get(key: UnsafeRow, valueFields: Int): UnsafeRow = {
+    val address = find(key)
+    if (address == 0) null else copyOfValue(address, valueFields)
+  }
+
+  def contains(key: UnsafeRow): Boolean = find(key) != 0
+
+  /** Put a value; what it replaces goes to `undo`, unless that is null. */
+  def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit = {
+    val address = find(key)
+    if (address == 0) {
+      if (undo != null) undo.logAbsent(key)
+      insert(key, value)
+    } else {
+      val modified = records.getInt(address, Modified)
+      if (undo != null && modified < undo.epoch) logOld(undo, address)
+      val valueLength = value.getSizeInBytes
+      if (modified > highestRequired && records.getInt(address, ValueLength) == valueLength) {
+        writeValue(address, value)
+        records.putInt(address, Modified, epoch)
+      } else {
+        replace(address, predecessor, key, value)
+      }
+    }
+  }
+
+  /** Remove a key; whether it was there. What it held goes to `undo`, unless that is null. */
+  def remove(key: UnsafeRow, undo: UndoLog): Boolean = {
+    val address = find(key)
+    if (address == 0) return false
+    if (undo != null && records.getInt(address, Modified) < undo.epoch) logOld(undo, address)
+    setNext(predecessor, records.getInt(address, Hash), records.getLong(address, Next))
+    if (prefixOf.isDefined) unlinkPrefix(address)
+    records.bury(address, epoch)
+    entries -= 1
+    true
+  }
+
+  /** Copies of the entries whose key begins with a prefix, in no order. */
+  def prefixScan(prefix: UnsafeRow, keyFields: Int, valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = {
+    val found = Array.newBuilder[(UnsafeRow, UnsafeRow)]
+    var address = prefixHead(prefix)
+    while (address != 0) {
+      found += ((copyOfKey(address, keyFields), copyOfValue(address, valueFields)))
+      address = records.getLong(address, PrefixNext)
+    }
+    found.result()
+  }
+
+  /** What the map holds now. It stays readable, by any thread, until it is released. */
+  def openView(): MapView = {
+    val (pages, used) = records.contents
+    val view = new MapView(this, pages, used, epoch, records.headerBytes)
+    viewEpochs.merge(epoch, 1, (a, b) => a + b)
+    highestRequired = viewEpochs.lastKey
+    beginEpoch()
+    view
+  }
+
+  private[cowstate] def release(view: MapView): Unit = {
+    val left = viewEpochs.get(view.epoch).intValue - 1
+    if (left == 0) viewEpochs.remove(view.epoch) else viewEpochs.put(view.epoch, left)
+    highestRequired = if (viewEpochs.isEmpty) 0 else viewEpochs.lastKey
+    if (viewEpochs.isEmpty) {
+      account.release(droppedUnderViews)
+      droppedUnderViews = 0
+    }
+  }
+
+  /**
+   * Free pages that are dead by more than half, copying at most about `maxBytes`. Called with the
+   * bytes that a batch wrote, it keeps up with the records that the batch replaced.
+   */
+  def compact(maxBytes: Long): Unit = {
+    var left = maxBytes
+    var number = records.pollSparse()
+    while (number != 0) {
+      records.foreachLive(number) { address =>
+        left -= records.sizeOf(address)
+        move(address)
+      }
+      val freed = records.drop(number)
+      if (viewEpochs.isEmpty) account.release(freed) else droppedUnderViews += freed
+      number = if (left > 0) records.pollSparse() else 0
+    }
+    prefixes.foreach(_.compact(maxBytes))
+  }
+
+  private def newTable(capacity: Int): Array[Long] = {
+    account.acquire(capacity * 8L)
+    new Array[Long](capacity)
+  }
+
+  private def usesRehashed(hash: Int): Boolean =
+    rehashed != null && (hash & (primary.length - 1)) < rehashIndex
+
+  private def head(hash: Int): Long =
+    if (usesRehashed(hash)) rehashed(hash & (rehashed.length - 1))
+    else primary(hash & (primary.length - 1))
+
+  private def setHead(hash: Int, address: Long): Unit =
+    if (usesRehashed(hash)) rehashed(hash & (rehashed.length - 1)) = address
+    else primary(hash & (primary.length - 1)) = address
+
+  private def setNext(before: Long, hash: Int, address: Long): Unit =
+    if (before == 0) setHead(hash, address) else records.putLong(before, Next, address)
+
+  /** The record of a key, 0 if there is none; `predecessor` is the one before it, 0 for the head. */
+  private def find(key: UnsafeRow): Long = {
+    if (rehashed != null) rehashSome()
+    val hash = key.hashCode
+    val length = key.getSizeInBytes
+    var before = 0L
+    var address = head(hash)
+    while (address != 0) {
+      val page = records.page(address)
+      val offset = records.offset(address)
+      if (Platform.getInt(page, offset + Hash) == hash &&
+          Platform.getInt(page, offset + KeyLength) == length &&
+          ByteArrayMethods.arrayEquals(
+            page, offset + records.headerBytes, key.getBaseObject, key.getBaseOffset, length)) {
+        predecessor = before
+        return address
+      }
+      before = address
+      address = Platform.getLong(page, offset + Next)
+    }
+    0L
+  }
+
+  private def insert(key: UnsafeRow, value: UnsafeRow): Unit = {
+    if (rehashed == null && entries >= primary.length / 4 * 3 && primary.length < MaxCapacity) {
+      rehashed = newTable(primary.length * 2)
+      rehashIndex = 0
+    }
+    val hash = key.hashCode
+    val address = append(key, value, hash)
+    records.putLong(address, Next, head(hash))
+    setHead(hash, address)
+    if (prefixOf.isDefined) linkPrefix(address, key)
+    entries += 1
+  }
+
+  /** Move the records of whole buckets, at least `MinTransferred` in all. */
+  private def rehashSome(): Unit = {
+    var moved = 0
+    while (moved < MinTransferred && rehashIndex < primary.length) {
+      var address = primary(rehashIndex)
+      while (address != 0) {
+        val next = records.getLong(address, Next)
+        val bucket = records.getInt(address, Hash) & (rehashed.length - 1)
+        records.putLong(address, Next, rehashed(bucket))
+        rehashed(bucket) = address
+        address = next
+        moved += 1
+      }
+      primary(rehashIndex) = 0
+      rehashIndex += 1
+    }
+    if (rehashIndex == primary.length) {
+      account.release(primary.length * 8L)
+      primary = rehashed
+      rehashed = null
+    }
+  }
+
+  private def append(key: UnsafeRow, value: UnsafeRow, hash: Int): Long = {
+    val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes)
+    records.putInt(address, Hash, hash)
+    records.putInt(address, Modified, epoch)
+    key.writeToMemory(records.page(address), records.offset(address) + records.headerBytes)
+    writeValue(address, value)
+    address
+  }
+
+  private def writeValue(address: Long, value: UnsafeRow): Unit =
+    value.writeToMemory(records.page(address), valueOffset(address))
+
+  private def valueOffset(address: Long): Long =
+    records.offset(address) + records.headerBytes + records.getInt(address, KeyLength)
+
+  /** A new record in the place of one that is shared or has another length. */
+  private def replace(address: Long, before: Long, key: UnsafeRow, value: UnsafeRow): Unit = {
+    val hash = records.getInt(address, Hash)
+    takePlace(address, append(key, value, hash), before, hash)
+    records.bury(address, epoch)
+  }
+
+  /** Move a record to the tail, as it is. Its page is dropped afterwards. */
+  private def move(address: Long): Unit = {
+    val hash = records.getInt(address, Hash)
+    var before = 0L
+    var at = head(hash)
+    while (at != address) {
+      assert(at != 0, "a live record is in no bucket")
+      before = at
+      at = records.getLong(at, Next)
+    }
+    val copy = records.allocate(
+      records.getInt(address, KeyLength), records.getInt(address, ValueLength))
+    Platform.copyMemory(
+      records.page(address), records.offset(address), records.page(copy), records.offset(copy),
+      records.sizeOf(address))
+    takePlace(address, copy, before, hash)
+  }
+
+  private def takePlace(old: Long, copy: Long, before: Long, hash: Int): Unit = {
+    records.putLong(copy, Next, records.getLong(old, Next))
+    setNext(before, hash, copy)
+    if (prefixOf.isDefined) {
+      val next = records.getLong(old, PrefixNext)
+      val previous = records.getLong(old, PrefixPrevious)
+      records.putLong(copy, PrefixNext, next)
+      records.putLong(copy, PrefixPrevious, previous)
+      if (next != 0) records.putLong(next, PrefixPrevious, copy)
+      if (previous != 0) records.putLong(previous, PrefixNext, copy)
+      else setPrefixHead(prefixOf.get(pointToKey(copy)), copy)
+    }
+  }
+
+  private def logOld(undo: UndoLog, address: Long): Unit = {
+    val keyLength = records.getInt(address, KeyLength)
+    undo.logOld(
+      records.page(address), records.offset(address) + records.headerBytes, keyLength,
+      records.getInt(address, ValueLength))
+  }
+
+  private def pointToKey(address: Long): UnsafeRow = {
+    scratchKey.pointTo(
+      records.page(address), records.offset(address) + records.headerBytes,
+      records.getInt(address, KeyLength))
+    scratchKey
+  }
+
+  private def copyOfKey(address: Long, fields: Int): UnsafeRow =
+    copyOf(address, records.offset(address) + records.headerBytes,
+      records.getInt(address, KeyLength), fields)
+
+  private def copyOfValue(address: Long, fields: Int): UnsafeRow =
+    copyOf(address, valueOffset(address), records.getInt(address, ValueLength), fields)
+
+  private def copyOf(address: Long, offset: Long, length: Int, fields: Int): UnsafeRow =
+    rowOf(records.page(address), offset, length, fields)
+
+  private def prefixHead(prefix: UnsafeRow): Long = {
+    val head = prefixes.get.get(prefix, 1)
+    if (head == null) 0L else head.getLong(0)
+  }
+
+  private val headRow = {
+    val row = new UnsafeRow(1)
+    row.pointTo(new Array[Byte](16), 16)
+    row
+  }
+
+  private def setPrefixHead(prefix: UnsafeRow, address: Long): Unit = {
+    headRow.setLong(0, address)
+    prefixes.get.put(prefix, headRow, null)
+  }
+
+  private def linkPrefix(address: Long, key: UnsafeRow): Unit = {
+    val prefix = prefixOf.get(key)
+    val first = prefixHead(prefix)
+    records.putLong(address, PrefixNext, first)
+    if (first != 0) records.putLong(first, PrefixPrevious, address)
+    setPrefixHead(prefix, address)
+  }
+
+  private def unlinkPrefix(address: Long): Unit = {
+    val next = records.getLong(address, PrefixNext)
+    val previous = records.getLong(address, PrefixPrevious)
+    if (next != 0) records.putLong(next, PrefixPrevious, previous)
+    if (previous != 0) {
+      records.putLong(previous, PrefixNext, next)
+    } else {
+      val prefix = prefixOf.get(pointToKey(address))
+      if (next != 0) setPrefixHead(prefix, next) else prefixes.get.remove(prefix, null)
+    }
+  }
+
+  /** For tests: every record is in its bucket, once, and the counts are right. */
+  def checkInvariants(): Unit = {
+    var seen = 0
+    for ((table, isRehashed) <- Seq((primary, false), (rehashed, true)) if table != null) {
+      for (bucket <- table.indices) {
+        var address = table(bucket)
+        while (address != 0) {
+          val hash = records.getInt(address, Hash)
+          assert((hash & (table.length - 1)) == bucket, "a record is in a wrong bucket")
+          assert(usesRehashed(hash) == isRehashed, "a record is in the wrong table")
+          assert(records.getInt(address, Died) == 0, "a dead record is in a bucket")
+          seen += 1
+          address = records.getLong(address, Next)
+        }
+      }
+    }
+    assert(seen == entries, s"$seen records in buckets, $entries entries")
+    var live = 0
+    records.numbers.foreach(number => records.foreachLive(number)(_ => live += 1))
+    assert(live == entries, s"$live live records, $entries entries")
+  }
+}
+
+object CopyOnWritePagedMap {
+  private val InitialCapacity = 128
+  private val MaxCapacity = 1 << 30
+  private val MinTransferred = 4
+
+  private[cowstate] def rowOf(base: Array[Byte], offset: Long, length: Int, fields: Int): UnsafeRow = {
+    val bytes = new Array[Byte](length)
+    Platform.copyMemory(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)
+    val row = new UnsafeRow(fields)
+    row.pointTo(bytes, length)
+    row
+  }
+}

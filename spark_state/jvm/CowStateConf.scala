@@ -1,0 +1,39 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
+
+/**
+ * The provider's own configuration, spark.sql.streaming.stateStore.cowstate.*
+ *
+ * @param maxMemoryBytes limit of what all stores of an executor hold
+ * @param lockSeconds    how long a task waits for another one that uses the store
+ */
+final case class CowStateConf(maxMemoryBytes: Long, lockSeconds: Long)
+
+object CowStateConf {
+  private val Prefix = "spark.sql.streaming.stateStore.cowstate."
+  val MaxMemoryMb: String = Prefix + "maxMemoryMB"
+  val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"
+  private val DefaultLockSeconds = 60L
+  private val ShareOfHeap = 0.6
+
+  /** Throws IllegalArgumentException for a key that is unknown or a value that is out of range. */
+  def apply(conf: StateStoreConf): CowStateConf = {
+    val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
+    val known = Seq(MaxMemoryMb, LockTimeoutSeconds)
+    ours.keys.find(key => !known.exists(_.equalsIgnoreCase(key))).foreach { key =>
+      throw new IllegalArgumentException(s"$key is not known; allowed are ${known.mkString(", ")}")
+    }
+    val values = ours.map { case (key, value) => key.toLowerCase -> value }
+    val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)
+      .getOrElse((Runtime.getRuntime.maxMemory * ShareOfHeap).toLong)
+    CowStateConf(maxMemory, wholeNumber(values, LockTimeoutSeconds).getOrElse(DefaultLockSeconds))
+  }
+
+  private def wholeNumber(values: Map[String, String], key: String): Option[Long] =
+    values.get(key.toLowerCase).map { text =>
+      text.trim.toLongOption.filter(n => n >= 1 && n < (1L << 40)).getOrElse(
+        throw new IllegalArgumentException(
+          s"$key is '$text'; allowed are whole numbers from 1"))
+    }
+}

@@ -1,0 +1,252 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** What read stores and write stores refuse: it needs column families, which Spark asks of RocksDB. */
+private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
+  protected def only(colFamilyName: String): Unit =
+    if (colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME) {
+      throw StateStoreErrors.multipleColumnFamiliesNotSupported("CowStateStoreProvider")
+    }
+
+  protected def refuse(operation: String): Nothing =
+    throw StateStoreErrors.unsupportedOperationException(operation, "CowStateStoreProvider")
+
+  override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] =
+    refuse("valuesIterator")
+
+  override def prefixScanWithMultiValues(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+    refuse("prefixScanWithMultiValues")
+
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+    refuse("iteratorWithMultiValues")
+
+  override def allColumnFamilyNames: Set[String] = Set(StateStore.DEFAULT_COL_FAMILY_NAME)
+}
+
+/** Reads one state. Its rows are the caller's own. */
+private[cowstate] final class CowReadStore(
+    provider: CowStateStoreProvider, loaded: LoadedState, state: StateId)
+  extends WithoutColumnFamilies {
+  private val shape = provider.rowShape
+  @volatile private var writer: CowStateStore = _
+  private var views = List.empty[() => Unit]
+
+  override def id: StateStoreId = provider.stateStoreId
+  override def version: Long = state.version
+
+  /** From now on this store reads what the write store of the same task has written. */
+  def upgradedTo(store: CowStateStore): Unit = writer = store
+
+  override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
+    only(colFamilyName)
+    if (writer != null) writer.get(key, colFamilyName)
+    else loaded.versions.get(state, key, shape.valueFields)
+  }
+
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    only(colFamilyName)
+    if (writer != null) return writer.iterator(colFamilyName)
+    val (rows, release) = loaded.versions.entries(state, shape.keyFields, shape.valueFields)
+    views = release :: views
+    pairs(rows, release)
+  }
+
+  override def prefixScan(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    only(colFamilyName)
+    if (writer != null) return writer.prefixScan(prefixKey, colFamilyName)
+    if (shape.prefixColumns == 0) refuse("prefixScan")
+    val found = loaded.versions.prefixScan(state, prefixKey, shape)
+    pairs(found.iterator, () => ())
+  }
+
+  override def abort(): Unit = release()
+
+  override def release(): Unit = {
+    views.foreach(_())
+    views = Nil
+  }
+
+  private def pairs(
+      rows: Iterator[(UnsafeRow, UnsafeRow)], release: () => Unit): StateStoreIterator[UnsafeRowPair] =
+    CowStateStore.pairs(rows, release)
+}
+
+/** One batch's changes. Made by a session, which hears of its commit or abort. */
+private[cowstate] final class CowStateStore(
+    provider: CowStateStoreProvider,
+    val state: LoadedState,
+    base: StateId,
+    session: StoreSession)
+  extends StateStore with WithoutColumnFamilies with Logging {
+  import CowStateStore._
+
+  private val shape = provider.rowShape
+  private val versions = state.versions
+  private val map = versions.map
+  val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
+  private val undo = versions.begin(base)
+  private val changelog = provider.newChangelog(
+    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique)))
+  private var phase: Phase = Updating
+  private var views = List.empty[() => Unit]
+  private var commitMs = 0L
+
+  override def id: StateStoreId = provider.stateStoreId
+  override def version: Long = base.version
+  override def hasCommitted: Boolean = phase == Committed
+
+  override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
+    only(colFamilyName)
+    map.synchronized(map.get(key, shape.valueFields))
+  }
+
+  override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
+    only(colFamilyName)
+    map.synchronized(map.contains(key))
+  }
+
+  override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    only(colFamilyName)
+    require(value != null, "Cannot put a null value")
+    verifyUpdating("put")
+    map.synchronized(map.put(key, value, undo))
+    changelog.rows.put(key, value)
+  }
+
+  override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
+    only(colFamilyName)
+    verifyUpdating("remove")
+    if (map.synchronized(map.remove(key, undo))) changelog.rows.remove(key)
+  }
+
+  override def prefixScan(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    only(colFamilyName)
+    if (shape.prefixColumns == 0) refuse("prefixScan")
+    val found = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
+    pairs(found.iterator, () => ())
+  }
+
+  /** What the store holds now. Changes made while iterating do not show. */
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    only(colFamilyName)
+    val (rows, release) =
+      if (phase == Committed) versions.entries(newState, shape.keyFields, shape.valueFields)
+      else {
+        val view = map.synchronized(map.openView())
+        (view.rows(shape.keyFields, shape.valueFields), () => view.release())
+      }
+    views = release :: views
+    pairs(rows, release)
+  }
+
+  override def commit(): Long = {
+    verifyUpdating("commit")
+    val started = System.nanoTime
+    try {
+      changelog.commit()
+    } catch {
+      case e: Throwable =>
+        abortIfOpen()
+        throw e
+    }
+    releaseViews()
+    versions.commit(newState, changelog.rows.writtenBytes)
+    state.committed(changelog.rows.writtenBytes)
+    phase = Committed
+    commitMs = (System.nanoTime - started) / 1000000
+    session.committed(this)
+    newState.version
+  }
+
+  override def abort(): Unit = abortIfOpen()
+
+  /** Undo everything unless this was committed or aborted before. */
+  def abortIfOpen(): Unit = synchronized {
+    if (phase == Updating) {
+      phase = Aborted
+      try {
+        releaseViews()
+        changelog.cancel()
+      } finally {
+        versions.abort()
+        session.aborted()
+      }
+    } else {
+      releaseViews()
+    }
+  }
+
+  override def metrics: StateStoreMetrics =
+    provider.metricsOf(state, commitMs, changelog.rows.writtenBytes)
+
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
+    val uses = provider.usesCheckpointIds
+    StateStoreCheckpointInfo(
+      id.partitionId,
+      newState.version,
+      Option.when(uses)(newState.unique),
+      Option.when(uses && base.version > 0)(base.unique))
+  }
+
+  private def releaseViews(): Unit = {
+    views.foreach(_())
+    views = Nil
+  }
+
+  private def verifyUpdating(what: String): Unit =
+    if (phase != Updating) {
+      throw new IllegalStateException(s"Cannot $what after already committed or aborted")
+    }
+
+  override def createColFamilyIfAbsent(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean): Unit =
+    throw StateStoreErrors.multipleColumnFamiliesNotSupported("CowStateStoreProvider")
+
+  override def removeColFamilyIfExists(colFamilyName: String): Boolean =
+    throw StateStoreErrors.removingColumnFamiliesNotSupported("CowStateStoreProvider")
+
+  override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit =
+    refuse("merge")
+
+  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit =
+    refuse("mergeList")
+
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit =
+    refuse("putList")
+}
+
+private[cowstate] object CowStateStore {
+  private sealed trait Phase
+  private case object Updating extends Phase
+  private case object Committed extends Phase
+  private case object Aborted extends Phase
+
+  def pairs(
+      rows: Iterator[(UnsafeRow, UnsafeRow)], release: () => Unit): StateStoreIterator[UnsafeRowPair] = {
+    val pair = new UnsafeRowPair
+    val iterator = new Iterator[UnsafeRowPair] {
+      override def hasNext: Boolean = {
+        val more = rows.hasNext
+        if (!more) release()
+        more
+      }
+      override def next(): UnsafeRowPair = {
+        val (key, value) = rows.next()
+        pair.withRows(key, value)
+      }
+    }
+    new StateStoreIterator(iterator, release)
+  }
+}

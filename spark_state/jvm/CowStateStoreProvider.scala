@@ -1,0 +1,533 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util.UUID
+import java.util.concurrent.atomic.AtomicLong
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.TaskContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.NextIterator
+
+/**
+ * A state store provider on a copy-on-write paged map, for
+ * spark.sql.streaming.stateStore.providerClass.
+ *
+ * One provider serves one store (operator, partition, name) on one executor. It holds the newest
+ * state and, as undo logs, the versions before it. A batch is one write session: it begins at the
+ * version that Spark asks for, changes the map in place, writes a changelog, and commits; aborting,
+ * or running a batch again, undoes changes. Maintenance writes a snapshot from a view when the
+ * changelogs since the last one outweigh it, while batches go on, and deletes what no retained
+ * version needs.
+ *
+ * Files are never overwritten. Which of them make up a state is decided by lineage, see
+ * StateFileName.
+ */
+class CowStateStoreProvider
+  extends StateStoreProvider with SupportsFineGrainedReplay with Logging {
+  import CowStateStoreProvider._
+
+  @volatile private var id: StateStoreId = _
+  @volatile private var shape: StoreShape = _
+  @volatile private var storeConf: StateStoreConf = _
+  @volatile private var hadoopConf: Configuration = _
+  @volatile private var conf: CowStateConf = _
+  @volatile private var checkpoints: StateCheckpoints = _
+  @volatile private var lock: StoreLock = _
+  @volatile private var loaded: LoadedState = _
+  @volatile private var cleanedBefore = 0L
+  @volatile private var closed = false
+  private val snapshotMs = new AtomicLong
+  private val snapshotBytes = new AtomicLong
+  private val uploadedSnapshot = new AtomicLong(-1L)
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConfs: StateStoreConf,
+      hadoopConfiguration: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    if (useColumnFamilies) throw StateStoreErrors.multipleColumnFamiliesNotSupported(Name)
+    if (useMultipleValuesPerKey) {
+      throw StateStoreErrors.unsupportedOperationException("multipleValuesPerKey", Name)
+    }
+    id = stateStoreId
+    shape = StoreShape(keySchema, valueSchema, prefixColumns(keyStateEncoderSpec))
+    storeConf = storeConfs
+    hadoopConf = hadoopConfiguration
+    conf = CowStateConf(storeConfs)
+    lock = new StoreLock(toString, conf.lockSeconds)
+    val directory = id.storeCheckpointLocation()
+    val codec = storeConfs.compressionCodec
+    checkpoints = new StateCheckpoints(
+      StateDirectory.of(directory, hadoopConf),
+      new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec)
+  }
+
+  private def prefixColumns(spec: KeyStateEncoderSpec): Int = spec match {
+    case NoPrefixKeyStateEncoderSpec(_) => 0
+    case PrefixKeyScanStateEncoderSpec(_, columns) => columns
+    case other => throw StateStoreErrors.unsupportedOperationException(
+      other.getClass.getSimpleName, Name)
+  }
+
+  override def stateStoreId: StateStoreId = id
+
+  override def toString: String =
+    s"$Name[op=${id.operatorId}, part=${id.partitionId}, store=${id.storeName}]"
+
+  override def close(): Unit = synchronized {
+    closed = true
+    if (loaded != null) loaded.close()
+    loaded = null
+  }
+
+  override def getStore(
+      version: Long,
+      stateStoreCkptId: Option[String],
+      forceSnapshotOnCommit: Boolean,
+      loadEmpty: Boolean): StateStore =
+    write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty)
+
+  override def getReadStore(version: Long, stateStoreCkptId: Option[String]): ReadStateStore = {
+    val (state, at) = synchronized {
+      find(version, stateStoreCkptId).getOrElse {
+        val reader = new Object
+        if (lock.tryAcquire(reader)) {
+          try install(load(version, stateStoreCkptId)) finally lock.release(reader)
+        } else {
+          val own = load(version, stateStoreCkptId)
+          (own, own.versions.head)
+        }
+      }
+    }
+    new CowReadStore(this, state, at)
+  }
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      stateStoreCkptId: Option[String],
+      forceSnapshotOnCommit: Boolean): StateStore = {
+    val store = write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty = false)
+    readStore.asInstanceOf[CowReadStore].upgradedTo(store)
+    store
+  }
+
+  private def write(
+      version: Long,
+      unique: Option[String],
+      forceSnapshot: Boolean,
+      loadEmpty: Boolean): CowStateStore = {
+    val session = new WriteSession(forceSnapshot)
+    lock.acquire(session)
+    try {
+      val (state, base) = synchronized {
+        if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
+        else find(version, unique).getOrElse(install(load(version, unique)))
+      }
+      session.begin(state, base)
+    } catch {
+      case e: Throwable =>
+        lock.release(session)
+        throw e
+    }
+  }
+
+  /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
+  private final class WriteSession(forceSnapshot: Boolean) extends StoreSession {
+    override def begin(state: LoadedState, base: StateId): CowStateStore = {
+      val store = new CowStateStore(CowStateStoreProvider.this, state, base, this)
+      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
+      store
+    }
+
+    override def committed(store: CowStateStore): Unit = {
+      if (forceSnapshot) {
+        val (view, at) = openView(store.state)
+        writeSnapshot(store.state, view, at)
+      }
+      lock.release(this)
+      if (storeConf.commitValidationEnabled) {
+        StateStore.reportCommitToCoordinator(store.newState.version, id, hadoopConf)
+      }
+    }
+
+    override def aborted(): Unit = lock.release(this)
+  }
+
+  private[cowstate] def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
+
+  private[cowstate] def rowShape: StoreShape = shape
+
+  private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] =
+    Option(loaded).flatMap { state =>
+      state.versions.held
+        .find(s => s.version == version && unique.forall(_ == s.unique))
+        .map((state, _))
+    }
+
+  private def install(state: LoadedState): (LoadedState, StateId) = {
+    if (closed) {
+      state.close()
+      throw new CowStateException(s"$this was unloaded; Spark will try the task again")
+    }
+    if (loaded != null) loaded.close()
+    loaded = state
+    (state, state.versions.head)
+  }
+
+  private def empty(at: StateId): LoadedState = {
+    val files = checkpoints.list()
+    newState(at, files.nextGeneration)
+  }
+
+  private def newState(at: StateId, generation: Long): LoadedState = {
+    val account = new MemoryAccount(conf.maxMemoryBytes, toString)
+    val map = new CopyOnWritePagedMap(account, shape.prefixOf())
+    new LoadedState(
+      account, new VersionedState(map, account, storeConf.maxVersionsToRetainInMemory, at),
+      generation)
+  }
+
+  /** Restore a version from files. The state that is held until now is given up first. */
+  private def load(version: Long, unique: Option[String]): LoadedState = {
+    val started = System.nanoTime
+    val files = checkpoints.list()
+    val state = files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
+    val restored = restore(files, state, Damaged())
+    restored.loadMs = (System.nanoTime - started) / 1000000
+    logInfo(s"$this restored version $version in ${restored.loadMs} ms")
+    restored
+  }
+
+  /** A damaged snapshot is passed over for the one before it and the changelogs after that. */
+  private def restore(
+      files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
+    val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
+      case Right(found) => found
+      case Left(gap) => throw missingOnTheWay(at, gap, damaged.names)
+    }
+    val state = newState(at, files.nextGeneration)
+    try {
+      state.restored(checkpoints.restore(lineage, state.versions.map))
+      validate(state)
+      state
+    } catch {
+      case e: CowStateException if damaged.withSnapshotIn(lineage, e.getMessage).isDefined =>
+        logError(s"$this: a snapshot cannot be used, going back to the one before", e)
+        state.close()
+        try restore(files, at, damaged.withSnapshotIn(lineage, e.getMessage).get)
+        catch { case later: CowStateException => later.addSuppressed(e); throw later }
+      case e: Throwable =>
+        state.close()
+        throw e
+    }
+  }
+
+  private def validate(state: LoadedState): Unit = if (storeConf.formatValidationEnabled) {
+    val (rows, release) = state.versions.entries(
+      state.versions.head, shape.keyFields, shape.valueFields)
+    try rows.take(1).foreach { case (key, value) =>
+      StateStoreProvider.validateStateRowFormat(
+        key, shape.keySchema, value, shape.valueSchema, id, storeConf)
+    } finally release()
+  }
+
+  private def missing(
+      version: Long, unique: Option[String], files: StateFiles): CowStateMissingException = {
+    val what = s"version $version" + unique.map(u => s" with id $u").getOrElse("")
+    val there = files.latestVersion.map(v => s"the latest there is $v").getOrElse("there is none")
+    new CowStateMissingException(
+      s"${checkpoints.directory.url} holds no state of $what; $there. Versions are kept for " +
+        s"spark.sql.streaming.minBatchesToRetain = ${storeConf.minVersionsToRetain} batches. If " +
+        "another provider wrote this checkpoint, run: cowstate adopt CHECKPOINT")
+  }
+
+  private def missingOnTheWay(
+      at: StateId, gap: StateId, damaged: Seq[String]): CowStateMissingException = {
+    val because =
+      if (damaged.isEmpty) "" else s" (${damaged.mkString(", ")} is damaged and was passed over)"
+    new CowStateMissingException(
+      s"${checkpoints.directory.url}: version ${at.version} is built upon version ${gap.version} " +
+        s"with id ${gap.unique}, whose files are missing$because. Restore them from a copy, or " +
+        "restart the query from a batch before it")
+  }
+
+  override def doMaintenance(): Unit = {
+    doSnapshotMaintenance()
+    doCleanupMaintenance()
+  }
+
+  override def doSnapshotMaintenance(): Unit = triedAgainLater("writing a snapshot") {
+    val state = loaded
+    if (state != null && state.snapshotIsDue(storeConf.minDeltasForSnapshot)) {
+      viewBetweenBatches(state).foreach { case (view, at) => writeSnapshot(state, view, at) }
+    }
+  }
+
+  /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
+  private def triedAgainLater(what: String)(f: => Unit): Unit =
+    try f catch { case NonFatal(e) => logWarning(s"$this: $what failed, it is tried again later", e) }
+
+  private def viewBetweenBatches(state: LoadedState): Option[(MapView, StateId)] = {
+    val holder = new Object
+    lock.acquire(holder)
+    try synchronized(Option.when(loaded eq state)(openView(state))) finally lock.release(holder)
+  }
+
+  private def openView(state: LoadedState): (MapView, StateId) =
+    state.versions.map.synchronized((state.versions.map.openView(), state.versions.head))
+
+  private def writeSnapshot(state: LoadedState, view: MapView, at: StateId): Unit = {
+    val started = System.nanoTime
+    try {
+      val name = StateFileName(at.version, state.generation, at.unique, None)
+      val bytes = checkpoints.writeSnapshot(name, view)
+      state.snapshotWritten(at, bytes)
+      snapshotBytes.set(bytes)
+      uploadedSnapshot.set(at.version)
+      snapshotMs.set((System.nanoTime - started) / 1000000)
+      logInfo(s"$this wrote a snapshot of version ${at.version}: $bytes bytes")
+    } finally view.release()
+  }
+
+  override def doCleanupMaintenance(): Unit = triedAgainLater("deleting old files") {
+    val state = loaded
+    if (state != null) deleteOldFiles(state)
+  }
+
+  private def deleteOldFiles(state: LoadedState): Unit = {
+    val head = state.versions.head
+    val oldest = head.version - storeConf.minVersionsToRetain
+    if (oldest <= 0 || oldest - cleanedBefore < math.max(1, storeConf.minVersionsToDelete)) return
+    val files = checkpoints.list()
+    val deletable = files.deletable(head, oldest).map(f => f.version -> f.toString) ++
+      files.deletableAdopted(head, oldest).map(f => f.version -> f.toString)
+    val limit = storeConf.maxVersionsToDeletePerMaintenance
+    val versions = deletable.map(_._1).distinct.sorted
+    val chosen = (if (limit > 0) versions.take(limit) else versions).toSet
+    deletable.foreach { case (v, name) => if (chosen(v)) checkpoints.directory.delete(name) }
+    checkpoints.directory.deleteAbandoned()
+    cleanedBefore = oldest
+  }
+
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      readOnly: Boolean,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]): StateStore = {
+    val state = replay(
+      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
+    val session = new StoreSession {
+      override def begin(state: LoadedState, base: StateId): CowStateStore =
+        new CowStateStore(CowStateStoreProvider.this, state, base, this)
+      override def committed(store: CowStateStore): Unit = state.close()
+      override def aborted(): Unit = state.close()
+    }
+    session.begin(state, state.versions.head)
+  }
+
+  override def replayReadStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]): ReadStateStore = {
+    val state = replay(
+      snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
+    new CowReadStore(this, state, state.versions.head)
+  }
+
+  private def replay(
+      snapshotVersion: Long,
+      endVersion: Long,
+      snapshotUnique: Option[String],
+      endUnique: Option[String]): LoadedState = {
+    val files = checkpoints.list()
+    val end = files.stateAt(endVersion, endUnique)
+      .getOrElse(throw missing(endVersion, endUnique, files))
+    val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
+      case Right(found) if snapshotUnique.forall(u => found.snapshot.forall(_.unique == u)) => found
+      case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
+        s"${checkpoints.directory.url}, version $snapshotVersion", Name)
+    }
+    val state = newState(end, files.nextGeneration)
+    try {
+      checkpoints.restore(lineage, state.versions.map)
+      state
+    } catch {
+      case e: Throwable =>
+        state.close()
+        throw e
+    }
+  }
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      colFamilyNameOpt: Option[String],
+      endVersionStateStoreCkptId: Option[String])
+    : NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+    colFamilyNameOpt.filter(_ != StateStore.DEFAULT_COL_FAMILY_NAME).foreach { _ =>
+      throw StateStoreErrors.multipleColumnFamiliesNotSupported(Name)
+    }
+    val files = checkpoints.list()
+    val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
+      .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
+    val changelogs = files.changelogsTo(end, startVersion) match {
+      case Right(found) => found
+      case Left(gap) => throw missingOnTheWay(end, gap, Nil)
+    }
+    val changes = changelogs.iterator.flatMap { name =>
+      checkpoints.rowsOf(name).map { case (key, value) =>
+        val kind = if (value == null) RecordType.DELETE_RECORD else RecordType.PUT_RECORD
+        (kind, key, value, name.version - 1)
+      }
+    }
+    new NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
+      override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
+        if (changes.hasNext) {
+          changes.next()
+        } else {
+          finished = true
+          null
+        }
+      override protected def close(): Unit = ()
+    }
+  }
+
+  private[cowstate] def newChangelog(name: StateFileName): PendingStateFile =
+    checkpoints.create(name)
+
+  private[cowstate] def isReporting(state: LoadedState): Boolean = loaded eq state
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = CowStateMetrics.All
+
+  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] =
+    Seq(StateStoreSnapshotLastUploadInstanceMetric())
+
+  private[cowstate] def metricsOf(
+      state: LoadedState, commitMs: Long, changelogBytes: Long): StateStoreMetrics = {
+    import CowStateMetrics._
+    val map = state.versions.map
+    val custom: Map[StateStoreCustomMetric, Long] = Map(
+      CommitMs -> commitMs,
+      LoadMs -> state.takeLoadMs(),
+      SnapshotMs -> snapshotMs.getAndSet(0),
+      ChangelogBytes -> changelogBytes,
+      SnapshotBytes -> snapshotBytes.getAndSet(0),
+      Pages -> map.pageCount,
+      DeadBytes -> map.deadBytes,
+      RehashPercent -> map.rehashPercent)
+    val instance: Map[StateStoreInstanceMetric, Long] = Map(
+      StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
+        uploadedSnapshot.get)
+    StateStoreMetrics(map.size, state.account.bytes, custom, instance)
+  }
+}
+
+object CowStateStoreProvider {
+  private val Name = "CowStateStoreProvider"
+
+  private[cowstate] def newUnique(): String =
+    UUID.randomUUID().toString.replace("-", "").take(16)
+}
+
+/** Snapshots that a restore has found to be damaged and passes over. */
+private[cowstate] final case class Damaged(
+    own: Set[StateFileName] = Set.empty, adopted: Set[Long] = Set.empty) {
+  def names: Seq[String] =
+    own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
+
+  /** These and the snapshot of `lineage`, if that is the file that an error's message names. */
+  def withSnapshotIn(lineage: Lineage, message: String): Option[Damaged] =
+    lineage.snapshot.filter(s => message.contains(s.toString)).map(s => copy(own = own + s))
+      .orElse(lineage.adopted.find(f => f.isSnapshot && message.contains(s"/$f"))
+        .map(f => copy(adopted = adopted + f.version)))
+}
+
+/** The schemas of a store, and how many columns of the key make up its prefix (0: no prefix scan). */
+private[cowstate] final case class StoreShape(
+    keySchema: StructType, valueSchema: StructType, prefixColumns: Int) {
+  def keyFields: Int = keySchema.length
+  def valueFields: Int = valueSchema.length
+
+  def prefixOf(): Option[UnsafeRow => UnsafeRow] = Option.when(prefixColumns > 0) {
+    val references = keySchema.take(prefixColumns).zipWithIndex.map { case (field, i) =>
+      BoundReference(i, field.dataType, field.nullable)
+    }
+    val projection = UnsafeProjection.create(references)
+    val whole = new UnsafeRow(keyFields)
+    // Rows made of bytes alone, as of an undo log, do not know how many fields they have.
+    key => {
+      whole.pointTo(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes)
+      projection(whole)
+    }
+  }
+}
+
+/** Who has a write store, and hears of its end, once. */
+private[cowstate] trait StoreSession {
+  def begin(state: LoadedState, base: StateId): CowStateStore
+  def committed(store: CowStateStore): Unit
+  def aborted(): Unit
+}
+
+/** A state in memory, and what is known of its files. */
+private[cowstate] final class LoadedState(
+    val account: MemoryAccount, val versions: VersionedState, val generation: Long) {
+  private var changelogs = 0
+  private var changelogBytes = 0L
+  private var baseBytes = 0L
+  private var loadTime = 0L
+
+  def loadMs: Long = loadTime
+  def loadMs_=(ms: Long): Unit = loadTime = ms
+
+  /** The time that loading took, once. */
+  def takeLoadMs(): Long = synchronized {
+    val ms = loadTime
+    loadTime = 0
+    ms
+  }
+
+  def restored(files: Seq[(StateFileName, Long)]): Unit = synchronized {
+    val (snapshots, changes) = files.partition(_._1.isSnapshot)
+    baseBytes = snapshots.map(_._2).sum
+    changelogs = changes.size
+    changelogBytes = changes.map(_._2).sum
+  }
+
+  def committed(bytes: Long): Unit = synchronized {
+    changelogs += 1
+    changelogBytes += bytes
+  }
+
+  /**
+   * A snapshot is due when the changelogs since the last one are half as large again as that. Each
+   * byte of a changelog then costs less than two bytes of snapshots, and a restore reads at most
+   * two and a half times the last snapshot.
+   */
+  def snapshotIsDue(minDeltas: Int): Boolean = synchronized {
+    changelogs >= minDeltas && changelogBytes >= baseBytes * 3 / 2
+  }
+
+  def snapshotWritten(at: StateId, bytes: Long): Unit = synchronized {
+    val later = versions.head.version - at.version
+    changelogBytes = if (changelogs == 0) 0 else changelogBytes * math.max(later, 0) / changelogs
+    changelogs = math.max(later, 0).toInt
+    baseBytes = bytes
+  }
+
+  def close(): Unit = account.close()
+}

@@ -1,0 +1,105 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.DataInputStream
+
+import scala.util.Using
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.io.CompressionCodec
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.unsafe.Platform
+
+/**
+ * A file of Spark's HDFSBackedStateStoreProvider: `<version>.delta`, what one batch changed, or
+ * `<version>.snapshot`. An adopted checkpoint has them below its first versions of cowstate.
+ */
+final case class HdfsStateFile(version: Long, isSnapshot: Boolean) {
+  override def toString: String = s"$version.${if (isSnapshot) "snapshot" else "delta"}"
+}
+
+object HdfsStateFile {
+  private val Name = """(\d+)\.(delta|snapshot)""".r
+
+  def parse(name: String): Option[HdfsStateFile] = name match {
+    case Name(version, kind) => Some(HdfsStateFile(version.toLong, kind == "snapshot"))
+    case _ => None
+  }
+}
+
+/** Which of these files make up a version. Pure. */
+final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
+  private val (snapshots, deltas) = {
+    val (s, d) = files.partition(_.isSnapshot)
+    (s.map(_.version).toSet, d.map(_.version).toSet)
+  }
+
+  def latestVersion: Option[Long] = (snapshots ++ deltas).maxOption
+
+  def has(version: Long): Boolean = snapshots(version) || deltas(version)
+
+  def all: Iterable[HdfsStateFile] = files
+
+  /** The files of a version in the order in which they apply, or the version that is missing. */
+  def lineageOf(version: Long, damaged: Set[Long]): Either[Long, Seq[HdfsStateFile]] = {
+    var applied = List.empty[HdfsStateFile]
+    var at = version
+    while (at > 0) {
+      if (snapshots(at) && !damaged(at)) return Right(HdfsStateFile(at, isSnapshot = true) :: applied)
+      if (!deltas(at)) return Left(at)
+      applied = HdfsStateFile(at, isSnapshot = false) :: applied
+      at -= 1
+    }
+    Right(applied)
+  }
+}
+
+/**
+ * Reads them: int key length (-1 at the end), key, int value length (negative: removed), value, and
+ * so on, compressed by Spark's codec. Values of very old files have 4 bytes too many at their end.
+ */
+private[cowstate] final class HdfsStateFileReader(
+    directory: Path, conf: Configuration, codecName: String) {
+  private lazy val manager = CheckpointFileManager.create(directory, conf)
+  private lazy val codec = CompressionCodec.createCodec(
+    Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
+
+  /** Apply a file to `map`. Throws CowStateCorruptException, which names it. */
+  def apply(file: HdfsStateFile, map: CopyOnWritePagedMap): Unit = {
+    val path = new Path(directory, file.toString)
+    try {
+      Using.resource(new DataInputStream(codec.compressedInputStream(manager.open(path)))) { in =>
+        val key = new UnsafeRow(0)
+        val value = new UnsafeRow(0)
+        var keyLength = in.readInt()
+        while (keyLength != -1) {
+          require(keyLength >= 0, s"a key of $keyLength bytes")
+          point(key, in, keyLength)
+          val valueLength = in.readInt()
+          if (valueLength < 0) {
+            map.remove(key, null)
+          } else {
+            point(value, in, valueLength)
+            map.put(key, value, null)
+          }
+          keyLength = in.readInt()
+        }
+      }
+    } catch {
+      case e: CowStateException => throw e
+      case e: java.io.FileNotFoundException => throw new CowStateMissingException(
+        s"$path is missing: ${e.getMessage}. Restore it from a copy")
+      case e @ (_: java.io.IOException | _: IllegalArgumentException) =>
+        throw new CowStateCorruptException(path.toString, String.valueOf(e.getMessage), e)
+    }
+  }
+
+  private def point(row: UnsafeRow, in: DataInputStream, length: Int): Unit = {
+    val bytes = new Array[Byte](length)
+    in.readFully(bytes)
+    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET, length / 8 * 8)
+  }
+}

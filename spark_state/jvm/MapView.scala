@@ -1,0 +1,84 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.unsafe.Platform
+
+/**
+ * The entries of a map at one moment: its pages, and the epoch that ended then. What was written or
+ * removed in a later epoch is told by the records themselves, so nothing of the table is copied.
+ */
+final class MapView private[cowstate] (
+    map: CopyOnWritePagedMap,
+    pages: Array[Array[Byte]],
+    used: Array[Int],
+    private[cowstate] val epoch: Int,
+    headerBytes: Int) {
+  import RecordPages._
+
+  private var released = false
+
+  /** Let the map change in place what this view shares with it. Twice is once. */
+  def release(): Unit = map.synchronized {
+    if (!released) {
+      released = true
+      map.release(this)
+    }
+  }
+
+  /**
+   * Call `f` for each entry, page by page, with the page, the offset and length of the key, and
+   * those of the value that follows it.
+   */
+  def foreach(f: (Array[Byte], Long, Int, Int) => Unit): Unit = {
+    val walk = cursor()
+    while (walk.next()) f(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength)
+  }
+
+  /** Rows of its own for each entry. */
+  def rows(keyFields: Int, valueFields: Int): Iterator[(UnsafeRow, UnsafeRow)] =
+    new Iterator[(UnsafeRow, UnsafeRow)] {
+      private val walk = cursor()
+      private var ahead = walk.next()
+      override def hasNext: Boolean = ahead
+      override def next(): (UnsafeRow, UnsafeRow) = {
+        if (!ahead) throw new NoSuchElementException("end of the state")
+        val key = CopyOnWritePagedMap.rowOf(walk.page, walk.keyOffset, walk.keyLength, keyFields)
+        val value = CopyOnWritePagedMap.rowOf(
+          walk.page, walk.keyOffset + walk.keyLength, walk.valueLength, valueFields)
+        ahead = walk.next()
+        (key, value)
+      }
+    }
+
+  private[cowstate] def cursor(): Cursor = new Cursor
+
+  private[cowstate] final class Cursor {
+    private var index = 0
+    private var at = 0
+    var page: Array[Byte] = _
+    var keyOffset = 0L
+    var keyLength = 0
+    var valueLength = 0
+
+    /** Go to the next entry; false at the end. */
+    def next(): Boolean = {
+      while (index < pages.length) {
+        page = pages(index)
+        while (at < used(index)) {
+          val offset = Platform.BYTE_ARRAY_OFFSET + at
+          keyLength = Platform.getInt(page, offset + KeyLength)
+          valueLength = Platform.getInt(page, offset + ValueLength)
+          at += headerBytes + keyLength + valueLength
+          val died = Platform.getInt(page, offset + Died)
+          if ((died == 0 || died > epoch) && Platform.getInt(page, offset + Modified) <= epoch) {
+            keyOffset = offset + headerBytes
+            return true
+          }
+        }
+        index += 1
+        at = 0
+      }
+      false
+    }
+  }
+}

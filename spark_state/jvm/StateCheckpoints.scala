@@ -1,0 +1,183 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util.concurrent.{Callable, ExecutorService, Executors, Future, ThreadFactory}
+
+import scala.collection.mutable
+import scala.util.Using
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.types.StructType
+
+/**
+ * The checkpoints of one store: writes changelogs and snapshots, finds what a state is made of, and
+ * reads it with all cores.
+ */
+final class StateCheckpoints(
+    val directory: StateDirectory,
+    adopted: HdfsStateFileReader,
+    keySchema: StructType,
+    valueSchema: StructType,
+    codec: String) {
+  import StateCheckpoints._
+
+  /** What is in the directory now. */
+  def list(): StateFiles = {
+    val names = directory.list()
+    new StateFiles(
+      names.flatMap(StateFileName.parse), new HdfsStateFiles(names.flatMap(HdfsStateFile.parse)))
+  }
+
+  /** A file, begun when its first bytes are to be written. */
+  def create(name: StateFileName): PendingStateFile = new PendingStateFile(
+    directory, name, codec, StateFileMetadata.header(name, keySchema, valueSchema))
+
+  /** Write a view as the snapshot of a state; the bytes written. */
+  def writeSnapshot(name: StateFileName, view: MapView): Long = {
+    val file = create(name)
+    try {
+      val walk = view.cursor()
+      while (walk.next()) {
+        file.rows.put(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength)
+      }
+      file.commit()
+      file.rows.writtenBytes
+    } catch {
+      case e: Throwable =>
+        file.cancel()
+        throw e
+    }
+  }
+
+  /** Read the files of a lineage into an empty map, in order; their bytes. */
+  def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, Long)] = {
+    val key = new UnsafeRow(keySchema.length)
+    val value = new UnsafeRow(valueSchema.length)
+    lineage.adopted.foreach(adopted(_, map))
+    val sizes = mutable.ArrayBuffer.empty[(StateFileName, Long)]
+    foreachBatch(lineage.files, (name, bytes) => sizes += ((name, bytes))) { batch =>
+      var row = 0
+      while (row < batch.rows) {
+        batch.pointToKey(row, key)
+        if (batch.pointToValue(row, value)) map.put(key, value, null) else map.remove(key, null)
+        row += 1
+      }
+    }
+    sizes.toSeq
+  }
+
+  /** Call `f` with each record batch of the files, in order; reading goes ahead in other threads. */
+  private def foreachBatch(
+      files: Seq[StateFileName], onFile: (StateFileName, Long) => Unit)(
+      f: StateFileBatch => Unit): Unit =
+    inOrder(files.iterator.map(name => () => openFile(name)), close = (_: OpenFile).input.close()) { file =>
+      try {
+        onFile(file.name, file.input.length)
+        file.first.foreach(f)
+        val rest = Iterator.range(1, file.reader.batchCount)
+        inOrder(rest.map(i => () => file.reader.batch(i)), close = (_: StateFileBatch) => ())(f)
+      } finally file.input.close()
+    }
+
+  private def openFile(name: StateFileName): OpenFile = {
+    val input = directory.open(name.toString)
+    try {
+      val reader = new StateFileReader(input, s"${directory.url}/$name")
+      check(name, reader)
+      new OpenFile(name, input, reader, Option.when(reader.batchCount > 0)(reader.batch(0)))
+    } catch {
+      case e: Throwable =>
+        input.close()
+        throw e
+    }
+  }
+
+  private def check(name: StateFileName, reader: StateFileReader): Unit = {
+    val found = StateFileMetadata.header(name, keySchema, valueSchema).map(_._1)
+      .filterNot(key => key == StateFileMetadata.KeySchema || key == StateFileMetadata.ValueSchema)
+    val expected = StateFileMetadata.header(name, keySchema, valueSchema).toMap
+    found.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
+      throw new CowStateCorruptException(s"${directory.url}/$name",
+        s"it says $key = ${reader.metadata.getOrElse(key, "nothing")}, its name ${expected(key)}")
+    }
+  }
+
+  /** The rows of one file, for a change feed: key, value (null: removed). */
+  def rowsOf(name: StateFileName): Iterator[(UnsafeRow, UnsafeRow)] = {
+    val batches = Using.resource(openFile(name).input) { input =>
+      val reader = new StateFileReader(input, s"${directory.url}/$name")
+      (0 until reader.batchCount).map(reader.batch)
+    }
+    batches.iterator.flatMap { batch =>
+      Iterator.range(0, batch.rows).map { row =>
+        val key = new UnsafeRow(keySchema.length)
+        val value = new UnsafeRow(valueSchema.length)
+        batch.pointToKey(row, key)
+        (key, if (batch.pointToValue(row, value)) value else null)
+      }
+    }
+  }
+}
+
+/** A state file that is being written; it has a name after `commit`. */
+final class PendingStateFile(
+    directory: StateDirectory, name: StateFileName, codec: String, header: Seq[(String, String)]) {
+  private var output: StateFileOutput = _
+
+  val rows = new StateFileWriter(() => open(), codec, header)
+
+  private def open() = {
+    output = directory.create(name.toString)
+    output.stream
+  }
+
+  def commit(): Unit = {
+    rows.finish()
+    output.commit()
+  }
+
+  def cancel(): Unit = if (output != null) output.cancel()
+}
+
+object StateCheckpoints {
+  private val ReadAhead = 4
+
+  private val readers: ExecutorService = Executors.newFixedThreadPool(
+    Runtime.getRuntime.availableProcessors, new ThreadFactory {
+      override def newThread(task: Runnable): Thread = {
+        val thread = new Thread(task, "cowstate-restore")
+        thread.setDaemon(true)
+        thread
+      }
+    })
+
+  private final class OpenFile(
+      val name: StateFileName,
+      val input: StateFileInput,
+      val reader: StateFileReader,
+      val first: Option[StateFileBatch])
+
+  /** Run `tasks` in the readers' threads, some ahead, and `f` with each result in order. */
+  private def inOrder[T](tasks: Iterator[() => T], close: T => Unit)(f: T => Unit): Unit = {
+    val ahead = new mutable.Queue[Future[T]]
+    def fill(): Unit = while (ahead.size < ReadAhead && tasks.hasNext) {
+      val task = tasks.next()
+      val call: Callable[T] = () => task()
+      ahead.enqueue(readers.submit(call))
+    }
+    try {
+      fill()
+      while (ahead.nonEmpty) {
+        val next = result(ahead.dequeue())
+        fill()
+        f(next)
+      }
+    } finally ahead.foreach { future =>
+      // What was opened ahead of a failure is closed; a task that failed itself has done so.
+      if (!future.cancel(false)) scala.util.Try(future.get()).foreach(close)
+    }
+  }
+
+  private def result[T](future: Future[T]): T =
+    try future.get()
+    catch { case e: java.util.concurrent.ExecutionException => throw e.getCause }
+}

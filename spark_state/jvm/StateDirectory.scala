@@ -1,0 +1,149 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{FileNotFoundException, OutputStream}
+import java.nio.ByteBuffer
+import java.nio.channels.{Channels, FileChannel}
+import java.nio.file.{Files, NoSuchFileException, Path => LocalPath, Paths, StandardCopyOption, StandardOpenOption}
+import java.util.concurrent.TimeUnit
+
+import scala.jdk.CollectionConverters._
+import scala.util.Using
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FSDataInputStream, Path}
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+/** A file being written. It is in the directory after `commit`, whole, or never. */
+trait StateFileOutput {
+  def stream: OutputStream
+  def commit(): Unit
+  def cancel(): Unit
+}
+
+/** The files of one store. Names are never used twice, so nothing is overwritten. */
+trait StateDirectory {
+  def url: String
+  def create(name: String): StateFileOutput
+  /** Throws CowStateMissingException. */
+  def open(name: String): StateFileInput
+  /** The names in the directory; empty if there is none. */
+  def list(): Seq[String]
+  /** Delete a file; it may be gone already. */
+  def delete(name: String): Unit
+  /** Delete unfinished files of writers that were killed, a day later. */
+  def deleteAbandoned(): Unit
+}
+
+object StateDirectory {
+  /**
+   * The directory of a store: by the Java file API for a `file:` path whose checkpoint file manager
+   * was not chosen by the user, and through that manager otherwise. The local one writes a hidden
+   * file and moves it, without the processes that the manager forks for each file.
+   */
+  def of(path: Path, conf: Configuration): StateDirectory = {
+    val qualified = path.getFileSystem(conf).makeQualified(path)
+    val chosen = conf.get(ManagerClass) != null
+    if (qualified.toUri.getScheme == "file" && !chosen) {
+      new LocalStateDirectory(Paths.get(qualified.toUri.getPath), qualified.toString)
+    } else {
+      new ManagedStateDirectory(qualified, conf)
+    }
+  }
+
+  private val ManagerClass = "spark.sql.streaming.checkpointFileManagerClass"
+}
+
+private final class LocalStateDirectory(directory: LocalPath, val url: String)
+  extends StateDirectory {
+
+  override def create(name: String): StateFileOutput = new StateFileOutput {
+    private val hidden = directory.resolve(s".$name.tmp")
+    Files.createDirectories(directory)
+    private val channel = FileChannel.open(
+      hidden, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
+    override val stream: OutputStream = Channels.newOutputStream(channel)
+    override def commit(): Unit = {
+      stream.close()
+      Files.move(hidden, directory.resolve(name), StandardCopyOption.ATOMIC_MOVE)
+    }
+    override def cancel(): Unit = {
+      stream.close()
+      Files.deleteIfExists(hidden)
+    }
+  }
+
+  override def open(name: String): StateFileInput = new StateFileInput {
+    private val channel =
+      try FileChannel.open(directory.resolve(name), StandardOpenOption.READ)
+      catch { case _: NoSuchFileException => throw StateDirectoryErrors.missing(url, name) }
+    override val length: Long = channel.size
+    override def readFully(position: Long, into: Array[Byte]): Unit = {
+      val buffer = ByteBuffer.wrap(into)
+      var at = position
+      while (buffer.hasRemaining) {
+        val count = channel.read(buffer, at)
+        if (count < 0) throw new java.io.EOFException(s"it ends at byte $at")
+        at += count
+      }
+    }
+    override def close(): Unit = channel.close()
+  }
+
+  override def list(): Seq[String] =
+    if (!Files.isDirectory(directory)) Nil
+    else Using.resource(Files.list(directory))(_.iterator.asScala.map(_.getFileName.toString).toList)
+
+  override def delete(name: String): Unit = Files.deleteIfExists(directory.resolve(name))
+
+  override def deleteAbandoned(): Unit = {
+    val limit = System.currentTimeMillis - TimeUnit.DAYS.toMillis(1)
+    list().filter(name => name.startsWith(".") && name.endsWith(".arrow.tmp")).foreach { name =>
+      val file = directory.resolve(name)
+      if (Files.getLastModifiedTime(file).toMillis < limit) Files.deleteIfExists(file)
+    }
+  }
+}
+
+private final class ManagedStateDirectory(directory: Path, conf: Configuration)
+  extends StateDirectory {
+  private val manager = CheckpointFileManager.create(directory, conf)
+
+  override def url: String = directory.toString
+
+  override def create(name: String): StateFileOutput = new StateFileOutput {
+    if (!manager.exists(directory)) manager.mkdirs(directory)
+    private val out = manager.createAtomic(new Path(directory, name), overwriteIfPossible = false)
+    override def stream: OutputStream = out
+    override def commit(): Unit = out.close()
+    override def cancel(): Unit = out.cancel()
+  }
+
+  override def open(name: String): StateFileInput = new StateFileInput {
+    private val path = new Path(directory, name)
+    private val (in: FSDataInputStream, size: Long) =
+      try (manager.open(path), sizeOf(path))
+      catch { case _: FileNotFoundException => throw StateDirectoryErrors.missing(url, name) }
+    override def length: Long = size
+    override def readFully(position: Long, into: Array[Byte]): Unit = in.readFully(position, into)
+    override def close(): Unit = in.close()
+  }
+
+  private def sizeOf(path: Path): Long = path.getFileSystem(conf).getFileStatus(path).getLen
+
+  override def list(): Seq[String] =
+    try manager.list(directory).map(_.getPath.getName).toSeq
+    catch { case _: FileNotFoundException => Nil }
+
+  override def delete(name: String): Unit = manager.delete(new Path(directory, name))
+
+  /** The manager's temporary files are its own. */
+  override def deleteAbandoned(): Unit = ()
+}
+
+private object StateDirectoryErrors {
+  def missing(url: String, name: String): CowStateMissingException =
+    new CowStateMissingException(
+      s"$url/$name is missing: something other than cowstate deleted it. Restore it from a copy, or " +
+        "restart the query from a batch before it")
+}

@@ -1,0 +1,69 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.nio.{ByteBuffer, ByteOrder}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.zip.CRC32
+
+import org.apache.arrow.flatbuf.Footer
+import org.apache.spark.sql.types.StructType
+
+/** The keys of the metadata of a state file, and the checksum over its footer. */
+private[cowstate] object StateFileMetadata {
+  val Format = "cowstate.format"
+  val FormatVersion = "1"
+  val Kind = "cowstate.kind"
+  val Version = "cowstate.version"
+  val Unique = "cowstate.unique"
+  val Base = "cowstate.base"
+  val KeySchema = "cowstate.key_schema"
+  val ValueSchema = "cowstate.value_schema"
+  val Rows = "cowstate.rows"
+  val BlockChecksums = "cowstate.batch_crc32"
+  val FooterChecksum = "cowstate.footer_crc32"
+  val NoChecksum = "00000000"
+
+  def header(name: StateFileName, key: StructType, value: StructType): Seq[(String, String)] = Seq(
+    Format -> FormatVersion,
+    Kind -> (if (name.isSnapshot) "snapshot" else "changelog"),
+    Version -> name.version.toString,
+    Unique -> name.unique,
+    Base -> name.base.getOrElse(""),
+    KeySchema -> key.json,
+    ValueSchema -> value.json)
+
+  def hex(crc: CRC32): String = f"${crc.getValue}%08x"
+
+  def of(footer: Footer): Map[String, String] = {
+    val schema = footer.schema
+    (0 until schema.customMetadataLength).map { i =>
+      val pair = schema.customMetadata(i)
+      pair.key -> pair.value
+    }.toMap
+  }
+
+  /** Put the checksum into a footer that was made with `NoChecksum`. */
+  def seal(footer: Array[Byte]): Unit = {
+    val crc = new CRC32
+    crc.update(footer)
+    hex(crc).getBytes(UTF_8).copyToArray(footer, checksumPosition(footer))
+  }
+
+  /** Whether a footer is what was sealed. */
+  def isIntact(footer: Array[Byte]): Boolean = {
+    val position = checksumPosition(footer)
+    val stored = new String(footer, position, NoChecksum.length, UTF_8)
+    val copy = footer.clone()
+    NoChecksum.getBytes(UTF_8).copyToArray(copy, position)
+    val crc = new CRC32
+    crc.update(copy)
+    hex(crc) == stored
+  }
+
+  private def checksumPosition(bytes: Array[Byte]): Int = {
+    val schema =
+      Footer.getRootAsFooter(ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)).schema
+    val index = (0 until schema.customMetadataLength)
+      .find(i => schema.customMetadata(i).key == FooterChecksum)
+    schema.customMetadata(index.get).valueAsByteBuffer.position()
+  }
+}

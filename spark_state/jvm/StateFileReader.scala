@@ -1,0 +1,101 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.Closeable
+import java.nio.{ByteBuffer, ByteOrder}
+import java.util.zip.CRC32
+
+import scala.util.control.NonFatal
+
+import org.apache.arrow.flatbuf.Footer
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.unsafe.Platform
+
+/** Bytes of a file by position. */
+trait StateFileInput extends Closeable {
+  def length: Long
+  def readFully(position: Long, into: Array[Byte]): Unit
+}
+
+/** The rows of a record batch. */
+final class StateFileBatch(
+    val rows: Int,
+    keyEnds: ByteBuffer,
+    keyData: Array[Byte],
+    validity: Array[Byte],
+    valueEnds: ByteBuffer,
+    valueData: Array[Byte]) {
+
+  def pointToKey(index: Int, row: UnsafeRow): Unit = point(index, keyEnds, keyData, row)
+
+  /** False if the key was removed. */
+  def pointToValue(index: Int, row: UnsafeRow): Boolean = {
+    val present = validity.length == 0 || ((validity(index >> 3) >> (index & 7)) & 1) == 1
+    if (present) point(index, valueEnds, valueData, row)
+    present
+  }
+
+  private def point(index: Int, ends: ByteBuffer, data: Array[Byte], row: UnsafeRow): Unit = {
+    val from = ends.getInt(index * 4)
+    row.pointTo(data, Platform.BYTE_ARRAY_OFFSET + from, ends.getInt(index * 4 + 4) - from)
+  }
+}
+
+/**
+ * Reads a state file that StateFileWriter wrote, and verifies it: magic, length, checksum of the
+ * footer when it is opened, and the checksum of each record batch when that is read. Throws
+ * CowStateCorruptException, which names the file.
+ */
+final class StateFileReader(input: StateFileInput, name: String) {
+  private val footer = verified("its end") {
+    val end = new Array[Byte](10)
+    require(input.length > 20, s"it has ${input.length} bytes")
+    input.readFully(input.length - 10, end)
+    require(end.drop(4).sameElements(ArrowIpc.Magic), "it does not end with ARROW1")
+    val length = ByteBuffer.wrap(end).order(ByteOrder.LITTLE_ENDIAN).getInt(0)
+    require(length > 0 && length < input.length - 10, s"its footer has $length bytes")
+    val bytes = new Array[Byte](length)
+    input.readFully(input.length - 10 - length, bytes)
+    require(StateFileMetadata.isIntact(bytes), "the checksum of its footer differs")
+    Footer.getRootAsFooter(ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN))
+  }
+
+  val metadata: Map[String, String] = StateFileMetadata.of(footer)
+  private val checksums =
+    metadata(StateFileMetadata.BlockChecksums).split(',').filter(_.nonEmpty)
+
+  {
+    val format = metadata.getOrElse(StateFileMetadata.Format, "none")
+    if (format != StateFileMetadata.FormatVersion) {
+      throw new CowStateException(
+        s"$name has format $format; this release reads ${StateFileMetadata.FormatVersion}. Use " +
+          "the release that wrote it, or a later one")
+    }
+  }
+
+  def rows: Long = metadata(StateFileMetadata.Rows).toLong
+  def batchCount: Int = footer.recordBatchesLength
+
+  def batch(index: Int): StateFileBatch = verified(s"record batch $index") {
+    val block = footer.recordBatches(index)
+    val bytes = new Array[Byte](Math.toIntExact(block.metaDataLength + block.bodyLength))
+    input.readFully(block.offset, bytes)
+    val crc = new CRC32
+    crc.update(bytes)
+    require(StateFileMetadata.hex(crc) == checksums(index), "its checksum differs")
+    val (rows, codec, places) = ArrowIpc.parseRecordBatch(bytes, 0)
+    val parts = places.map { case (offset, length) =>
+      BufferCodec.decode(bytes, Math.toIntExact(block.metaDataLength + offset), length.toInt, codec)
+    }
+    new StateFileBatch(rows, ints(parts(1)), parts(2), parts(3), ints(parts(4)), parts(5))
+  }
+
+  private def ints(bytes: Array[Byte]): ByteBuffer =
+    ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
+
+  private def verified[T](what: String)(f: => T): T = {
+    try f catch {
+      case e: CowStateException => throw e
+      case NonFatal(e) => throw new CowStateCorruptException(name, s"$what: ${e.getMessage}", e)
+    }
+  }
+}

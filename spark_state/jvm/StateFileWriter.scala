@@ -1,0 +1,196 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.OutputStream
+import java.nio.{ByteBuffer, ByteOrder}
+import java.util
+import java.util.zip.CRC32
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Writes a state file: the rows in the order given, in record batches of some megabytes, as Arrow
+ * IPC (see ArrowIpc). The metadata of the footer's schema holds `header`, the number of rows, the
+ * CRC-32 of each record batch (message and body), and one of the footer itself, computed with its
+ * own eight digits as zeros.
+ *
+ * `open` is called when the first bytes are to be written, so that a file whose rows are few costs
+ * nothing before `finish`.
+ */
+final class StateFileWriter(
+    open: () => OutputStream, codec: String, header: Seq[(String, String)]) {
+  import StateFileWriter._
+
+  private val buffers = BufferCodec.of(codec)
+  private val keys = new BinaryColumn
+  private val values = new BinaryColumn
+  private val blocks = mutable.ArrayBuffer.empty[ArrowIpc.FileBlock]
+  private val checksums = mutable.ArrayBuffer.empty[String]
+  private var out: OutputStream = _
+  private var position = 0L
+  private var total = 0L
+
+  /** Bytes written so far; all of them after `finish`. */
+  def writtenBytes: Long = position
+
+  def rows: Long = total + keys.length
+
+  def put(key: UnsafeRow, value: UnsafeRow): Unit = {
+    keys.append(key)
+    values.append(value)
+    flushIfFull()
+  }
+
+  def remove(key: UnsafeRow): Unit = {
+    keys.append(key)
+    values.appendNull()
+    flushIfFull()
+  }
+
+  def put(page: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int): Unit = {
+    keys.append(page, keyOffset, keyLength)
+    values.append(page, keyOffset + keyLength, valueLength)
+    flushIfFull()
+  }
+
+  /** Write what is left and the footer. The stream is to be closed by whoever opened it. */
+  def finish(): Unit = {
+    if (keys.length > 0) flush()
+    begin()
+    write(EndOfStream)
+    val metadata = header ++ Seq(
+      StateFileMetadata.Rows -> total.toString,
+      StateFileMetadata.BlockChecksums -> checksums.mkString(","),
+      StateFileMetadata.FooterChecksum -> StateFileMetadata.NoChecksum)
+    val footer = ArrowIpc.footer(blocks.toSeq, metadata)
+    StateFileMetadata.seal(footer)
+    write(footer)
+    write(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(footer.length).array)
+    write(ArrowIpc.Magic)
+    out.flush()
+  }
+
+  private def flushIfFull(): Unit =
+    if (keys.dataBytes + values.dataBytes >= BatchBytes || keys.length >= BatchRows) flush()
+
+  private def flush(): Unit = {
+    begin()
+    val parts = Array(
+      Array.emptyByteArray,
+      buffers.encode(keys.offsetBytes(), (keys.length + 1) * 4),
+      buffers.encode(keys.data, keys.dataBytes),
+      if (values.nulls == 0) Array.emptyByteArray
+      else buffers.encode(values.validity(), (values.length + 7) / 8),
+      buffers.encode(values.offsetBytes(), (values.length + 1) * 4),
+      buffers.encode(values.data, values.dataBytes))
+    var at = 0L
+    val places = parts.map { part =>
+      val place = (at, part.length.toLong)
+      at += ArrowIpc.padded(part.length)
+      place
+    }
+    val message = ArrowIpc.recordBatchMessage(
+      keys.length, values.nulls, places, at, buffers.arrowType)
+    val crc = new CRC32
+    blocks += ArrowIpc.FileBlock(position, message.length, at)
+    writeSummed(message, crc)
+    parts.foreach { part =>
+      writeSummed(part, crc)
+      writeSummed(Padding.take(ArrowIpc.padded(part.length) - part.length), crc)
+    }
+    checksums += StateFileMetadata.hex(crc)
+    total += keys.length
+    keys.clear()
+    values.clear()
+  }
+
+  private def begin(): Unit = if (out == null) {
+    out = open()
+    write(ArrowIpc.Magic)
+    write(Padding.take(2))
+    write(ArrowIpc.schemaMessage())
+  }
+
+  private def writeSummed(bytes: Array[Byte], crc: CRC32): Unit = {
+    crc.update(bytes)
+    write(bytes)
+  }
+
+  private def write(bytes: Array[Byte]): Unit = {
+    out.write(bytes)
+    position += bytes.length
+  }
+}
+
+private object StateFileWriter {
+  private val BatchBytes = 4 << 20
+  private val BatchRows = 1 << 18
+  private val Padding = new Array[Byte](8)
+  private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
+
+  /** A column of type binary that grows. */
+  private final class BinaryColumn {
+    private var bytes = new Array[Byte](1024)
+    private var ends = new Array[Int](64)
+    private var present = new Array[Byte](8)
+    private var count = 0
+    private var missing = 0
+
+    def length: Int = count
+    def nulls: Int = missing
+    def dataBytes: Int = if (count == 0) 0 else ends(count - 1)
+    def data: Array[Byte] = bytes
+    def validity(): Array[Byte] = present
+
+    def append(row: UnsafeRow): Unit = {
+      val from = room(row.getSizeInBytes)
+      row.writeToMemory(bytes, Platform.BYTE_ARRAY_OFFSET + from)
+      markPresent()
+    }
+
+    def append(page: Array[Byte], offset: Long, length: Int): Unit = {
+      val from = room(length)
+      Platform.copyMemory(page, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
+      markPresent()
+    }
+
+    def appendNull(): Unit = {
+      room(0)
+      missing += 1
+    }
+
+    def offsetBytes(): Array[Byte] = {
+      val buffer = ByteBuffer.allocate((count + 1) * 4).order(ByteOrder.LITTLE_ENDIAN)
+      buffer.putInt(0)
+      buffer.asIntBuffer.put(ends, 0, count)
+      buffer.array
+    }
+
+    def clear(): Unit = {
+      util.Arrays.fill(present, 0, (count + 7) / 8, 0.toByte)
+      count = 0
+      missing = 0
+    }
+
+    private def markPresent(): Unit = {
+      val index = count - 1
+      present(index >> 3) = (present(index >> 3) | (1 << (index & 7))).toByte
+    }
+
+    /** Room for one more of this length; where it begins. */
+    private def room(length: Int): Int = {
+      val from = dataBytes
+      val end = Math.addExact(from, length)
+      if (end > bytes.length) {
+        bytes = util.Arrays.copyOf(bytes, math.max(end, math.min(bytes.length * 2L, Int.MaxValue - 8L).toInt))
+      }
+      if (count == ends.length) ends = util.Arrays.copyOf(ends, count * 2)
+      if (count == present.length * 8) present = util.Arrays.copyOf(present, present.length * 2)
+      ends(count) = end
+      count += 1
+      from
+    }
+  }
+}

@@ -1,0 +1,147 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+
+/** A committed state: its version, and the id of the attempt that made it (see StateFileNames). */
+final case class StateId(version: Long, unique: String)
+
+object StateId {
+  /** The state before the first batch. */
+  val Empty: StateId = StateId(0, "0")
+
+  /** The unique of states that an adopted checkpoint's own provider wrote. */
+  val Adopted: String = "0000000000000adf"
+}
+
+/**
+ * The newest state of a store and, through undo logs, the versions before it.
+ *
+ * One writer at a time changes the map in place. Aborting it, or going back to an older version to
+ * run a batch again, undoes changes and costs as much as they did. Readers of any version that is
+ * held look into the undo logs first. All methods, and all uses of the map, are synchronized on the
+ * map.
+ *
+ * @param versionsToRetain how many versions stay readable, the newest included
+ */
+final class VersionedState(
+    val map: CopyOnWritePagedMap,
+    account: MemoryAccount,
+    versionsToRetain: Int,
+    start: StateId) {
+  private var newest = start
+  /** Undo logs of committed versions with the state that each leads back to, newest first. */
+  private val older = new util.ArrayDeque[(StateId, UndoLog)]
+  private var writing: UndoLog = _
+
+  def head: StateId = newest
+
+  def size: Int = map.size
+
+  /** The states that can be read: the newest first. */
+  def held: Seq[StateId] = map.synchronized {
+    val found = Seq.newBuilder[StateId]
+    found += newest
+    older.forEach(entry => found += entry._1)
+    found.result()
+  }
+
+  /** Begin a version on top of `base`, undoing what is newer. `base` must be held. */
+  def begin(base: StateId): UndoLog = map.synchronized {
+    assert(writing == null, "a version is being written already")
+    while (newest != base) {
+      val (before, log) = older.poll()
+      log.rollBack(map)
+      log.close()
+      newest = before
+    }
+    writing = new UndoLog(map.beginEpoch(), account)
+    writing
+  }
+
+  /** Make what was written the newest state. */
+  def commit(committed: StateId, writtenBytes: Long): Unit = map.synchronized {
+    older.push((newest, writing))
+    newest = committed
+    writing = null
+    while (older.size >= math.max(versionsToRetain, 1)) older.pollLast()._2.close()
+    map.compact(math.max(writtenBytes * 2, MinCompactBytes))
+  }
+
+  /** Undo what was written. */
+  def abort(): Unit = map.synchronized {
+    if (writing != null) {
+      writing.rollBack(map)
+      writing.close()
+      writing = null
+    }
+  }
+
+  /** The value of a key in a held state, null if there is none. */
+  def get(state: StateId, key: UnsafeRow, valueFields: Int): UnsafeRow = map.synchronized {
+    undoneIn(state).flatMap(_.valueBefore(key)).nextOption() match {
+      case Some(null) => null
+      case Some(old) => withFields(old, valueFields)
+      case None => map.get(key, valueFields)
+    }
+  }
+
+  /** All entries of a held state. `release` is to be called when they are not needed any more. */
+  def entries(state: StateId, keyFields: Int, valueFields: Int): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) =
+    map.synchronized {
+      val before = new util.HashMap[UnsafeRow, UnsafeRow]
+      undoneIn(state).foreach(_.firstValues().forEach((key, old) =>
+        if (!before.containsKey(key)) before.put(key, old)))
+      val view = map.openView()
+      val now = view.rows(keyFields, valueFields)
+      if (before.isEmpty) {
+        (now, () => view.release())
+      } else {
+        val unchanged = now.filterNot { case (key, _) => before.containsKey(key) }
+        val undone = new util.ArrayList[(UnsafeRow, UnsafeRow)]
+        before.forEach { (key, old) =>
+          if (old != null) undone.add((withFields(key, keyFields), withFields(old, valueFields)))
+        }
+        val iterator = undone.iterator
+        (unchanged ++ Iterator.continually(iterator).takeWhile(_.hasNext).map(_.next()),
+          () => view.release())
+      }
+    }
+
+  /** The entries of a held state whose key begins with a prefix. */
+  def prefixScan(state: StateId, prefix: UnsafeRow, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
+    map.synchronized {
+      if (undoneIn(state).isEmpty) {
+        map.prefixScan(prefix, shape.keyFields, shape.valueFields).toSeq
+      } else {
+        val prefixOf = shape.prefixOf().get
+        val (rows, release) = entries(state, shape.keyFields, shape.valueFields)
+        try rows.filter { case (key, _) => prefixOf(key) == prefix }.toList finally release()
+      }
+    }
+
+  /** The logs between a state and the present, the one that follows the state first. */
+  private def undoneIn(state: StateId): Iterator[UndoLog] = {
+    var logs = if (writing == null) List.empty[UndoLog] else List(writing)
+    if (state != newest) {
+      val newer = older.iterator
+      var found = false
+      while (!found) {
+        if (!newer.hasNext) {
+          throw new CowStateException(s"version ${state.version} is not held any more")
+        }
+        val (before, log) = newer.next()
+        logs = log :: logs
+        found = before == state
+      }
+    }
+    logs.iterator
+  }
+
+  private def withFields(row: UnsafeRow, fields: Int): UnsafeRow =
+    CopyOnWritePagedMap.rowOf(
+      row.getBaseObject.asInstanceOf[Array[Byte]], row.getBaseOffset, row.getSizeInBytes, fields)
+
+  private val MinCompactBytes = 1L << 20
+}

@@ -1,0 +1,61 @@
+"""Compiles Scala with the compiler that PySpark ships: a Java runtime is all that it needs.
+
+`setup.py` runs this file by its path, before the package is installed: it imports the standard
+library only.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+_JAVA = "17"
+
+
+class ScalaCompilerError(Exception):
+    """The sources do not compile, or something that compiling needs is missing."""
+
+
+def spark_jars() -> Path:
+    """The directory of PySpark's jars. Raises ScalaCompilerError when PySpark is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ScalaCompilerError("pyspark is not installed: pip install 'pyspark>=4.2,<4.4'")
+    return Path(spec.origin).parent / "jars"
+
+
+def compile_jar(sources: Iterable[Path], jar: Path, classpath: Sequence[Path] = ()) -> None:
+    """Compile `sources` against PySpark's jars and `classpath` into `jar`.
+
+    Raises ScalaCompilerError with the compiler's messages; `jar` is then as it was before.
+    """
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = jar.with_name(f".{os.getpid()}-{jar.name}")
+    entries = [str(spark_jars() / "*"), *map(str, classpath)]
+    command = [
+        *(_java(), "-cp", os.pathsep.join(entries), "scala.tools.nsc.Main", "-usejavacp"),
+        *("-target", _JAVA, "-opt:local", "-deprecation", "-Xlint", "-Werror"),
+        *("-d", str(unfinished), *sorted(map(str, sources))),
+    ]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            raise ScalaCompilerError(f"the Scala sources do not compile:\n{run.stdout}{run.stderr}")
+        unfinished.replace(jar)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise ScalaCompilerError(
+            f"Java {_JAVA} or newer is needed, and {java or 'no java on the PATH'} was found: "
+            "install openjdk-17-jre-headless or set JAVA_HOME"
+        )
+    return java

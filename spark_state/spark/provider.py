@@ -1,0 +1,77 @@
+"""The state store provider for existing jobs: its jar, and the configuration that turns it on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from spark_state.errors import ConfigurationError
+
+PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider"
+PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+_JARS_KEY = "spark.jars"
+_SPARK_VERSIONS = ("4.2", "4.3")
+_JAR = Path(__file__).resolve().parents[1] / "jars" / "cowstate-provider.jar"
+
+_Builder = TypeVar("_Builder", bound=SparkSession.Builder)
+
+
+def jar_path() -> str:
+    """The path of the provider's jar, for `spark-submit --jars`.
+
+    Raises ConfigurationError when it was not built.
+    """
+    if not _JAR.is_file():
+        raise ConfigurationError(
+            f"{_JAR} is missing: this copy was not installed by pip. Run `pip install -e .` in the "
+            "source tree (it needs Java 17), or `pip install cowstate`"
+        )
+    return str(_JAR)
+
+
+def configure(builder: _Builder) -> _Builder:
+    """Make stateful queries of the session that `builder` creates keep their state in cowstate.
+
+    Adds the jar to `spark.jars` and sets the provider class; returns `builder`. A query whose
+    checkpoint another provider wrote goes on with that one, see `cowstate adopt`.
+
+    Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
+    Connect, and when a session without the jar is running already.
+    """
+    check_spark_version(pyspark.__version__)
+    jar = jar_path()
+    options: dict[str, str] = builder._options
+    if "spark.remote" in options:
+        raise ConfigurationError(
+            "configure cannot add a jar to a Spark Connect server; start the server with "
+            f"--jars {jar} --conf {PROVIDER_KEY}={PROVIDER_CLASS}"
+        )
+    _check_running_session(jar)
+    jars = [entry for entry in options.get(_JARS_KEY, "").split(",") if entry]
+    if jar not in jars:
+        jars.append(jar)
+    builder.config(_JARS_KEY, ",".join(jars)).config(PROVIDER_KEY, PROVIDER_CLASS)
+    return builder
+
+
+def check_spark_version(version: str) -> None:
+    """Raise ConfigurationError unless the provider runs on this version of Spark."""
+    if ".".join(version.split(".")[:2]) not in _SPARK_VERSIONS:
+        raise ConfigurationError(
+            f"the state store provider runs on Spark {' and '.join(_SPARK_VERSIONS)}, this is "
+            f"{version}: pip install 'pyspark>={_SPARK_VERSIONS[0]},<4.4'"
+        )
+
+
+def _check_running_session(jar: str) -> None:
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    if jar not in session.sparkContext.getConf().get(_JARS_KEY, ""):
+        raise ConfigurationError(
+            "a Spark session without the provider's jar is running: stop it first, or run "
+            f"spark.sql('ADD JAR {jar}') and spark.conf.set('{PROVIDER_KEY}', '{PROVIDER_CLASS}')"
+        )
