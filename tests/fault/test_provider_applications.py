@@ -1,0 +1,127 @@
+"""Applications on the state store provider whose driver or executors are killed at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.streams import Row, Totals, random_rows, totals_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+ROOT = Path(__file__).resolve().parents[2]
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+def feed(folder: Path, epochs: int) -> list[Row]:
+    (folder / "input").mkdir(parents=True)
+    fed: list[Row] = []
+    for number in range(epochs):
+        rows = random_rows(number, count=200, keys=80)
+        keys, values = zip(*rows, strict=True)
+        table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
+        pq.write_table(table, folder / "input" / f"{number:05d}.parquet")
+        fed += rows
+    return fed
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.support.provider_application", str(folder), *arguments]
+
+
+def run_to_the_end(folder: Path, *arguments: str) -> None:
+    job = subprocess.run(
+        command(folder, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert job.returncode == 0, job.stderr[-5000:]
+
+
+def totals_in(folder: Path) -> Totals:
+    found: Totals = {}
+    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
+    for path in epochs:
+        for row in pq.read_table(path).to_pylist():
+            found[row["key"]] = (row["rows"], row["total"])
+    return found
+
+
+def epochs_in(folder: Path) -> int:
+    return len(list((folder / "output").glob("epoch=*"))) if (folder / "output").exists() else 0
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *arguments: str) -> None:
+    """Run until that many more epochs are in the sink, wait, and kill the whole application."""
+    driver = subprocess.Popen(command(folder, *arguments), cwd=ROOT, stderr=subprocess.DEVNULL)
+    target = epochs_in(folder) + after_epochs
+    processes: list[psutil.Process] = []
+    while driver.poll() is None and epochs_in(folder) < target:
+        processes = family(psutil.Process(driver.pid))
+        time.sleep(0.05)
+    time.sleep(seconds)
+    kill(processes)
+    driver.wait()
+
+
+@pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+def test_a_killed_driver_leaves_a_query_that_goes_on(
+    tmp_path: Path, checkpoint_format: str
+) -> None:
+    fed = feed(tmp_path, 14)
+    options = ("--checkpoint-format", checkpoint_format)
+    for after_epochs, seconds in ((3, 0.05), (4, 0.3)):
+        run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
+    run_to_the_end(tmp_path, *options)
+    assert totals_in(tmp_path) == totals_of(fed)
+
+
+def test_a_killed_executor_loses_nothing(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 12)
+    options = ("--master", "local-cluster[2,1,1024]")
+    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    killed = 0
+    while driver.poll() is None:
+        if epochs_in(tmp_path) >= 3 * (killed + 1) and killed < 2:
+            executors = [p for p in family(psutil.Process(driver.pid)) if is_executor(p)]
+            kill(executors[:1])
+            killed += len(executors[:1])
+        time.sleep(0.05)
+    assert driver.returncode == 0
+    assert killed == 2
+    assert totals_in(tmp_path) == totals_of(fed)
+
+
+def is_executor(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return EXECUTOR in process.cmdline()
+    return False
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_fifty_kills_at_random_moments_keep_the_sums(tmp_path: Path) -> None:
+    chance = random.Random(50)
+    fed = feed(tmp_path, 160)
+    for _ in range(50):
+        run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5))
+    run_to_the_end(tmp_path)
+    assert totals_in(tmp_path) == totals_of(fed)

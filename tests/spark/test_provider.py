@@ -1,0 +1,310 @@
+"""The state store provider as a user meets it: turning it on, its files, its limits, its errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_state import ConfigurationError
+from spark_state.spark import provider
+from spark_state.spark.provider import (
+    PROVIDER_CLASS,
+    PROVIDER_KEY,
+    check_spark_version,
+    configure,
+    jar_path,
+)
+from tests.support.streams import Stream, random_rows, totals_of
+
+pytestmark = pytest.mark.spark
+STATE_STORE = "spark.sql.streaming.stateStore"
+MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
+Configure = Callable[[str, str], None]
+
+
+@pytest.fixture
+def configured(spark: SparkSession) -> Iterator[Configure]:
+    """Sets keys of the session, the provider first of all, and puts them back."""
+    before: dict[str, str | None] = {}
+
+    def put(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    put(PROVIDER_KEY, PROVIDER_CLASS)
+    put(f"{STATE_STORE}.maintenanceInterval", "100ms")
+    yield put
+    for key, old in before.items():
+        if old is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, old)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path, configured: Configure) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+def totals(stream: Stream) -> DataFrame:
+    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
+    return stream.source().groupBy("key").agg(*aggregates)
+
+
+def feed(stream: Stream, epochs: int, first: int = 0, keys: int = 30) -> None:
+    for number in range(first, first + epochs):
+        stream.feed(random_rows(number, count=100, keys=keys))
+
+
+def run(stream: Stream) -> StreamingQuery:
+    query: StreamingQuery = stream.run(totals(stream))
+    return query
+
+
+def state_of(stream: Stream, partition: int = 0) -> Path:
+    return stream.checkpoint / "state" / "0" / str(partition)
+
+
+def files(stream: Stream, pattern: str) -> list[Path]:
+    return sorted(state_of(stream).glob(pattern))
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+class TestTurningItOn:
+    def test_configure_adds_the_jar_to_those_that_are_there(self, spark: SparkSession) -> None:
+        builder = SparkSession.Builder().config("spark.jars", f"/a.jar,{jar_path()}")
+        options = configure(configure(builder))._options
+        assert options["spark.jars"] == f"/a.jar,{jar_path()}"
+        assert options[PROVIDER_KEY] == PROVIDER_CLASS
+
+    def test_a_version_of_spark_without_support_is_refused(self) -> None:
+        check_spark_version("4.2.7")
+        with pytest.raises(ConfigurationError, match=r"this is 4\.1\.1: pip install"):
+            check_spark_version("4.1.1")
+
+    def test_a_session_that_runs_without_the_jar_is_refused_with_the_way_out(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.jar"
+        other.touch()
+        monkeypatch.setattr(provider, "_JAR", other)
+        with pytest.raises(ConfigurationError, match=rf"ADD JAR {other}.*{PROVIDER_CLASS}"):
+            configure(SparkSession.Builder())
+
+    def test_a_missing_jar_is_refused(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(provider, "_JAR", tmp_path / "none.jar")
+        with pytest.raises(ConfigurationError, match=r"none\.jar is missing.*pip install -e"):
+            configure(SparkSession.Builder())
+
+    def test_spark_connect_is_told_what_its_server_needs(self) -> None:
+        builder = SparkSession.Builder().config("spark.remote", "sc://host")
+        with pytest.raises(ConfigurationError, match=r"the server with --jars .*\.jar --conf"):
+            configure(builder)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            (MAX_MEMORY, "much", f"{MAX_MEMORY} is 'much'; allowed are whole numbers from 1"),
+            (MAX_MEMORY, "0", "allowed are whole numbers from 1"),
+            (f"{STATE_STORE}.cowstate.maxMemory", "5", f"is not known; allowed are {MAX_MEMORY}"),
+        ],
+    )
+    def test_a_wrong_option_fails_the_query_and_names_what_is_allowed(
+        self, stream: Stream, configured: Configure, key: str, value: str, message: str
+    ) -> None:
+        configured(key, value)
+        feed(stream, 1)
+        with pytest.raises(StreamingQueryException, match=message):
+            run(stream)
+
+
+class TestFiles:
+    def test_an_epoch_leaves_one_changelog_a_partition_that_pyarrow_reads(
+        self, stream: Stream
+    ) -> None:
+        feed(stream, 2)
+        run(stream)
+        changelogs = files(stream, "*.changelog.arrow")
+        assert [int(path.name[:19]) for path in changelogs] == [1, 2]
+        with pa.ipc.open_file(str(changelogs[1])) as reader:
+            table = reader.read_all()
+        metadata = reader.schema.metadata or {}
+        assert table.num_rows == int(metadata[b"cowstate.rows"])
+        assert metadata[b"cowstate.base"].decode() == changelogs[0].name.split("-")[2]
+        (key,) = json.loads(metadata[b"cowstate.key_schema"])["fields"]
+        assert key["name"] == "key"
+        assert {len(value) % 8 for value in table["value"].to_pylist()} == {0}
+
+    def test_versions_that_nobody_needs_are_deleted_and_the_rest_restores(
+        self, stream: Stream, configured: Configure
+    ) -> None:
+        configured("spark.sql.streaming.minBatchesToRetain", "2")
+        configured(f"{STATE_STORE}.minDeltasForSnapshot", "1")
+        feed(stream, 25)
+        run(stream)
+        versions = [int(path.name[:19]) for path in files(stream, "*.arrow")]
+        assert min(versions) > 1
+        feed(stream, 1, first=25)
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_updates_of_the_same_keys_do_not_grow_the_checkpoint(
+        self, stream: Stream, configured: Configure
+    ) -> None:
+        configured("spark.sql.streaming.minBatchesToRetain", "2")
+        configured(f"{STATE_STORE}.minDeltasForSnapshot", "2")
+        sizes = []
+        for first in (0, 20, 40):
+            feed(stream, 20, first=first, keys=5)
+            run(stream)
+            sizes.append(len(files(stream, "*.arrow")))
+        assert sizes[2] <= sizes[0] + 10
+
+    def test_spark_reads_any_version_and_the_changes_between_two(
+        self, stream: Stream, spark: SparkSession
+    ) -> None:
+        feed(stream, 3)
+        run(stream)
+        path = str(stream.checkpoint)
+        state = spark.read.format("statestore").option("batchId", 1).load(path)
+        found = {row.key.key: (row.value[0], row.value[1]) for row in state.collect()}
+        assert found == totals_of(stream.fed[:200])
+        changes = (
+            spark.read.format("statestore")
+            .option("readChangeFeed", "true")
+            .option("changeStartBatchId", 0)
+            .option("changeEndBatchId", 2)
+            .load(path)
+        )
+        last = {row.key.key: tuple(row.value) for row in changes.orderBy("batch_id").collect()}
+        assert last == totals_of(stream.fed)
+
+    def test_a_late_file_of_an_earlier_generation_is_never_picked_up(self, stream: Stream) -> None:
+        feed(stream, 2)
+        run(stream)
+        (_, newest) = files(stream, "*.changelog.arrow")
+        version, generation, _, base = newest.name.split(".")[0].split("-")
+        assert int(generation) == 1
+        feed(stream, 1, first=2)
+        run(stream)
+        zombie = f"{version}-{0:010d}-{'f' * 16}-{base}.changelog.arrow"
+        shutil.copy(newest, state_of(stream) / zombie)
+        feed(stream, 1, first=3)
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_a_chosen_checkpoint_file_manager_is_used(
+        self, stream: Stream, configured: Configure
+    ) -> None:
+        manager = "org.apache.spark.sql.execution.streaming.checkpointing"
+        configured(
+            "spark.sql.streaming.checkpointFileManagerClass",
+            f"{manager}.FileSystemBasedCheckpointFileManager",
+        )
+        for first in (0, 2):
+            feed(stream, 2, first=first)
+            run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+        assert list(state_of(stream).glob(".*.changelog.arrow.crc"))
+
+
+class TestDamage:
+    def test_a_damaged_snapshot_falls_back_to_the_changelogs_before_it(
+        self, stream: Stream, configured: Configure
+    ) -> None:
+        configured(f"{STATE_STORE}.minDeltasForSnapshot", "1")
+        feed(stream, 8)
+        run(stream)
+        snapshots = list((stream.checkpoint / "state" / "0").glob("*/*.snapshot.arrow"))
+        assert snapshots
+        for path in snapshots:
+            flip_a_byte(path)
+        feed(stream, 1, first=8)
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+
+    @pytest.mark.parametrize(
+        ("harm", "message"),
+        [
+            (flip_a_byte, r"changelog\.arrow is damaged: .*checksum .*differs"),
+            (lambda path: path.write_bytes(path.read_bytes()[:-30]), "is damaged: its end"),
+            (Path.unlink, "whose files are missing"),
+        ],
+    )
+    def test_a_damaged_changelog_is_an_error_that_names_it_and_nothing_is_lost(
+        self, stream: Stream, harm: Callable[[Path], None], message: str
+    ) -> None:
+        feed(stream, 3)
+        run(stream)
+        victim = files(stream, "*.changelog.arrow")[1]
+        intact = victim.read_bytes()
+        harm(victim)
+        feed(stream, 1, first=3)
+        with pytest.raises(StreamingQueryException, match=message):
+            run(stream)
+        victim.write_bytes(intact)
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_a_directory_that_cannot_be_written_fails_the_batch_and_nothing_is_lost(
+        self, stream: Stream
+    ) -> None:
+        feed(stream, 2)
+        run(stream)
+        moved = state_of(stream).rename(stream.folder / "moved")
+        state_of(stream).touch()
+        feed(stream, 1, first=2)
+        with pytest.raises(StreamingQueryException):
+            run(stream)
+        state_of(stream).unlink()
+        moved.rename(state_of(stream))
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+
+
+class TestMemory:
+    def test_too_much_state_is_a_clear_error_and_a_higher_limit_goes_on(
+        self, stream: Stream, configured: Configure
+    ) -> None:
+        configured(MAX_MEMORY, "1")
+        stream.feed([(f"key{number}", number) for number in range(100)])
+        run(stream)
+        stream.feed([(f"key{number}", number) for number in range(60_000)])
+        with pytest.raises(StreamingQueryException, match=rf"more than {MAX_MEMORY} = 1\. Nothing"):
+            run(stream)
+        configured(MAX_MEMORY, "100")
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_progress_says_what_the_state_takes(self, stream: Stream) -> None:
+        keys, key_bytes, value_bytes = 300_000, 32, 24
+        for _ in range(2):
+            stream.feed([(f"key{number:06d}", number) for number in range(keys)])
+        query = run(stream)
+        (operator,) = query.recentProgress[-1].stateOperators
+        assert operator.numRowsTotal == keys
+        records = keys * (32 + key_bytes + value_bytes)
+        undo = keys * (16 + key_bytes + value_bytes)
+        tables = 2 * 8 * 262_144
+        assert operator.memoryUsedBytes == pytest.approx(records + undo + tables, rel=0.1)
+        metrics = dict(operator.customMetrics)
+        assert metrics["cowstateChangelogBytes"] > 0
+        assert metrics["cowstatePages"] > 0
+        assert metrics["cowstateRehashPercent"] == 200
