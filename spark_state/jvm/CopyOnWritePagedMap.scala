@@ -17,8 +17,8 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  * with the view, and a change to a shared record goes to a copy, while the view goes on reading the
  * old one. Records that no view shares are changed in place if the length of the value stays.
  *
- * Dead records are freed page by page: `compact` moves what is alive out of pages that are dead by
- * more than half.
+ * Dead records are freed page by page: whenever some megabytes more are dead, what is alive is moved
+ * out of pages that are dead by more than half. Freeing a byte costs at most copying one.
  *
  * With `prefixOf`, records whose keys have the same prefix are linked with each other, and
  * `prefixScan` follows the links.
@@ -44,6 +44,7 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
   private var highestRequired = 0
   private var droppedUnderViews = 0L
   private var predecessor = 0L
+  private var compactAt = CompactBytes
   private val scratchKey = new UnsafeRow(0)
 
   def size: Int = entries
@@ -84,6 +85,7 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
         records.putInt(address, Modified, epoch)
       } else {
         replace(address, predecessor, key, value)
+        compactIfDue()
       }
     }
   }
@@ -97,6 +99,7 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     if (prefixOf.isDefined) unlinkPrefix(address)
     records.bury(address, epoch)
     entries -= 1
+    compactIfDue()
     true
   }
 
@@ -131,11 +134,16 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     }
   }
 
+  private def compactIfDue(): Unit = if (records.deadBytes >= compactAt) {
+    compact(CompactBytes)
+    compactAt = records.deadBytes + CompactBytes
+  }
+
   /**
-   * Free pages that are dead by more than half, copying at most about `maxBytes`. Called with the
-   * bytes that a batch wrote, it keeps up with the records that the batch replaced.
+   * Free pages that are dead by more than half, copying at most about `maxBytes`. The copies are
+   * granted whatever the limit is: more than they take is freed.
    */
-  def compact(maxBytes: Long): Unit = {
+  def compact(maxBytes: Long): Unit = account.withoutLimit {
     var left = maxBytes
     var number = records.pollSparse()
     while (number != 0) {
@@ -147,7 +155,6 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
       if (viewEpochs.isEmpty) account.release(freed) else droppedUnderViews += freed
       number = if (left > 0) records.pollSparse() else 0
     }
-    prefixes.foreach(_.compact(maxBytes))
   }
 
   private def newTable(capacity: Int): Array[Long] = {
@@ -201,8 +208,8 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     val address = append(key, value, hash)
     records.putLong(address, Next, head(hash))
     setHead(hash, address)
-    if (prefixOf.isDefined) linkPrefix(address, key)
     entries += 1
+    if (prefixOf.isDefined) linkPrefix(address, key)
   }
 
   /** Move the records of whole buckets, at least `MinTransferred` in all. */
@@ -369,6 +376,7 @@ object CopyOnWritePagedMap {
   private val InitialCapacity = 128
   private val MaxCapacity = 1 << 30
   private val MinTransferred = 4
+  private val CompactBytes = 4L << 20
 
   private[cowstate] def rowOf(base: Array[Byte], offset: Long, length: Int, fields: Int): UnsafeRow = {
     val bytes = new Array[Byte](length)

@@ -157,7 +157,7 @@ private[cowstate] final class CowStateStore(
         throw e
     }
     releaseViews()
-    versions.commit(newState, changelog.rows.writtenBytes)
+    versions.commit(newState)
     state.committed(changelog.rows.writtenBytes)
     phase = Committed
     commitMs = (System.nanoTime - started) / 1000000

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util.UUID
-import java.util.concurrent.atomic.AtomicLong
+import java.util.concurrent.atomic.{AtomicLong, AtomicReference}
 
 import scala.util.control.NonFatal
 
@@ -45,6 +45,8 @@ class CowStateStoreProvider
   private val snapshotMs = new AtomicLong
   private val snapshotBytes = new AtomicLong
   private val uploadedSnapshot = new AtomicLong(-1L)
+  @volatile private var snapshotWanted = false
+  private val viewTaken = new AtomicReference[TakenView]
 
   override def init(
       stateStoreId: StateStoreId,
@@ -155,6 +157,10 @@ class CowStateStoreProvider
       if (forceSnapshot) {
         val (view, at) = openView(store.state)
         writeSnapshot(store.state, view, at)
+      } else if (snapshotWanted) {
+        snapshotWanted = false
+        val (view, at) = openView(store.state)
+        viewTaken.set(TakenView(store.state, view, at))
       }
       lock.release(this)
       if (storeConf.commitValidationEnabled) {
@@ -271,7 +277,9 @@ class CowStateStoreProvider
   override def doSnapshotMaintenance(): Unit = triedAgainLater("writing a snapshot") {
     val state = loaded
     if (state != null && state.snapshotIsDue(storeConf.minDeltasForSnapshot)) {
-      viewBetweenBatches(state).foreach { case (view, at) => writeSnapshot(state, view, at) }
+      val taken = viewTaken.getAndSet(null)
+      if (taken != null) writeSnapshot(taken.state, taken.view, taken.at)
+      else viewBetweenBatches(state).foreach { case (view, at) => writeSnapshot(state, view, at) }
     }
   }
 
@@ -279,10 +287,20 @@ class CowStateStoreProvider
   private def triedAgainLater(what: String)(f: => Unit): Unit =
     try f catch { case NonFatal(e) => logWarning(s"$this: $what failed, it is tried again later", e) }
 
+  /**
+   * A view of the newest version. Batches that take longer than this waits are asked to leave one
+   * when they commit, for the next maintenance.
+   */
   private def viewBetweenBatches(state: LoadedState): Option[(MapView, StateId)] = {
     val holder = new Object
-    lock.acquire(holder)
-    try synchronized(Option.when(loaded eq state)(openView(state))) finally lock.release(holder)
+    try {
+      lock.acquire(holder)
+      try synchronized(Option.when(loaded eq state)(openView(state))) finally lock.release(holder)
+    } catch {
+      case _: CowStateBusyException =>
+        snapshotWanted = true
+        None
+    }
   }
 
   private def openView(state: LoadedState): (MapView, StateId) =
@@ -298,7 +316,14 @@ class CowStateStoreProvider
       uploadedSnapshot.set(at.version)
       snapshotMs.set((System.nanoTime - started) / 1000000)
       logInfo(s"$this wrote a snapshot of version ${at.version}: $bytes bytes")
+      if (storeConf.reportSnapshotUploadLag) reportSnapshot(at.version)
     } finally view.release()
+  }
+
+  private def reportSnapshot(version: Long): Unit = {
+    val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
+    StateStoreProvider.coordinatorRef.foreach(
+      _.snapshotUploaded(StateStoreProviderId(id, run), version, System.currentTimeMillis))
   }
 
   override def doCleanupMaintenance(): Unit = triedAgainLater("deleting old files") {
@@ -475,6 +500,9 @@ private[cowstate] final case class StoreShape(
     }
   }
 }
+
+/** A view of a version that a commit left for the next maintenance. */
+private[cowstate] final case class TakenView(state: LoadedState, view: MapView, at: StateId)
 
 /** Who has a write store, and hears of its end, once. */
 private[cowstate] trait StoreSession {

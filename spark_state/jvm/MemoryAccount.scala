@@ -11,12 +11,13 @@ import java.util.concurrent.atomic.AtomicLong
 final class MemoryAccount(limitBytes: Long, owner: String) {
   private val held = new AtomicLong
   @volatile private var limited = true
+  @volatile private var closed = false
 
   /** Bytes that this account holds. */
   def bytes: Long = held.get
 
   /** Charge `bytes`. Throws CowStateMemoryLimitException, and charges nothing, beyond the limit. */
-  def acquire(bytes: Long): Unit = {
+  def acquire(bytes: Long): Unit = if (!closed) {
     val total = MemoryAccount.executorTotal.addAndGet(bytes)
     if (limited && total > limitBytes) {
       MemoryAccount.executorTotal.addAndGet(-bytes)
@@ -27,18 +28,22 @@ final class MemoryAccount(limitBytes: Long, owner: String) {
 
   /** Run `f` with every allocation granted: undoing must not fail. */
   def withoutLimit(f: => Unit): Unit = {
+    val before = limited
     limited = false
-    try f finally limited = true
+    try f finally limited = before
   }
 
-  def release(bytes: Long): Unit = {
+  def release(bytes: Long): Unit = if (!closed) {
     MemoryAccount.executorTotal.addAndGet(-bytes)
     val left = held.addAndGet(-bytes)
     assert(left >= 0, s"$owner released $bytes bytes too many")
   }
 
-  /** Give back all that is held; the account is not used afterwards. */
-  def close(): Unit = MemoryAccount.executorTotal.addAndGet(-held.getAndSet(0))
+  /** Give back all that is held. A task that was given up and still writes is not charged. */
+  def close(): Unit = {
+    closed = true
+    MemoryAccount.executorTotal.addAndGet(-held.getAndSet(0))
+  }
 }
 
 object MemoryAccount {

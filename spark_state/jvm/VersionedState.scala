@@ -61,12 +61,11 @@ final class VersionedState(
   }
 
   /** Make what was written the newest state. */
-  def commit(committed: StateId, writtenBytes: Long): Unit = map.synchronized {
+  def commit(committed: StateId): Unit = map.synchronized {
     older.push((newest, writing))
     newest = committed
     writing = null
     while (older.size >= math.max(versionsToRetain, 1)) older.pollLast()._2.close()
-    map.compact(math.max(writtenBytes * 2, MinCompactBytes))
   }
 
   /** Undo what was written. */
@@ -142,6 +141,4 @@ final class VersionedState(
   private def withFields(row: UnsafeRow, fields: Int): UnsafeRow =
     CopyOnWritePagedMap.rowOf(
       row.getBaseObject.asInstanceOf[Array[Byte]], row.getBaseOffset, row.getSizeInBytes, fields)
-
-  private val MinCompactBytes = 1L << 20
 }
