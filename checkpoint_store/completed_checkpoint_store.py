@@ -98,12 +98,20 @@ class CompletedCheckpointStore:
         """
         data = self._metadata_bytes(encode_metadata(metadata))
         stored = decode_metadata(data, Source(self._store.url, layout.STORE))
+        self._check_same(stored, metadata)
+        self._metadata = stored
+        return stored
+
+    def check(self, metadata: StoreMetadata) -> None:
+        """Raise StoreMismatchError unless the store was opened for this; reads nothing."""
+        assert self._metadata is not None, "open the store first"
+        self._check_same(self._metadata, metadata)
+
+    def _check_same(self, stored: StoreMetadata, metadata: StoreMetadata) -> None:
         for field in ("operator", "max_parallelism", "key_schema_json", "store_id"):
             there, expected = getattr(stored, field), getattr(metadata, field)
             if there != expected:
                 raise StoreMismatchError(self._store.url, field, str(there), str(expected))
-        self._metadata = stored
-        return stored
 
     def _metadata_bytes(self, expected: bytes) -> bytes:
         """`store.json`, created if it is missing.

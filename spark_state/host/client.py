@@ -20,12 +20,14 @@ def run_epoch(
     """Run one epoch on the host at `connection`; yields its output once it is durable (I3).
 
     Errors of the host, of the processor first of all, are raised as they were there, with the
-    host's traceback as cause. Raises StateHostError when the host dies.
+    host's traceback as a note; those of `batches` as they are. Raises StateHostError when the host
+    dies.
     """
-    first = next(batches, None)
     with connection, connection.makefile("rwb") as file:
         stream = cast(BinaryIO, file)
+        batches = _marked(batches)
         try:
+            first = next(batches, None)
             wire.send(stream, (request, first is not None))
             _expect(stream, wire.Accepted)
             rows = 0
@@ -40,7 +42,9 @@ def run_epoch(
             end = _expect(stream, wire.EndOfOutput)
         except _HostFailureError as refused:
             refused.failed.reraise()
-        except (EOFError, ConnectionError, pa.ArrowException) as error:
+        except _InputFailureError as failure:
+            raise failure.error from None
+        except (EOFError, OSError, pa.ArrowException) as error:
             task = request.task
             raise StateHostError(
                 f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({error}); "
@@ -56,6 +60,21 @@ class _HostFailureError(Exception):
     def __init__(self, failed: wire.Failed) -> None:
         super().__init__(failed)
         self.failed = failed
+
+
+class _InputFailureError(Exception):
+    """Keeps errors of the task's own input apart from errors of the conversation."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except Exception as error:
+        raise _InputFailureError(error) from error
 
 
 def _expect(stream: BinaryIO, kind: type) -> Any:

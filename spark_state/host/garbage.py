@@ -33,11 +33,15 @@ class FrozenGarbage:
 
     def freeze(self) -> None:
         """Freeze what there is, less the youngest garbage. Call it after each epoch."""
-        gc.collect(0)
-        gc.freeze()
+        if self._lock.acquire(blocking=False):  # else a collection is under way, and freezes
+            try:
+                gc.collect(0)
+                gc.freeze()
+            finally:
+                self._lock.release()
 
     def collect_if_due(self) -> bool:
-        """Free frozen garbage if it is time to; whether it was. Call it when nobody waits."""
+        """Free frozen garbage if it is time to; whether it was. Everything else waits meanwhile."""
         if not self._lock.acquire(blocking=False):
             return False
         try:

@@ -11,17 +11,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
 
 from checkpoint_store.state_handle import StateHandle
+from spark_state.checkpointing.restore_plan import Handles
 from spark_state.heap.heap_snapshot import HeapSnapshot
 
 _log = logging.getLogger(__name__)
 
+_CHECK_SECONDS = 0.2
 WriteSnapshot = Callable[[pa.Table], StateHandle]
-Handles = tuple[StateHandle, ...]
 
 
 class PendingSnapshot:
@@ -42,6 +43,11 @@ class PendingSnapshot:
         self._snapshot = snapshot
         self._replaces = replaces
         self._future: Future[StateHandle] = writer.submit(lambda: write(snapshot.to_table()))
+
+    def wait(self, check: Callable[[], None]) -> None:
+        """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""
+        while wait([self._future], timeout=_CHECK_SECONDS).not_done:
+            check()
 
     def done(self) -> bool:
         """Whether writing has ended, well or not."""

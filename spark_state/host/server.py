@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import select
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -58,15 +58,16 @@ class StateHost:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(self._path))
             listener.listen(128)
+            listener.settimeout(_WATCH_SECONDS)
             self._garbage.begin()
             ready()
             while self._executor.is_running():
-                readable, _, _ = select.select([listener], [], [], _WATCH_SECONDS)
-                if readable:
+                try:
                     self._start(listener.accept()[0])
-                elif self._is_idle():
-                    self._leave(listener)
-                    return
+                except TimeoutError:
+                    if self._is_idle():
+                        self._leave(listener)
+                        return
                 self._sessions.drop_unused(self._idle_seconds)
         remove_directories_of_gone_executors()
 
@@ -76,12 +77,15 @@ class StateHost:
 
     def _leave(self, listener: socket.socket) -> None:
         self._path.unlink(missing_ok=True)
-        while select.select([listener], [], [], 0)[0]:
-            self._start(listener.accept()[0])
+        listener.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                self._start(listener.accept()[0])
         while self._active and self._executor.is_running():
             time.sleep(_WATCH_SECONDS)
 
     def _start(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
         with self._lock:
             self._active += 1
         threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -91,7 +95,7 @@ class StateHost:
             with connection, connection.makefile("rwb") as file:
                 self._converse(connection, cast(BinaryIO, file))
         except (EOFError, ConnectionError):
-            pass  # the task was killed; its epoch was rolled back, and Spark knows
+            pass  # the task was killed, and Spark knows
         except Exception:
             _log.exception("a conversation with a task ended unexpectedly")
         finally:
@@ -128,16 +132,19 @@ class StateHost:
         with self._sessions.subtask(request) as session:
             claim = session.accept(request)
             wire.send(stream, wire.Accepted())
-            table = _receive_input(stream, has_input)
+            table = _receive_input(connection, stream, has_input)
             return session.run(request, claim, table, lambda: _check_connected(connection))
 
 
-def _receive_input(stream: BinaryIO, has_input: bool) -> pa.Table:
+def _receive_input(connection: socket.socket, stream: BinaryIO, has_input: bool) -> pa.Table:
     try:
         batches = list(wire.receive_batches(stream)) if has_input else []
         end = wire.receive(stream)
-    except (EOFError, ConnectionError, pa.ArrowException) as error:
+    except EOFError as error:
         raise _TaskGoneError("the input broke off") from error
+    except (OSError, pa.ArrowException) as error:
+        _check_connected(connection)
+        raise StateHostError(f"the input cannot be read: {error}") from error
     assert isinstance(end, wire.EndOfInput), end
     rows = sum(batch.num_rows for batch in batches)
     if rows != end.rows:
@@ -147,11 +154,10 @@ def _receive_input(stream: BinaryIO, has_input: bool) -> pa.Table:
 
 def _check_connected(connection: socket.socket) -> None:
     """Raise _TaskGoneError when the other end is gone. A live task is silent meanwhile."""
-    readable, _, _ = select.select([connection], [], [], 0)
-    if not readable:
-        return
     try:
-        gone = not connection.recv(1, socket.MSG_PEEK)
+        gone = not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return
     except ConnectionError:
         gone = True
     if gone:

@@ -50,10 +50,11 @@ class Sessions:
     def drop_unused(self, seconds: float) -> None:
         """Drop what is not in use and was last used longer ago than this."""
         limit = self._clock() - seconds
+        dropped = []  # their memory is freed after the lock
         with self._lock:
             for url, held in list(self._held.items()):
                 if not held.users and held.last_used < limit:
-                    del self._held[url]
+                    dropped.append(self._held.pop(url))
 
     def close(self) -> None:
         """Wait for snapshots and housekeeping under way."""
@@ -72,24 +73,32 @@ class _HeldStore:
         self._subtasks: dict[tuple[int, int], SubtaskSession] = {}
 
     def subtask(self, request: EpochRequest) -> SubtaskSession:
-        spec = request.spec
+        while True:
+            store = self._opened(request)
+            try:
+                store.run(request.task.run_id)
+            except StoreBegunAnewError:
+                self._forget(store)
+                continue
+            store.check_metadata(request)
+            with self._lock:
+                if self._store is store:
+                    store.run(request.task.run_id)  # a newer run may have come meanwhile
+                    return self._kept(request, store)
+
+    def _opened(self, request: EpochRequest) -> StoreSession:
         with self._lock:
             if self._store is None:
                 self._store = StoreSession(request, self._maintenance)
-            store = self._store
-        store.check_metadata(request)
-        try:
-            store.run(request.task.run_id)
-        except StoreBegunAnewError:
-            self._forget(store)
-            return self.subtask(request)
-        key = (spec.parallelism, request.task.subtask)
-        with self._lock:
-            if key not in self._subtasks:
-                for other in [k for k in self._subtasks if k[0] != spec.parallelism]:
-                    del self._subtasks[other]
-                self._subtasks[key] = SubtaskSession(request, store, self._maintenance)
-            return self._subtasks[key]
+            return self._store
+
+    def _kept(self, request: EpochRequest, store: StoreSession) -> SubtaskSession:
+        key = (request.spec.parallelism, request.task.subtask)
+        if key not in self._subtasks:
+            for other in [k for k in self._subtasks if k[0] != key[0]]:
+                del self._subtasks[other]
+            self._subtasks[key] = SubtaskSession(request, store, self._maintenance)
+        return self._subtasks[key]
 
     def _forget(self, store: StoreSession) -> None:
         with self._lock:

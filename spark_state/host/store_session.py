@@ -37,8 +37,8 @@ def store_metadata(request: EpochRequest) -> StoreMetadata:
     )
 
 
-class StoreBegunAnewError(Exception):
-    """The store was deleted and is another one now: its runs are counted from 1 again."""
+class StoreBegunAnewError(FencedError):
+    """The store was deleted under its query; what is there now, if anything, is another one."""
 
 
 class StoreSession:
@@ -61,29 +61,30 @@ class StoreSession:
 
     def check_metadata(self, request: EpochRequest) -> None:
         """Raise StoreMismatchError when this request describes the store otherwise than it is."""
-        expected = store_metadata(request)
-        if expected != self.metadata:
-            self.checkpoints.open(expected)
+        self.checkpoints.check(store_metadata(request))
 
     def run(self, run_id: str) -> Run:
         """The registered run of this id.
 
-        Raises FencedError when a newer one was seen (I9), StoreBegunAnewError when that one is not
-        in the store any more.
+        Raises FencedError when a newer one was seen (I9), StoreBegunAnewError when the one seen
+        last is not in the store any more.
         """
         with self._lock:
             if self._run is not None and self._run.run_id == run_id:
                 return self._run
+            if self._run is not None and self._run not in self.checkpoints.runs():
+                raise StoreBegunAnewError(
+                    f"{self._store.url} was deleted while its query ran; Spark tries the task again"
+                )
             run = self.checkpoints.register_run(run_id)
             if self._run is not None and run < self._run:
-                if self._run not in self.checkpoints.runs():
-                    raise StoreBegunAnewError
                 raise FencedError(
                     f"run {run_id} of the query is over: a newer run took over, "
                     f"{self._run.run_id}; nothing was changed. If two queries use one checkpoint "
                     "location, stop one of them"
                 )
             self._run = run
+            self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
             return run
 
     def base_of(
@@ -99,7 +100,8 @@ class StoreSession:
             found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
         else:
             found = self.checkpoints.latest_before(epoch)
-        lost = resident_epoch is not None or not spec.checkpoints.start_empty
+        had_state = resident_epoch is not None and resident_epoch < epoch
+        lost = had_state or not spec.checkpoints.start_empty
         if found is None and epoch > 0 and lost:
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self._store.url} holds no state of the "

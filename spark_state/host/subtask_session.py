@@ -67,7 +67,6 @@ class SubtaskSession:
         self._published: tuple[Run, int] | None = None
         self._base_barriers: tuple[str, ...] = ()
         self._base_epoch: int | None = None
-        self._chain: Handles = ()
         self._snapshot: PendingSnapshot | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
@@ -102,7 +101,7 @@ class SubtaskSession:
         if not self._lock.acquire(timeout=_BUSY_SECONDS):
             raise StateHostError(
                 f"subtask {request.task.subtask} still runs an earlier attempt after "
-                f"{_BUSY_SECONDS} s; its processor does not return"
+                f"{_BUSY_SECONDS} s: it restores state, or its processor does not return"
             )
         try:
             self._check_fence(claim, request.task)
@@ -117,17 +116,18 @@ class SubtaskSession:
         self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
     ) -> OutputSpool:
         spec, task = request.spec, request.task
-        backend, base = self._backend_at_base(request, claim)
 
         def check_all() -> None:
             check()
             self._check_fence(claim, task)
 
+        backend, base = self._backend_at_base(request, claim, check_all)
+
         processor = pickle.loads(spec.processor.pickled_processor)
         try:
             spool = run_processor(spec.processor, processor, backend, table, check_all)
             try:
-                handles = self._publish(request, claim, backend, check_all)
+                handles = self._publish(request, claim, backend, base, check_all)
             except BaseException:
                 spool.close()
                 raise
@@ -145,7 +145,7 @@ class SubtaskSession:
         return spool
 
     def _backend_at_base(
-        self, request: EpochRequest, claim: Claim
+        self, request: EpochRequest, claim: Claim, check: Callable[[], None]
     ) -> tuple[HeapKeyedStateBackend, Handles]:
         """The backend in the state that the task's epoch starts from, and that state's files."""
         spec = request.spec
@@ -159,10 +159,9 @@ class SubtaskSession:
         if self._has_states_of_a_failed_epoch(spec, checkpoint):
             plan = Restore(target)
         backend = self._backend
-        self._chain = target
         if isinstance(plan, Restore) or backend is None:
-            backend = self._restored(spec, checkpoint, target)
-            self._shorten_chain(request, claim, backend)
+            backend = self._restored(spec, checkpoint, target, check)
+            self._snapshot_if_due(request, claim, backend, target)
         else:
             # Until the plan is carried out the backend equals no list of files.
             self._resident = None
@@ -170,7 +169,7 @@ class SubtaskSession:
                 backend.undo_sealed()
             elif isinstance(plan, Extend):
                 self._announce(backend, spec, checkpoint)
-                self._apply(backend, plan.handles)
+                self._apply(backend, plan.handles, check)
         self._backend = backend
         self._resident = Resident(target, before_sealed=None)
         return backend, target
@@ -183,32 +182,38 @@ class SubtaskSession:
             self._base_barriers = tuple(barrier.barrier_id for barrier in barriers)
 
     def _restored(
-        self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None, handles: Handles
+        self,
+        spec: OperatorSpec,
+        checkpoint: CompletedCheckpoint | None,
+        handles: Handles,
+        check: Callable[[], None],
     ) -> HeapKeyedStateBackend:
         self._backend = self._resident = None
         self._abandon_snapshot()
         backend = HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
         self._announce(backend, spec, checkpoint)
-        self._apply(backend, handles)
+        self._apply(backend, handles, check)
         return backend
 
-    def _shorten_chain(
-        self, request: EpochRequest, claim: Claim, backend: HeapKeyedStateBackend
+    def _snapshot_if_due(
+        self,
+        request: EpochRequest,
+        claim: Claim,
+        backend: HeapKeyedStateBackend,
+        handles: Handles,
     ) -> None:
-        """Let a snapshot of the restored state stand for its files, if that is due.
-
-        It is written at once and not in the background: the process may end with this epoch, as
-        in scheduled runs of a trigger that ends, and then no later epoch would name it.
-        """
-        if self._snapshot_is_due(request.spec, self._chain, backend):
-            table = backend.snapshot().to_table()
-            self._chain = (self._write_state(request, claim, "snapshot", table),)
-
-    def _snapshot_is_due(
-        self, spec: OperatorSpec, handles: Handles, backend: HeapKeyedStateBackend
-    ) -> bool:
-        minimum = spec.checkpoints.min_epochs_for_snapshot
-        return snapshot_is_due(handles, len(backend), minimum)
+        """Begin to write a snapshot of the backend, whose state equals `handles`."""
+        settings = request.spec.checkpoints
+        if self._snapshot is None and snapshot_is_due(
+            handles, len(backend), settings.min_epochs_for_snapshot
+        ):
+            self._snapshot = PendingSnapshot(
+                backend.snapshot(),
+                handles,
+                lambda table: self._write_state(request, claim, "snapshot", table),
+                self._maintenance,
+                useful_seconds=settings.orphan_grace_seconds / 2,
+            )
 
     def _announce(
         self,
@@ -237,8 +242,11 @@ class SubtaskSession:
         known |= {(s.name, s.schema_json) for s in spec.processor.states}
         return any((s.name, s.schema_json) not in known for s in self._backend.descriptors)
 
-    def _apply(self, backend: HeapKeyedStateBackend, handles: Handles) -> None:
+    def _apply(
+        self, backend: HeapKeyedStateBackend, handles: Handles, check: Callable[[], None]
+    ) -> None:
         for handle in handles:
+            check()
             backend.apply(self._store.checkpoints.read_state(handle, self.key_groups))
 
     def _publish(
@@ -246,14 +254,20 @@ class SubtaskSession:
         request: EpochRequest,
         claim: Claim,
         backend: HeapKeyedStateBackend,
+        base: Handles,
         check: Callable[[], None],
     ) -> Handles:
         """Write the changelog and publish the barrier; returns the files of the new state."""
         changes = backend.changes()
-        handles = self._chain
-        if self._snapshot is not None and self._snapshot.done():
-            handles = self._snapshot.shorten(handles)
-            self._snapshot = None
+        handles = base
+        if self._snapshot is not None:
+            if self._published is None:
+                # The process may end with this epoch, as in scheduled runs that end by themselves,
+                # and then no later epoch would name what was written at the restore.
+                self._snapshot.wait(check)
+            if self._snapshot.done():
+                handles = self._snapshot.shorten(base)
+                self._snapshot = None
         check()
         if changes.num_rows:
             handles = (*handles, self._write_state(request, claim, "changelog", changes))
@@ -309,15 +323,7 @@ class SubtaskSession:
         if task.subtask == 0:
             self._store.housekeep(spec, task.epoch)
         assert self._resident is not None
-        handles = self._resident.handles
-        if self._snapshot is None and self._snapshot_is_due(spec, handles, backend):
-            self._snapshot = PendingSnapshot(
-                backend.snapshot(),
-                handles,
-                lambda table: self._write_state(request, claim, "snapshot", table),
-                self._maintenance,
-                useful_seconds=spec.checkpoints.orphan_grace_seconds / 2,
-            )
+        self._snapshot_if_due(request, claim, backend, self._resident.handles)
 
     def _abandon_snapshot(self) -> None:
         if self._snapshot is not None:

@@ -10,7 +10,7 @@ import pytest
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator_configuration import SessionFacts, parse_configuration
 
-STORE = {"spark.cowstate.store": "memory://state"}
+STORE = {"spark.cowstate.store": "s3://bucket/state"}
 
 
 def facts(**changes: Any) -> SessionFacts:
@@ -26,7 +26,7 @@ def facts(**changes: Any) -> SessionFacts:
 def test_defaults_follow_the_session() -> None:
     parsed = parse_configuration({**STORE, "spark.other": "x"}, facts())
     assert (parsed.parallelism, parsed.hosts_per_executor, parsed.max_parallelism) == (4, 4, 128)
-    assert (parsed.store, parsed.backend) == ("memory://state", "heap")
+    assert (parsed.store, parsed.backend) == ("s3://bucket/state", "heap")
     assert (parsed.min_epochs_to_retain, parsed.min_epochs_for_snapshot) == (100, 10)
 
 

@@ -112,18 +112,21 @@ def test_a_store_that_is_slow_to_open_does_not_delay_others(
     assert len(sessions) == 2
 
 
+@pytest.mark.parametrize("run_id", ["run-0", "run-3"])
+@pytest.mark.parametrize("max_parallelism", [8, 16])
 def test_a_store_that_was_deleted_and_begun_anew_takes_new_runs(
-    sessions: Sessions, tmp_path: Path
+    sessions: Sessions, tmp_path: Path, run_id: str, max_parallelism: int
 ) -> None:
-    host = Host(operator(tmp_path))
-    for host.run_id in ("run-1", "run-2"):
-        with sessions.subtask(host.request(0, 1)) as before:
-            before.accept(host.request(0, 1))
+    host = Host(operator(tmp_path), run_id="run-1")
+    with sessions.subtask(host.request(0, 1)) as before:
+        before.accept(host.request(0, 1))
     shutil.rmtree(tmp_path / "query")
-    host.run_id = "run-3"
-    with sessions.subtask(host.request(0, 1)) as session:
+    anew = Host(operator(tmp_path, max_parallelism=max_parallelism), run_id=run_id)
+    with sessions.subtask(anew.request(0, 1)) as session:
         assert session is not before
-        assert session.accept(host.request(0, 1)).run.number == 1
+        assert len(session.key_groups) == max_parallelism
+        assert session.accept(anew.request(0, 1)).run.number == 1
+    assert (tmp_path / "query" / "totals" / "store.json").exists()
 
 
 def test_a_store_that_could_not_be_opened_is_tried_again(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
 from tests.support.processors import FailingAt, RunningTotals
@@ -225,6 +226,56 @@ def test_a_snapshot_taken_at_a_restore_does_not_keep_the_epoch_from_running_agai
     assert open_host(run_id="run-3").epoch(4, ROWS_A) == {"a": (5, 5)}
 
 
+def test_a_snapshot_at_a_restore_that_the_sweep_may_have_taken_is_not_named(
+    open_host: OpenHost,
+) -> None:
+    settings = replace(
+        operator(Path()).checkpoints, min_epochs_for_snapshot=2, orphan_grace_seconds=0
+    )
+    for epoch in range(6):
+        host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
+        host.epoch(epoch, ROWS_A)
+    resident = host.session._resident  # type: ignore[union-attr]
+    assert resident is not None
+    assert {handle.kind for handle in resident.handles} == {"changelog"}
+
+
+def test_a_snapshot_that_cannot_be_written_at_a_restore_does_not_stop_the_query(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = CompletedCheckpointStore.write_state
+
+    def write_state(self: Any, kind: str, table: Any, writer: Any) -> Any:
+        if kind == "snapshot":
+            raise OSError(28, "No space left on device")
+        return original(self, kind, table, writer)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CompletedCheckpointStore, "write_state", write_state)
+    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
+    for epoch in range(5):
+        host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
+        assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+
+
+def test_a_task_that_is_gone_ends_its_restore(open_host: OpenHost) -> None:
+    old = open_host()
+    for epoch in range(5):
+        old.epoch(epoch, ROWS_A)
+    checks: list[int] = []
+
+    def gone() -> None:
+        checks.append(1)
+        if len(checks) == 3:
+            raise InterruptedError("the task is gone")
+
+    host = open_host(run_id="run-2")
+    with pytest.raises(InterruptedError):
+        host.epoch(5, ROWS_A, check=gone)
+    assert host.session is not None
+    assert host.session._backend is None
+    assert host.epoch(5, ROWS_A, attempt=9) == {"a": (6, 6)}
+
+
 def test_a_snapshot_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:
     settings = replace(operator(Path()).checkpoints, orphan_grace_seconds=0)
     host = open_host(checkpoints=settings)
@@ -242,6 +293,8 @@ def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
     host.epoch(1, [("a", 1000)], attempt=2)
     assert host.session is not None
     assert host.session._snapshot is not None
+    host.session._maintenance.submit(lambda: None).result()
+    assert host.session._snapshot.done()
     assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
     host.epoch(2, ROWS_A, attempt=4)
     assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}
@@ -325,6 +378,27 @@ def test_start_empty_counts_for_the_request_that_carries_it(open_host: OpenHost)
     settings = replace(host.spec.checkpoints, start_empty=True)
     host.spec = replace(host.spec, checkpoints=settings)
     assert host.epoch(5, ROWS_A, attempt=9) == {"a": (1, 1)}
+
+
+def test_the_first_epoch_of_an_operator_that_started_empty_can_run_again(
+    open_host: OpenHost,
+) -> None:
+    settings = replace(operator(Path()).checkpoints, start_empty=True)
+    host = open_host(checkpoints=settings)
+    for attempt in (6, 7):
+        assert host.epoch(5, ROWS_A, attempt=attempt) == {"a": (1, 1)}
+    assert host.epoch(6, ROWS_A, attempt=8) == {"a": (2, 2)}
+
+
+def test_retention_goes_on_after_a_rollback(open_host: OpenHost, tmp_path: Path) -> None:
+    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=2)
+    host = open_host(checkpoints=settings)
+    for run_id, epochs in (("run-1", range(40)), ("run-2", range(39, 62))):
+        host.run_id = run_id
+        for epoch in epochs:
+            host.epoch(epoch, ROWS_A)
+            host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+    assert len(list(tmp_path.glob("query/totals/manifests/*"))) <= 12
 
 
 def test_a_new_operator_of_an_old_query_may_start_empty(open_host: OpenHost) -> None:

@@ -1,0 +1,87 @@
+"""What a task hears when its host, or its own input, fails in the middle of an epoch."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pytest
+
+from spark_state.errors import StateHostError
+from spark_state.host import wire
+from spark_state.host.client import run_epoch
+from tests.support.subtasks import OUTPUT, Host, operator, table_of
+
+Answer = Callable[[BinaryIO], None]
+
+
+def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) -> list[Any]:
+    """The rows of an epoch whose host is `answer`, which reads the request and then hangs up."""
+    task, host = socket.socketpair()
+
+    def serve() -> None:
+        with host, host.makefile("rwb") as file:
+            stream = cast(BinaryIO, file)
+            try:
+                wire.receive(stream)
+            except EOFError:
+                return  # the task had nothing to ask
+            answer(stream)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        request = Host(operator(tmp_path)).request(3, 1)
+        output = run_epoch(task, request, batches)
+        return [row for batch in output for row in batch.to_pylist()]
+    finally:
+        thread.join()
+        assert task.fileno() == -1
+
+
+def output_cut_by(count: int) -> Answer:
+    def answer(stream: BinaryIO) -> None:
+        wire.send(stream, wire.Accepted())
+        list(wire.receive_batches(stream))
+        assert isinstance(wire.receive(stream), wire.EndOfInput)
+        wire.send(stream, wire.Durable(1))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, OUTPUT) as writer:
+            writer.write_table(pa.table({"key": ["a"], "rows": [1], "total": [1]}, OUTPUT))
+        stream.write(sink.getvalue().to_pybytes()[:-count])
+        stream.flush()
+
+    return answer
+
+
+@pytest.mark.parametrize("count", [8, 20, 60, 200])
+def test_a_host_that_dies_while_it_sends_output_is_named(tmp_path: Path, count: int) -> None:
+    batches = iter(table_of([("a", 1)], 8).to_batches())
+    with pytest.raises(StateHostError, match=r"subtask 0 died in epoch 3 .*/query/totals"):
+        converse(tmp_path, batches, output_cut_by(count))
+
+
+@pytest.mark.parametrize("good_batches", [0, 1])
+def test_an_error_of_the_tasks_own_input_is_not_taken_for_the_hosts(
+    tmp_path: Path, good_batches: int
+) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(good_batches):
+            yield from table_of([("a", 1)], 8).to_batches()
+        raise pa.ArrowInvalid("upstream's own failure")
+
+    def read_all(stream: BinaryIO) -> None:
+        wire.send(stream, wire.Accepted())
+        while stream.read(1):
+            pass
+
+    with pytest.raises(pa.ArrowInvalid, match="upstream's own failure"):
+        converse(tmp_path, batches(), read_all if good_batches else never_asked)
+
+
+def never_asked(stream: BinaryIO) -> None:
+    raise AssertionError("the request was sent")
