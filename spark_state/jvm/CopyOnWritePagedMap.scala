@@ -17,7 +17,7 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  * with the view, and a change to a shared record goes to a copy, while the view goes on reading the
  * old one. Records that no view shares are changed in place if the length of the value stays.
  *
- * Dead records are freed page by page: whenever some megabytes more are dead, what is alive is moved
+ * Dead records are freed page by page: whenever some more bytes are dead, what is alive is moved
  * out of pages that are dead by more than half. Freeing a byte costs at most copying one.
  *
  * With `prefixOf`, records whose keys have the same prefix are linked with each other, and
@@ -44,7 +44,7 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
   private var highestRequired = 0
   private var droppedUnderViews = 0L
   private var predecessor = 0L
-  private var compactAt = CompactBytes
+  private var compactAt = MinCompactBytes
   private val scratchKey = new UnsafeRow(0)
 
   def size: Int = entries
@@ -135,8 +135,9 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
   }
 
   private def compactIfDue(): Unit = if (records.deadBytes >= compactAt) {
-    compact(CompactBytes)
-    compactAt = records.deadBytes + CompactBytes
+    compact(MaxCompactBytes)
+    val live = records.allocatedBytes - records.deadBytes
+    compactAt = records.deadBytes + math.min(math.max(live, MinCompactBytes), MaxCompactBytes)
   }
 
   /**
@@ -376,7 +377,8 @@ object CopyOnWritePagedMap {
   private val InitialCapacity = 128
   private val MaxCapacity = 1 << 30
   private val MinTransferred = 4
-  private val CompactBytes = 4L << 20
+  private val MinCompactBytes = 64L << 10
+  private val MaxCompactBytes = 4L << 20
 
   private[cowstate] def rowOf(base: Array[Byte], offset: Long, length: Int, fields: Int): UnsafeRow = {
     val bytes = new Array[Byte](length)

@@ -11,9 +11,10 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  * digits drawn by each attempt, so that no two writers meet in one name, and stands for the state
  * that the attempt made; `base` is the unique of the state that it started from, "0" for the empty
  * one. A writer's generation is one more than the highest that it found in the directory: of two
- * attempts of one version the one of the higher generation counts, and a zombie, which looked
- * before its successor did, never wins by writing late. A state is restored along its lineage: from
- * the version asked for, over the bases, to a snapshot or to the empty state.
+ * attempts of one version the one of the higher generation counts, so a zombie that looked before
+ * its successor did never wins by writing late. Of two attempts that saw the same files either may
+ * count, whole: both ran one batch upon one base. A state is restored along its lineage: from the
+ * version asked for, over the bases, to a snapshot or to the empty state.
  */
 final case class StateFileName(
     version: Long, generation: Long, unique: String, base: Option[String]) {

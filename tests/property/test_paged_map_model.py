@@ -1,0 +1,345 @@
+"""Random operations on the paged map of the provider, compared with a dict at every step.
+
+Hypothesis looks for short scripts. The seeded scripts live through whole lives of maps, from the
+first small table through several rehashes, with views opened, read bit by bit or by other threads,
+and released in any order. After every line the JVM checks the map's invariants, and that the bytes
+charged are those of pages and tables.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.provider_jvm import (
+    ProviderJvm,
+    Script,
+    Value,
+    key_bytes,
+    prefix_of,
+    provider_jvm,
+    shown,
+    shown_prefix,
+)
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+KEYS = 2_000
+MANY_KEYS = range(20_000)
+LINES_PER_LIFE = 2_500
+# Enough for the map to compact itself while it is being changed.
+LONG_VALUE_WORDS = 2_000
+RECORD_HEADER_BYTES = 32
+# The pages that are being filled and those being emptied.
+FIXED_BYTES = 1 << 19
+
+
+@dataclass
+class MapModel:
+    """A script, the dict that it must agree with, and what each open view must show."""
+
+    script: Script = field(default_factory=Script)
+    entries: dict[int, Value] = field(default_factory=dict)
+    views: dict[str, dict[int, Value]] = field(default_factory=dict)
+    opened: int = 0
+
+    def _add(self, line: str, result: str = "") -> None:
+        self.script.add(line, f"{result};{len(self.entries)}")
+
+    def put(self, key: int, value: Value) -> None:
+        self.entries[key] = value
+        self._add(f"put {key} {value}")
+
+    def put_all(self, keys: Sequence[int], value: Value) -> None:
+        self.entries |= dict.fromkeys(keys, value)
+        self._add(f"puts {','.join(map(str, keys))} {value}")
+
+    def remove(self, key: int) -> None:
+        was_there = self.entries.pop(key, None) is not None
+        self._add(f"remove {key}", str(was_there).lower())
+
+    def get(self, key: int) -> None:
+        self._add(f"get {key}", str(self.entries.get(key, "-")))
+        self._add(f"contains {key}", str(key in self.entries).lower())
+
+    def scan(self, key: int) -> None:
+        prefix = prefix_of(key)
+        self._add(f"scan {prefix}", shown_prefix(self.entries, prefix))
+
+    def compact(self, limit_bytes: int) -> None:
+        self._add(f"compact {limit_bytes}")
+
+    def open_view(self) -> None:
+        self.opened += 1
+        name = f"view-{self.opened}"
+        self.views[name] = dict(self.entries)
+        self._add(f"open {name}")
+
+    def watch(self, place: int) -> None:
+        """Let another thread read an open view, if there is one, until it is released."""
+        if self.views:
+            self._add(f"watch {self._view(place)}")
+
+    def read(self, place: int, count: int) -> None:
+        """Read some more of an open view, if there is one, by its own reader."""
+        if self.views:
+            self._add(f"read {self._view(place)} {count}")
+
+    def read_all(self, place: int) -> None:
+        """Read an open view from its beginning to its end, if there is one."""
+        if self.views:
+            name = self._view(place)
+            self._add(f"entries {name}", shown(self.views[name]))
+
+    def release(self, place: int) -> None:
+        """Release an open view, if there is one, after comparing all that was read of it."""
+        if self.views:
+            name = self._view(place)
+            self._add(f"release {name}", shown(self.views.pop(name)))
+
+    def _view(self, place: int) -> str:
+        return list(self.views)[place % len(self.views)]
+
+    def end(self, with_prefix: bool) -> None:
+        """Compare what is left."""
+        while self.views:
+            self.release(0)
+        self.open_view()
+        self.release(0)
+        if with_prefix:
+            for key in {prefix_of(key): key for key in self.entries}.values():
+                self.scan(key)
+
+
+@dataclass(frozen=True)
+class PutSome:
+    """Put `count` keys from `start` on, every `stride`th; values get longer by `growth` words."""
+
+    start: int
+    count: int
+    stride: int
+    value: Value
+    growth: int
+
+
+@dataclass(frozen=True)
+class RemoveSome:
+    start: int
+    count: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class LookUp:
+    key: int
+
+
+@dataclass(frozen=True)
+class Compact:
+    limit_bytes: int
+
+
+@dataclass(frozen=True)
+class Open:
+    pass
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read `count` more entries of an open view; all, and from the beginning, if it is 0."""
+
+    place: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Release:
+    place: int
+
+
+Step = PutSome | RemoveSome | LookUp | Compact | Open | Read | Release
+
+keys = st.integers(0, 300)
+counts = st.integers(1, 120)
+strides = st.integers(1, 7)
+lengths_in_words = st.just(5) | st.integers(1, 50)
+values = st.builds(Value, lengths_in_words, st.integers(0, 9))
+# More than a page has room for.
+giant_values = st.builds(Value, st.just(33_000), st.integers(0, 9))
+places = st.integers(0, 7)
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(PutSome, keys, counts, strides, values, st.sampled_from([0, 0, 1])),
+    st.builds(PutSome, keys, st.just(1), strides, giant_values, st.just(0)),
+    st.builds(RemoveSome, keys, counts, strides),
+    st.builds(LookUp, keys),
+    st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
+    st.builds(Open),
+    st.builds(Read, places, st.integers(0, 40)),
+    st.builds(Release, places),
+)
+scripts = st.integers(0, 40).flatmap(
+    lambda length: st.lists(steps, min_size=length, max_size=length)
+)
+
+
+def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
+    match step:
+        case PutSome():
+            for place in range(step.count):
+                words = step.value.words + place * step.growth % 50
+                model.put(step.start + place * step.stride, Value(words, step.value.seed))
+        case RemoveSome():
+            for place in range(step.count):
+                model.remove(step.start + place * step.stride)
+        case LookUp():
+            model.get(step.key)
+            if with_prefix:
+                model.scan(step.key)
+        case Compact():
+            model.compact(step.limit_bytes)
+        case Open():
+            model.open_view()
+        case Read():
+            model.read(step.place, step.count) if step.count else model.read_all(step.place)
+        case Release():
+            model.release(step.place)
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_the_map_and_its_views_agree_with_dicts(
+    provider_jvm: ProviderJvm, with_prefix: bool
+) -> None:
+    @settings(max_examples=60)
+    @given(scripts)
+    def agree(script: list[Step]) -> None:
+        model = MapModel()
+        for step in script:
+            apply(model, step, with_prefix)
+        model.end(with_prefix)
+        model.script.run_on(provider_jvm.new("MapScript", with_prefix))
+
+    agree()
+
+
+class Life:
+    """A long random script of one seed: the map mostly grows at first, then puts and removes."""
+
+    def __init__(self, seed: int, with_prefix: bool) -> None:
+        self.random = random.Random(seed)
+        self.words = (1, 5, 5, LONG_VALUE_WORDS if seed % 3 == 0 else 50)
+        self.with_prefix = with_prefix
+        self.model = MapModel()
+        self.opened_at: list[int] = []
+        for place in range(LINES_PER_LIFE):
+            self.change(growing=place < LINES_PER_LIFE // 2)
+            if place % 8 == 0:
+                self.view(self.random.random())
+        self.model.end(with_prefix)
+
+    def change(self, growing: bool) -> None:
+        key = self.random.randrange(KEYS)
+        chance = self.random.random()
+        if chance < (0.7 if growing else 0.45):
+            self.model.put(key, Value(self.random.choice(self.words), key + self.model.opened))
+        elif chance < 0.9:
+            self.model.remove(self.random.choice(list(self.model.entries) or [key]))
+        elif chance < 0.95:
+            self.model.get(key)
+        elif self.with_prefix:
+            self.model.scan(key)
+
+    def view(self, chance: float) -> None:
+        if chance < 0.15 and len(self.model.views) < 4:
+            self.model.open_view()
+            self.opened_at.append(len(self.model.script.lines))
+            self.model.script.add("rehash", None)
+        elif chance < 0.3:
+            self.model.release(self.random.randrange(4))
+        elif chance < 0.5:
+            self.model.read(self.random.randrange(4), self.random.randrange(200))
+        elif chance < 0.55:
+            self.model.watch(self.random.randrange(4))
+        elif chance < 0.7:
+            self.model.compact(self.random.choice((0, 1 << 12, 1 << 30)))
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_the_map_and_its_views_agree_with_dicts_over_whole_lives(
+    provider_jvm: ProviderJvm, with_prefix: bool
+) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(8):
+        life = Life(seed, with_prefix)
+        results = life.model.script.run_on(provider_jvm.new("MapScript", with_prefix))
+        percents = [int(results[place].split(";")[0]) for place in life.opened_at]
+        met["a view was opened during a rehash"] += any(0 < percent < 100 for percent in percents)
+        met["a view was opened between rehashes"] += 100 in percents
+    assert min(met.values()) > 4
+
+
+def live_bytes(entries: dict[int, Value]) -> int:
+    """What the records of these entries take, without the links of prefixes."""
+    return sum(
+        RECORD_HEADER_BYTES + len(key_bytes(key)) + value.words * 8
+        for key, value in entries.items()
+    )
+
+
+def held_after(model: MapModel, provider_jvm: ProviderJvm, with_prefix: bool) -> list[int]:
+    """What the map held at each line "held" of the script."""
+    results = model.script.run_on(provider_jvm.new("MapScript", with_prefix))
+    lines = zip(model.script.lines, results, strict=True)
+    return [int(result.split(";")[0]) for line, result in lines if line == "held"]
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+@pytest.mark.parametrize("lengths", [[20], [18, 20, 22]], ids=["same length", "other lengths"])
+@pytest.mark.parametrize("share", [1.0, 0.1], ids=["all keys", "a tenth"])
+def test_updates_of_the_same_keys_hold_less_than_three_times_what_is_alive(
+    provider_jvm: ProviderJvm, with_prefix: bool, lengths: Sequence[int], share: float
+) -> None:
+    choice = random.Random(1)
+    model = MapModel()
+    model.put_all(MANY_KEYS, Value(20, 0))
+    for epoch in range(20):
+        model.open_view()
+        updates = choice.sample(MANY_KEYS, round(len(MANY_KEYS) * share))
+        values = [Value(words, epoch) for words in lengths]
+        for place, value in enumerate(values):
+            model.put_all(updates[place :: len(values)], value)
+        model.views.clear()
+        model.script.add(f"drop view-{model.opened}", None)
+        model.compact(live_bytes({key: model.entries[key] for key in updates}))
+        model.script.add("held", None)
+    held = held_after(model, provider_jvm, with_prefix)
+    assert max(held) < 3 * live_bytes(model.entries) + FIXED_BYTES
+
+
+def test_memory_falls_when_all_views_of_replaced_records_are_released(
+    provider_jvm: ProviderJvm,
+) -> None:
+    model = MapModel()
+    model.put_all(MANY_KEYS, Value(20, 0))
+    model.script.add("held", None)
+    for epoch in range(4):
+        model.open_view()
+        model.put_all(MANY_KEYS, Value(20, epoch))
+        model.compact(1 << 30)
+    model.script.add("held", None)
+    for place in (1, 2, 0):
+        model.release(place)
+    model.script.add("held", None)
+    model.release(0)
+    model.script.add("held", None)
+    before, under_views, under_one_view, afterwards = held_after(model, provider_jvm, False)
+    alive = live_bytes(model.entries)
+    assert under_views > 4 * alive
+    assert under_one_view == under_views
+    assert afterwards < before + FIXED_BYTES

@@ -1,0 +1,142 @@
+"""State files as bytes: what is written is read, by pyarrow too, and any damage is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+Row = tuple[int, Value | None]
+MASKS = st.integers(1, 255)
+codecs = st.sampled_from(["lz4", "zstd", "snappy"])
+numbers = st.integers(0, 1 << 40)
+values = st.builds(Value, st.integers(1, 50), st.integers(0, 9))
+rows_of_files = st.lists(st.tuples(numbers, st.none() | values), max_size=30)
+# Five such rows fill a record batch.
+large_rows = st.lists(
+    st.tuples(numbers, st.none() | st.builds(Value, st.just(110_000), st.integers(0, 9))),
+    min_size=6,
+    max_size=12,
+)
+BATCH_BYTES = 4 << 20
+MAGIC_BYTES = 8
+END_OF_STREAM_BYTES = 8
+
+
+def lines_of(rows: list[Row]) -> str:
+    return "\n".join(f"{number} {value or '-'}" for number, value in rows)
+
+
+def opened(data: bytes) -> Any:
+    return pa.ipc.open_file(pa.BufferReader(data))
+
+
+def check_round_trip(files: Any, codec: str, rows: list[Row]) -> int:
+    """Write the rows, read them here and in the JVM; the number of record batches."""
+    data = files.write(codec, lines_of(rows))
+    assert files.read(data) == lines_of(rows)
+    reader = opened(data)
+    table = reader.read_all()
+    assert table.schema.equals(
+        pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
+    )
+    table.validate(full=True)
+    assert table["key"].to_pylist() == [key_bytes(number) for number, _ in rows]
+    assert table["value"].to_pylist() == [value and value.to_bytes() for _, value in rows]
+    assert int(reader.schema.metadata[b"cowstate.rows"]) == len(rows)
+    batches: int = reader.num_record_batches
+    return batches
+
+
+def test_rows_are_read_as_they_were_written(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+
+    @settings(max_examples=150)
+    @given(codecs, rows_of_files)
+    @example("lz4", [])
+    @example("zstd", [(1, None)] * 9)
+    def agree(codec: str, rows: list[Row]) -> None:
+        assert check_round_trip(files, codec, rows) == bool(rows)
+
+    agree()
+
+
+def test_rows_of_several_record_batches_are_read_as_they_were_written(
+    provider_jvm: ProviderJvm,
+) -> None:
+    files = provider_jvm.new("StateFileBytes")
+
+    @settings(max_examples=10)
+    @given(codecs, large_rows)
+    @example("lz4", [(n, Value(110_000, n) if n % 2 else None) for n in range(24)])
+    def agree(codec: str, rows: list[Row]) -> None:
+        written_bytes = sum(value.words * 8 for _, value in rows if value)
+        assert check_round_trip(files, codec, rows) >= max(written_bytes // BATCH_BYTES, 1)
+
+    agree()
+
+
+def test_a_record_batch_takes_four_mebibytes_of_rows(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+    full = BATCH_BYTES // len(key_bytes(0))
+    rows: list[Row] = [(0, None)] * (2 * full + 1)
+    data = files.write("lz4", lines_of(rows))
+    reader = opened(data)
+    found = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+    assert found == [full, full, 1]
+    assert files.read(data) == lines_of(rows)
+
+
+def test_the_schema_carries_what_the_file_is(provider_jvm: ProviderJvm) -> None:
+    data = provider_jvm.new("StateFileBytes").write("zstd", lines_of([(1, Value(1, 1))]))
+    metadata = {key.decode(): value.decode() for key, value in opened(data).schema.metadata.items()}
+    assert metadata["cowstate.format"] == "1"
+    assert metadata["cowstate.kind"] == "changelog"
+    assert metadata["cowstate.version"] == "7"
+    assert metadata["cowstate.unique"] == "00000000000000aa"
+    assert metadata["cowstate.base"] == "00000000000000a9"
+    assert '"name":"number","type":"long"' in metadata["cowstate.key_schema"]
+    assert '"name":"value","type":"long"' in metadata["cowstate.value_schema"]
+
+
+def summed_positions(data: bytes) -> set[int]:
+    """The positions of all bytes of record batches, and of the footer to the end of the file."""
+    batches = MAGIC_BYTES + 8 + int.from_bytes(data[MAGIC_BYTES + 4 : MAGIC_BYTES + 8], "little")
+    footer = len(data) - 10 - int.from_bytes(data[-10:-6], "little")
+    return {*range(batches, footer - END_OF_STREAM_BYTES), *range(footer, len(data))}
+
+
+def test_a_byte_that_changes_is_found_or_is_of_no_account(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+
+    @settings(max_examples=25)
+    @given(codecs, st.lists(st.tuples(numbers, st.none() | values), max_size=6), MASKS)
+    @example("lz4", [], 1)
+    def agree(codec: str, rows: list[Row], mask: int) -> None:
+        data = files.write(codec, lines_of(rows))
+        outcomes = files.readFlipped(data, mask)
+        assert set(outcomes) <= {"r", "s"}
+        harmless = {place for place, outcome in enumerate(outcomes) if outcome == "s"}
+        assert harmless & summed_positions(data) == set()
+
+    agree()
+
+
+def test_a_file_that_was_cut_is_refused_wherever_the_cut_is(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+
+    @settings(max_examples=25)
+    @given(codecs, st.lists(st.tuples(numbers, st.none() | values), max_size=6))
+    def agree(codec: str, rows: list[Row]) -> None:
+        data = files.write(codec, lines_of(rows))
+        assert set(files.readCut(data)) == {"r"}
+
+    agree()

@@ -1,0 +1,312 @@
+"""Random histories of a store's directory, compared with what its writers know that they did.
+
+A history has a live writer, whose versions Spark took, and zombies, which were replaced and publish
+late. Whatever they leave behind, a version is the live writer's, its lineage leads to exactly the
+changes that made it, and no file is deleted that a retained version needs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.provider_jvm import ProviderJvm, Script, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+RETAINED = 2
+EMPTY = "0"
+NAME = re.compile(
+    r"(\d{19})-(\d{10})-([0-9a-f]{16})(-(0|[0-9a-f]{16})\.changelog|\.snapshot)\.arrow", re.ASCII
+)
+# Multiplying by it spreads counted numbers, so that newer uniques are not the greater ones.
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The live writer makes versions."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The live writer publishes a snapshot of its state."""
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Spark runs the next batch with another writer, some versions earlier after a restart."""
+
+    back: int
+
+
+@dataclass(frozen=True)
+class Zombie:
+    """A writer that was replaced publishes versions on top of its own state, and a snapshot.
+
+    It deletes what it thinks is not needed, if its state is at most one batch off the live one's.
+    """
+
+    place: int
+    count: int
+    snapshot: bool
+    cleans: bool
+
+
+@dataclass(frozen=True)
+class Clean:
+    """The live writer deletes what is not needed, of at most so many versions."""
+
+    versions: int
+
+
+Step = Commit | Snapshot | Replace | Zombie | Clean
+
+
+@dataclass
+class Writer:
+    """`chain` has the uniques of all states up to its own, from version 1 on."""
+
+    name: str
+    generation: int
+    chain: list[str]
+
+    @property
+    def unique(self) -> str:
+        return self.chain[-1] if self.chain else EMPTY
+
+
+@dataclass
+class Directory:
+    """A script, the writers, and the generation of each version of the live one."""
+
+    script: Script = field(default_factory=Script)
+    writers: list[Writer] = field(default_factory=list)
+    published: set[str] = field(default_factory=set)
+    generation: int = 0
+    generations: list[int] = field(default_factory=list)
+    chains: dict[str, list[str]] = field(default_factory=lambda: {EMPTY: []})
+    lineages: dict[int, str] = field(default_factory=dict)
+    oldest: int = 0
+
+    def __post_init__(self) -> None:
+        self.replace(0)
+
+    @property
+    def live(self) -> Writer:
+        return self.writers[-1]
+
+    def apply(self, step: Step) -> None:
+        match step:
+            case Commit():
+                for _ in range(step.count):
+                    self.commit(self.live)
+                    self.generations.append(self.live.generation)
+            case Snapshot():
+                self.snapshot(self.live)
+            case Replace():
+                self.replace(step.back)
+            case Zombie():
+                self.publish_late(step)
+            case Clean():
+                self.clean(self.live, step.versions)
+        self.ask()
+
+    def replace(self, back: int) -> None:
+        """The writer that looks now has one more than the highest generation that was published."""
+        chain: list[str] = []
+        if self.writers:
+            version = max(len(self.live.chain) - back, self.oldest)
+            chain = self.live.chain[:version]
+            del self.generations[version:]
+        self.writers.append(Writer(f"writer-{len(self.writers)}", self.generation + 1, chain))
+        self.script.add(f"writer {self.live.name} {len(chain)}", self.live.unique)
+
+    def commit(self, writer: Writer) -> None:
+        unique = f"{len(self.chains) * GOLDEN % (1 << 64):016x}"
+        base = writer.unique
+        writer.chain = self.chains[unique] = [*writer.chain, unique]
+        self.publish(f"commit {writer.name} {unique}", writer, f"-{base}.changelog.arrow")
+
+    def snapshot(self, writer: Writer) -> None:
+        if writer.chain:
+            self.publish(f"snapshot {writer.name}", writer, ".snapshot.arrow")
+
+    def publish(self, line: str, writer: Writer, suffix: str) -> None:
+        version = len(writer.chain)
+        name = f"{version:019}-{writer.generation:010}-{writer.unique}{suffix}"
+        if name not in self.published:
+            self.generation = max(self.generation, writer.generation)
+            self.published.add(name)
+            self.script.add(line, name)
+
+    def publish_late(self, step: Zombie) -> None:
+        zombies = self.writers[:-1]
+        zombie = zombies[step.place % len(zombies)] if zombies else self.live
+        for _ in range(step.count):
+            if zombie.generation >= self.generation_against(len(zombie.chain) + 1):
+                return
+            self.commit(zombie)
+        if step.snapshot:
+            self.snapshot(zombie)
+
+        if step.cleans and zombie.chain[:-1] == self.live.chain[: max(len(zombie.chain) - 1, 0)]:
+            self.clean(zombie, 100)
+
+    def clean(self, writer: Writer, versions: int) -> None:
+        self.oldest = max(self.oldest, len(writer.chain) - RETAINED)
+        self.script.add(f"clean {writer.name} {RETAINED} {versions}", None)
+
+    def generation_against(self, version: int) -> int:
+        """The generation of the live file of a version, made already or not."""
+        made = version <= len(self.generations)
+        return self.generations[version - 1] if made else self.live.generation
+
+    def ask(self) -> None:
+        """Ask for the lineage of every retained version, also without its snapshot."""
+        for version in range(max(self.oldest, 1), len(self.live.chain) + 1):
+            unique = self.live.chain[version - 1]
+            self.script.add(f"at {version}", unique)
+            self.script.add(f"at {version} {unique}", unique)
+            for line in ("lineage", "fallback"):
+                self.lineages[len(self.script.lines)] = unique
+                self.script.add(f"{line} {version} {unique}", None)
+        for unique in {writer.unique for writer in self.writers} - {EMPTY}:
+            if self.oldest == 0:
+                self.lineages[len(self.script.lines)] = unique
+                self.script.add(f"lineage {len(self.chains[unique])} {unique}", None)
+        self.lineages[len(self.script.lines)] = self.live.unique
+        start = f"{len(self.live.chain)} {self.live.unique} {self.oldest + 1}"
+        self.script.add(f"changes {start}", None)
+
+    def check(self, results: list[str]) -> None:
+        for place, unique in self.lineages.items():
+            is_changes = self.script.lines[place].startswith("changes")
+            start = int(self.script.lines[place].split()[-1]) - 1 if is_changes else 0
+            applied = self.chains[unique][:start]
+            for name in results[place].split():
+                found = NAME.fullmatch(name)
+                assert found, results[place]
+                version, _, made, suffix, base = found.groups()
+                if suffix == ".snapshot":
+                    assert applied == []
+                    applied = list(self.chains[made])
+                else:
+                    assert base == (applied[-1] if applied else EMPTY)
+                    applied.append(made)
+                assert int(version) == len(applied)
+            assert applied == self.chains[unique], self.script.lines[place]
+
+
+steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Commit, st.integers(1, 3)),
+    st.builds(Commit, st.integers(1, 3)),
+    st.builds(Snapshot),
+    st.builds(Replace, st.sampled_from([0, 0, 1, 3])),
+    st.builds(Zombie, st.integers(0, 5), st.integers(0, 4), st.booleans(), st.booleans()),
+    st.builds(Clean, st.sampled_from([1, 100])),
+)
+histories = st.integers(0, 30).flatmap(
+    lambda length: st.lists(steps, min_size=length, max_size=length)
+)
+
+
+def test_every_retained_version_leads_to_the_changes_that_made_it(
+    provider_jvm: ProviderJvm,
+) -> None:
+    @settings(max_examples=150)
+    @given(histories)
+    def agree(history: list[Step]) -> None:
+        directory = Directory()
+        for step in history:
+            directory.apply(step)
+        directory.check(directory.script.run_on(provider_jvm.new("FilesScript")))
+
+    agree()
+
+
+def test_cleaning_leaves_two_snapshots_and_what_follows_them(provider_jvm: ProviderJvm) -> None:
+    directory = Directory()
+    history: list[Step] = [
+        *(Commit(2), Snapshot(), Commit(2), Snapshot(), Commit(1), Snapshot(), Clean(100)),
+        *(Commit(1), Clean(100)),
+    ]
+    for step in history:
+        directory.apply(step)
+    results = directory.script.run_on(provider_jvm.new("FilesScript"))
+    directory.check(results)
+    cleaned = [
+        [int(name[:19]) for name in result.split()]
+        for line, result in zip(directory.script.lines, results, strict=True)
+        if line.startswith("clean")
+    ]
+    assert cleaned == [[], [1, 2]]
+    second, fourth = directory.live.chain[1], directory.live.chain[3]
+    found = dict(zip(directory.script.lines, results, strict=True))
+    assert f"{2:019}-{1:010}-{second}.snapshot.arrow" in found[f"fallback 4 {fourth}"]
+
+
+def test_a_zombie_that_publishes_late_is_not_picked_up(provider_jvm: ProviderJvm) -> None:
+    directory = Directory()
+    history: list[Step] = [
+        *(Commit(1), Replace(0), Commit(1), Replace(0)),
+        *(Zombie(0, 3, True, False), Commit(1), Replace(0), Replace(2), Commit(3)),
+    ]
+    for step in history:
+        directory.apply(step)
+    directory.check(directory.script.run_on(provider_jvm.new("FilesScript")))
+    assert len(directory.chains) == 1 + 1 + 1 + 3 + 1 + 3
+
+
+def test_either_of_two_writers_that_saw_the_same_files_counts_whole(
+    provider_jvm: ProviderJvm,
+) -> None:
+    first, second = "a" * 16, "b" * 16
+    lines = ["writer one 0", "writer two 0", f"commit one {first}", f"commit two {second}", "at 1"]
+    lines += [f"lineage 1 {first}", f"lineage 1 {second}"]
+    results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
+    assert results[4] in (first, second)
+    assert results[5:] == results[2:4]
+
+
+uniques = st.integers(0, (1 << 64) - 1).map("{:016x}".format)
+
+
+def test_a_name_parses_to_what_it_was_made_of(provider_jvm: ProviderJvm) -> None:
+    target = provider_jvm.new("FilesScript")
+
+    @given(
+        st.integers(0, (1 << 63) - 1),
+        st.integers(0, 9_999_999_999),
+        uniques,
+        st.none() | st.just(EMPTY) | uniques,
+    )
+    def agree(version: int, generation: int, unique: str, base: str | None) -> None:
+        suffix = ".snapshot.arrow" if base is None else f"-{base}.changelog.arrow"
+        name = f"{version:019}-{generation:010}-{unique}{suffix}"
+        assert target.parsed(name) == f"{version} {generation} {unique} {base or '-'} {name}"
+
+    agree()
+
+
+def test_other_names_are_not_taken_for_state_files(provider_jvm: ProviderJvm) -> None:
+    target = provider_jvm.new("FilesScript")
+    good = f"{7:019}-{3:010}-{'a' * 16}-{'b' * 16}.changelog.arrow"
+
+    @given(
+        st.integers(0, len(good) - 1), st.sampled_from(["", "x", "-", ".", "00", "\N{KELVIN SIGN}"])
+    )
+    def agree(place: int, instead: str) -> None:
+        name = good[:place] + instead + good[place + 1 :]
+        assert (target.parsed(name) != "none") == (NAME.fullmatch(name) is not None)
+
+    agree()
+    for name in ("1.delta", "2.snapshot", f".{good}.tmp", f"{good}.crc", "_metadata"):
+        assert target.parsed(name) == "none"

@@ -1,0 +1,384 @@
+"""Random histories of versions of a state, compared with a dict for each version.
+
+A history begins versions on the newest or an older one, puts and removes, commits or aborts. Any
+version that is held is read at any moment: between versions and while one is being written, at once
+or through a reader that stays open while the state goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.provider_jvm import (
+    ProviderJvm,
+    Script,
+    Value,
+    prefix_of,
+    provider_jvm,
+    shown,
+    shown_prefix,
+)
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+EMPTY = "0/0"
+LONG_VALUE_WORDS = 2_000
+MANY_KEYS = range(20_000)
+# What the map lets die before it compacts itself, and the pages being filled.
+SLACK_BYTES = 5 << 20
+# Of a record of 20 or 21 words with its links.
+RECORD_BYTES = 256
+OUTCOMES = ("committed", "aborted")
+
+
+@dataclass
+class VersionsModel:
+    """A script, and the dicts that it must agree with."""
+
+    versions_to_retain: int
+    script: Script = field(default_factory=Script)
+    states: dict[str, dict[int, Value]] = field(default_factory=lambda: {EMPTY: {}})
+    held: list[str] = field(default_factory=lambda: [EMPTY])
+    writing: dict[int, Value] | None = None
+    readers: dict[str, dict[int, Value]] = field(default_factory=dict)
+    names: int = 0
+
+    def _add(self, line: str, result: str = "") -> None:
+        self.script.add(line, f"{result};{len(self.current)}")
+
+    @property
+    def current(self) -> dict[int, Value]:
+        """What the map itself holds."""
+        return self.states[self.held[0]] if self.writing is None else self.writing
+
+    def _new_name(self) -> str:
+        self.names += 1
+        return f"{self.names:x}"
+
+    def begin(self, back: int) -> None:
+        """Begin a version on the newest state that is held, or on an older one."""
+        if self.writing is None:
+            del self.held[: back % len(self.held)]
+            self.writing = dict(self.states[self.held[0]])
+            self._add(f"begin {self.held[0]}")
+
+    def put(self, key: int, value: Value) -> None:
+        self.begin(0)
+        self.current[key] = value
+        self._add(f"put {key} {value}")
+
+    def remove(self, key: int) -> None:
+        self.begin(0)
+        self.current.pop(key, None)
+        self._add(f"remove {key}")
+
+    def commit(self) -> None:
+        self.begin(0)
+        version = int(self.held[0].split("/")[0]) + 1
+        made = f"{version}/{self._new_name()}"
+        self.states[made] = self.current
+        self.writing = None
+        self.held = [made, *self.held][: self.versions_to_retain]
+        self._add(f"commit {made}")
+        self._add("held", " ".join(self.held))
+
+    def abort(self) -> None:
+        self.writing = None
+        self._add("abort")
+
+    def look_up(self, key: int, with_prefix: bool) -> None:
+        """Read a key of every state that is held, and of the map."""
+        self._add(f"get {key}", str(self.current.get(key, "-")))
+        prefix = prefix_of(key)
+        if with_prefix:
+            self._add(f"scan {prefix}", shown_prefix(self.current, prefix))
+        for at in self.held:
+            self._add(f"get {at} {key}", str(self.states[at].get(key, "-")))
+            if with_prefix:
+                self._add(f"scan {at} {prefix}", shown_prefix(self.states[at], prefix))
+
+    def read_all(self) -> None:
+        """Read every state that is held."""
+        for at in self.held:
+            self._add(f"entries {at}", shown(self.states[at]))
+
+    def open_reader(self, back: int) -> None:
+        name, at = self._new_name(), self.held[back % len(self.held)]
+        self.readers[name] = self.states[at]
+        self._add(f"open {name} {at}")
+
+    def open_view(self) -> None:
+        """Open a view of the map, as a snapshot does."""
+        name = self._new_name()
+        self.readers[name] = dict(self.current)
+        self._add(f"view {name}")
+
+    def close_reader(self, place: int) -> None:
+        """Read all of what an open reader has to show, if there is one, and close it."""
+        if self.readers:
+            name = list(self.readers)[place % len(self.readers)]
+            self._add(f"close {name}", shown(self.readers.pop(name)))
+
+    def end(self) -> None:
+        while self.readers:
+            self.close_reader(0)
+        self.read_all()
+        self.abort()
+        self.read_all()
+
+
+@dataclass(frozen=True)
+class Begin:
+    back: int
+
+
+@dataclass(frozen=True)
+class Put:
+    """Put `count` keys from `start` on; values get longer by `growth` words."""
+
+    start: int
+    count: int
+    value: Value
+    growth: int
+
+
+@dataclass(frozen=True)
+class Remove:
+    start: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    pass
+
+
+@dataclass(frozen=True)
+class Abort:
+    pass
+
+
+@dataclass(frozen=True)
+class LookUp:
+    key: int
+
+
+@dataclass(frozen=True)
+class ReadAll:
+    pass
+
+
+@dataclass(frozen=True)
+class OpenReader:
+    back: int
+
+
+@dataclass(frozen=True)
+class OpenView:
+    pass
+
+
+@dataclass(frozen=True)
+class CloseReader:
+    place: int
+
+
+Step = (
+    Begin | Put | Remove | Commit | Abort | LookUp | ReadAll | OpenReader | OpenView | CloseReader
+)
+
+keys = st.integers(0, 40)
+counts = st.integers(1, 40)
+backs = st.integers(0, 3)
+values = st.builds(Value, st.just(5) | st.integers(1, 50), st.integers(0, 9))
+puts = st.builds(Put, keys, counts, values, st.sampled_from([0, 0, 1]))
+steps: st.SearchStrategy[Step] = st.one_of(
+    puts,
+    puts,
+    st.builds(Begin, backs),
+    st.builds(Remove, keys, counts),
+    st.builds(Commit),
+    st.builds(Commit),
+    st.builds(Abort),
+    st.builds(LookUp, keys),
+    st.builds(ReadAll),
+    st.builds(OpenReader, backs),
+    st.builds(OpenView),
+    st.builds(CloseReader, backs),
+)
+histories = st.integers(0, 40).flatmap(
+    lambda length: st.lists(steps, min_size=length, max_size=length)
+)
+
+
+def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
+    match step:
+        case Put():
+            for place in range(step.count):
+                words = step.value.words + place * step.growth
+                model.put(step.start + place, Value(words, step.value.seed))
+        case Remove():
+            for key in range(step.start, step.start + step.count):
+                model.remove(key)
+        case Begin():
+            model.begin(step.back)
+        case Commit():
+            model.commit()
+        case Abort():
+            model.abort()
+        case LookUp():
+            model.look_up(step.key, with_prefix)
+        case ReadAll():
+            model.read_all()
+        case OpenReader():
+            model.open_reader(step.back)
+        case OpenView():
+            model.open_view()
+        case CloseReader():
+            model.close_reader(step.place)
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_every_version_that_is_held_reads_as_it_was_committed(
+    provider_jvm: ProviderJvm, with_prefix: bool
+) -> None:
+    @settings(max_examples=150)
+    @given(st.integers(1, 4), histories)
+    def agree(versions_to_retain: int, history: list[Step]) -> None:
+        model = VersionsModel(versions_to_retain)
+        for step in history:
+            apply(model, step, with_prefix)
+        model.end()
+        versions = provider_jvm.new("VersionsScript", with_prefix, versions_to_retain, 0)
+        model.script.run_on(versions)
+
+    agree()
+
+
+def random_step(choice: random.Random, longest_words: int) -> Step:
+    """A step of a long history: mostly changes of several keys, versions of about ten changes."""
+    key = choice.randrange(600)
+    value = Value(choice.choice((1, 4, 4, longest_words)), choice.randrange(1 << 32))
+    some: list[Step] = [
+        *[Put(key, choice.randrange(1, 30), value, choice.choice((0, 0, 1)))] * 8,
+        *[Remove(key, choice.randrange(1, 20))] * 3,
+        *[Commit()] * 2,
+        *[LookUp(key)] * 3,
+        Abort(),
+        Begin(choice.randrange(4)),
+        OpenReader(choice.randrange(3)),
+        OpenView(),
+        *[CloseReader(choice.randrange(4))] * 2,
+    ]
+    return choice.choice(some)
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_versions_agree_with_dicts_over_long_histories(
+    provider_jvm: ProviderJvm, with_prefix: bool
+) -> None:
+    for seed in range(8):
+        # Long values make the map compact itself in the middle of versions and of undoing them.
+        longest_words = LONG_VALUE_WORDS if seed % 2 else 50
+        choice = random.Random(seed)
+        model = VersionsModel(1 + seed % 4)
+        for number in range(200):
+            apply(model, random_step(choice, longest_words), with_prefix)
+            if number % 20 == 0:
+                model.read_all()
+        model.end()
+        versions = provider_jvm.new("VersionsScript", with_prefix, model.versions_to_retain, 0)
+        model.script.run_on(versions)
+
+
+def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been(
+    provider_jvm: ProviderJvm,
+) -> None:
+    model = VersionsModel(3)
+    history: list[Step] = [
+        *(Put(0, 3, Value(2, 1), 0), Commit()),
+        *(Put(1, 3, Value(2, 2), 0), Commit(), OpenReader(0)),
+        *(Begin(1), ReadAll(), Remove(0, 2), Put(0, 1, Value(5, 3), 0), LookUp(0), Commit()),
+    ]
+    for step in history:
+        apply(model, step, with_prefix=False)
+    model.end()
+    model.script.run_on(provider_jvm.new("VersionsScript", False, 3, 0))
+    assert model.held == ["2/4", "1/1", EMPTY]
+    assert model.states["2/4"] == {0: Value(5, 3), 2: Value(2, 1)}
+
+
+@dataclass(frozen=True)
+class LimitedBatch:
+    """Removes first, then puts."""
+
+    removed: range
+    put: range
+    words: int
+
+
+ranges = st.builds(lambda start, count: range(start, start + count), keys, st.integers(0, 120))
+limits = st.integers(1 << 13, 1 << 18)
+limited_batches = st.builds(LimitedBatch, ranges, ranges, st.sampled_from([1, 5, 50, 400]))
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_a_batch_that_exceeds_the_memory_limit_changes_nothing(
+    provider_jvm: ProviderJvm, with_prefix: bool
+) -> None:
+    @settings(max_examples=150)
+    @given(st.lists(limited_batches, max_size=6), limits)
+    @example([LimitedBatch(range(0), range(9), 5), LimitedBatch(range(9), range(9), 5)], 1 << 14)
+    def agree(batches: list[LimitedBatch], limit_bytes: int) -> None:
+        lines: list[str] = []
+        for number, batch in enumerate(batches):
+            lines += ["begin head", *(f"remove {key}" for key in batch.removed)]
+            lines += [f"put {key} {Value(batch.words, number)}" for key in batch.put]
+            lines += [f"finish {number:x}", "entries head"]
+        versions = provider_jvm.new("VersionsScript", with_prefix, 2, limit_bytes)
+        results = Script(lines, [None] * len(lines)).run_on(versions)
+        outcomes = [line.split(";")[0] for line in results if line.split(";")[0] in OUTCOMES]
+        states = [results[n] for n, line in enumerate(lines) if line == "entries head"]
+        state: dict[int, Value] = {}
+        for number, batch in enumerate(batches):
+            if outcomes[number] == "committed":
+                state = {key: value for key, value in state.items() if key not in batch.removed}
+                state |= dict.fromkeys(batch.put, Value(batch.words, number))
+            assert states[number] == f"{shown(state)};{len(state)}"
+
+    agree()
+
+
+def test_a_commit_never_exceeds_the_memory_limit_to_free_memory(provider_jvm: ProviderJvm) -> None:
+    lines = ["begin head", f"puts {','.join(map(str, range(2000)))} {Value(20, 1)}", "finish 1"]
+    removed = [key for key in range(2000) if key % 9 > 3]
+    lines += ["begin head", *(f"remove {key}" for key in removed), "finish 2"]
+    outcomes = set[str]()
+    for limit_bytes in range(3 << 18, 3 << 19, 1 << 14):
+        versions = provider_jvm.new("VersionsScript", False, 2, limit_bytes)
+        outcomes.add(Script(lines, [None] * len(lines)).run_on(versions)[-1])
+    assert outcomes == {"aborted;2000", f"committed;{2000 - len(removed)}"}
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_retained_versions_hold_the_state_and_the_changes_of_each(
+    provider_jvm: ProviderJvm, with_prefix: bool
+) -> None:
+    choice = random.Random(1)
+    state_bytes = len(MANY_KEYS) * RECORD_BYTES
+    lines = ["begin head", f"puts {','.join(map(str, MANY_KEYS))} {Value(20, 0)}", "finish 1"]
+    for batch in range(100):
+        keys = ",".join(map(str, choice.sample(MANY_KEYS, len(MANY_KEYS) // 10)))
+        lines += ["begin head", f"puts {keys} {Value(20 + batch % 2, batch)}"]
+        lines += [f"finish {batch + 2:x}", "bytes"]
+    versions = provider_jvm.new("VersionsScript", with_prefix, 3, 0)
+    results = Script(lines, [None] * len(lines)).run_on(versions)
+    held = [int(results[n].split(";")[0]) for n, line in enumerate(lines) if line == "bytes"]
+    changes_of_two_batches = 2 * state_bytes // 10
+    assert max(held) < 2 * state_bytes + 2 * changes_of_two_batches + SLACK_BYTES

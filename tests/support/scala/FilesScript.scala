@@ -1,0 +1,75 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import scala.collection.mutable
+
+/** A directory of state files, of which there are only the names, and those who write there. */
+final class FilesScript {
+  private val names = mutable.LinkedHashSet.empty[String]
+  private val writers = mutable.Map.empty[String, Writer]
+
+  private final class Writer(var head: StateId, val generation: Long)
+
+  /** The results of the lines of a script, one line each. */
+  def run(script: String): String =
+    script.linesIterator.map(line => step(line.split(' ').toList)).mkString("\n")
+
+  private def files = new StateFiles(names.toSeq.flatMap(StateFileName.parse))
+
+  private def step(words: List[String]): String = words match {
+    case List("writer", writer, version) =>
+      val found = files.stateAt(version.toLong, None)
+      found.foreach(head => writers(writer) = new Writer(head, files.nextGeneration))
+      found.map(_.unique).getOrElse("none")
+    case List("commit", writer, unique) =>
+      val by = writers(writer)
+      val base = by.head
+      by.head = StateId(base.version + 1, unique)
+      publish(StateFileName(by.head.version, by.generation, unique, Some(base.unique)))
+    case List("snapshot", writer) =>
+      val by = writers(writer)
+      publish(StateFileName(by.head.version, by.generation, by.head.unique, None))
+    case List("clean", writer, retained, versions) =>
+      val head = writers(writer).head
+      val deletable = files.deletable(head, head.version - retained.toLong)
+      val chosen = deletable.map(_.version).distinct.sorted.take(versions.toInt).toSet
+      val deleted = deletable.filter(file => chosen(file.version)).map(_.toString)
+      names --= deleted
+      deleted.mkString(" ")
+    case _ => ask(words)
+  }
+
+  private def ask(words: List[String]): String = words match {
+    case List("at", version) => files.stateAt(version.toLong, None).map(_.unique).getOrElse("none")
+    case List("at", version, unique) =>
+      files.stateAt(version.toLong, Some(unique)).map(_.unique).getOrElse("none")
+    case List("lineage", version, unique) =>
+      show(files.lineageOf(StateId(version.toLong, unique)))
+    case List("fallback", version, unique) =>
+      val state = StateId(version.toLong, unique)
+      val damaged = files.lineageOf(state).toOption.flatMap(_.snapshot)
+      show(files.lineageOf(state, damaged.toSet))
+    case List("changes", version, unique, start) =>
+      files.changelogsTo(StateId(version.toLong, unique), start.toLong) match {
+        case Right(found) => found.mkString(" ")
+        case Left(gap) => s"gap ${gap.version}"
+      }
+    case _ => throw new IllegalArgumentException(words.mkString(" "))
+  }
+
+  private def show(found: Either[StateId, Lineage]): String = found match {
+    case Right(lineage) => lineage.files.mkString(" ")
+    case Left(gap) => s"gap ${gap.version}"
+  }
+
+  private def publish(name: StateFileName): String = {
+    assert(names.add(name.toString), s"$name is written twice")
+    name.toString
+  }
+
+  /** What a name parses to, written again; "none" for names that are not ours. */
+  def parsed(name: String): String =
+    StateFileName.parse(name).map { found =>
+      assert(StateFileName.parse(found.toString).contains(found))
+      s"${found.version} ${found.generation} ${found.unique} ${found.base.getOrElse("-")} $found"
+    }.getOrElse("none")
+}

@@ -1,0 +1,67 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.types.{BinaryType, LongType, StructType}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * The rows of scripts. A key is a number: its row has the key's prefix, the number, and 0 to 2 more
+ * words. A value is "words:seed": so many words, each told by the seed and its place.
+ */
+object ScriptedRows {
+  val KeyFields = 3
+  val ValueFields = 1
+  private val Step = 0x9E3779B97F4A7C15L
+  private val KeySchema = new StructType()
+    .add("prefix", LongType).add("number", LongType).add("more", BinaryType)
+  private val ValueSchema = new StructType().add("value", LongType)
+
+  def shape(withPrefix: Boolean): StoreShape =
+    StoreShape(KeySchema, ValueSchema, if (withPrefix) 1 else 0)
+
+  /** Few prefixes that many odd keys have, and many that at most four even keys have. */
+  def prefixOf(number: Long): Long = if (number % 2 == 1) number % 13 else 100 + number / 8
+
+  def prefix(number: Long): UnsafeRow = row(1, Array(0L, number))
+
+  def key(number: Long): UnsafeRow = {
+    val more = (number % 3).toInt
+    row(KeyFields, Array(0L, prefixOf(number), number, (32L << 32) | (more * 8L)) ++
+      Array.fill(more)(number))
+  }
+
+  def value(text: String): UnsafeRow = {
+    val parts = text.split(':')
+    row(ValueFields, Array.tabulate(parts(0).toInt)(parts(1).toLong + _ * Step))
+  }
+
+  /** The number of a key, after comparing all of it. */
+  def showKey(row: UnsafeRow): String = {
+    val number = word(row, 2)
+    if (row == key(number)) number.toString else s"damaged key $row"
+  }
+
+  /** "words:seed" after comparing all words; "-" for none. */
+  def showValue(row: UnsafeRow): String =
+    if (row == null) "-"
+    else {
+      val text = s"${row.getSizeInBytes / 8}:${word(row, 0)}"
+      if (row == value(text)) text else s"damaged value $row"
+    }
+
+  def show(rows: Iterator[(UnsafeRow, UnsafeRow)]): String =
+    rows.map { case (key, value) => s"${showKey(key)}=${showValue(value)}" }.toSeq.sorted.mkString(" ")
+
+  private def word(row: UnsafeRow, index: Int): Long =
+    Platform.getLong(row.getBaseObject, row.getBaseOffset + index * 8L)
+
+  private def row(fields: Int, words: Array[Long]): UnsafeRow = {
+    val bytes = new Array[Byte](words.length * 8)
+    for ((word, index) <- words.zipWithIndex) {
+      Platform.putLong(bytes, Platform.BYTE_ARRAY_OFFSET + index * 8L, word)
+    }
+    val result = new UnsafeRow(fields)
+    result.pointTo(bytes, bytes.length)
+    result
+  }
+}

@@ -1,0 +1,79 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{ByteArrayOutputStream, EOFException}
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+
+/** State files in memory: written from, and read as, lines of "key value", "-" for removed. */
+final class StateFileBytes {
+  import ScriptedRows._
+
+  private val name = StateFileName(7, 3, "00000000000000aa", Some("00000000000000a9"))
+
+  def write(codec: String, rows: String): Array[Byte] = {
+    val out = new ByteArrayOutputStream
+    val shaped = shape(withPrefix = false)
+    val writer = new StateFileWriter(
+      () => out, codec, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
+    rows.linesIterator.map(_.split(' ')).foreach { words =>
+      val number = words(0).toLong
+      if (words(1) == "-") writer.remove(key(number)) else writer.put(key(number), value(words(1)))
+    }
+    writer.finish()
+    assert(writer.writtenBytes == out.size)
+    out.toByteArray
+  }
+
+  def read(bytes: Array[Byte]): String = {
+    val reader = new StateFileReader(new InputOf(bytes), name.toString)
+    val lines = (0 until reader.batchCount).map(reader.batch).flatMap(linesOf)
+    assert(reader.rows == lines.size)
+    lines.mkString("\n")
+  }
+
+  /**
+   * What comes of each byte's being changed by `mask` in turn, a letter each: (r)efused as damaged
+   * with the file's name, the (s)ame rows, or (x) something else.
+   */
+  def readFlipped(bytes: Array[Byte], mask: Int): String = {
+    val whole = read(bytes)
+    bytes.indices.map { position =>
+      val damaged = bytes.clone()
+      damaged(position) = (damaged(position) ^ mask).toByte
+      outcome(damaged, whole)
+    }.mkString
+  }
+
+  /** The same for each length that the file may be cut to. */
+  def readCut(bytes: Array[Byte]): String = {
+    val whole = read(bytes)
+    bytes.indices.map(length => outcome(bytes.take(length), whole)).mkString
+  }
+
+  private def outcome(bytes: Array[Byte], whole: String): String =
+    try {
+      if (read(bytes) == whole) "s" else "x"
+    } catch {
+      case e: CowStateCorruptException => if (e.getMessage.contains(name.toString)) "r" else "x"
+      case _: Throwable => "x"
+    }
+
+  private def linesOf(batch: StateFileBatch): Seq[String] = (0 until batch.rows).map { row =>
+    val key = new UnsafeRow(KeyFields)
+    val value = new UnsafeRow(ValueFields)
+    batch.pointToKey(row, key)
+    val text = if (batch.pointToValue(row, value)) showValue(value) else "-"
+    s"${showKey(key)} $text"
+  }
+}
+
+private final class InputOf(bytes: Array[Byte]) extends StateFileInput {
+  override def length: Long = bytes.length
+
+  override def readFully(position: Long, into: Array[Byte]): Unit = {
+    if (position < 0 || position + into.length > bytes.length) throw new EOFException
+    System.arraycopy(bytes, position.toInt, into, 0, into.length)
+  }
+
+  override def close(): Unit = ()
+}

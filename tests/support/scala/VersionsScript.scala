@@ -1,0 +1,99 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+
+/**
+ * The versions of a state, which do what the lines of a script say, each with one line of result.
+ * Once a write exceeds the limit, the other writes of its batch are left out and `finish` aborts.
+ */
+final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitBytes: Long) {
+  import ScriptedRows._
+
+  private val rowShape = shape(withPrefix)
+  // The limit is of the executor's total, to which other accounts of this JVM add.
+  private val limit =
+    if (limitBytes == 0) Long.MaxValue else MemoryAccount.executorBytes + limitBytes
+  private val account = new MemoryAccount(limit, "the versions of a script")
+  private val map = new CopyOnWritePagedMap(account, rowShape.prefixOf())
+  private val versions = new VersionedState(map, account, versionsToRetain, StateId.Empty)
+  private val opened = mutable.Map.empty[String, (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)]
+  private var undo: UndoLog = _
+  private var isFull = false
+
+  /** The results of the lines. The map and its account are checked after each. */
+  def run(script: String): String = try {
+    script.linesIterator.map { line =>
+      val result = step(line.split(' ').toList)
+      map.checkInvariants()
+      val held = HeldBytes.ofVersions(versions)
+      assert(account.bytes == held, s"${account.bytes} bytes are charged, $held are held: $line")
+      s"$result;${map.size}"
+    }.mkString("\n")
+  } finally account.close()
+
+  private def step(words: List[String]): String = words match {
+    case List("begin", base) =>
+      isFull = false
+      unlessFull { undo = versions.begin(state(base)) }
+    case List("put", number, text) => unlessFull(map.put(key(number.toLong), value(text), undo))
+    case List("puts", numbers, text) => unlessFull {
+      numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), undo))
+    }
+    case List("remove", number) => unlessFull(map.remove(key(number.toLong), undo))
+    case List("commit", made) =>
+      versions.commit(state(made))
+      ""
+    case List("abort") =>
+      versions.abort()
+      ""
+    case List("finish", unique) =>
+      if (isFull) versions.abort()
+      else versions.commit(StateId(versions.head.version + 1, unique))
+      if (isFull) "aborted" else "committed"
+    case _ => read(words)
+  }
+
+  private def read(words: List[String]): String = words match {
+    case List("held") => versions.held.map(s => s"${s.version}/${s.unique}").mkString(" ")
+    case List("get", number) => showValue(map.get(key(number.toLong), ValueFields))
+    case List("get", at, number) =>
+      showValue(versions.get(state(at), key(number.toLong), ValueFields))
+    case List("scan", number) =>
+      show(map.prefixScan(prefix(number.toLong), KeyFields, ValueFields).iterator)
+    case List("scan", at, number) =>
+      show(versions.prefixScan(state(at), prefix(number.toLong), rowShape).iterator)
+    case List("entries", at) =>
+      val (rows, release) = versions.entries(state(at), KeyFields, ValueFields)
+      try show(rows) finally release()
+    case List("open", name, at) =>
+      opened(name) = versions.entries(state(at), KeyFields, ValueFields)
+      ""
+    case List("view", name) =>
+      val view = map.openView()
+      opened(name) = (view.rows(KeyFields, ValueFields), () => view.release())
+      ""
+    case List("close", name) =>
+      val (rows, release) = opened.remove(name).get
+      try show(rows) finally release()
+    case List("bytes") => account.bytes.toString
+    case _ => throw new IllegalArgumentException(words.mkString(" "))
+  }
+
+  private def unlessFull(write: => Any): String =
+    if (isFull) "left out"
+    else try {
+      write
+      ""
+    } catch {
+      case _: CowStateMemoryLimitException =>
+        isFull = true
+        "full"
+    }
+
+  private def state(text: String): StateId = text.split('/') match {
+    case Array("head") => versions.head
+    case parts => StateId(parts(0).toLong, parts(1))
+  }
+}
