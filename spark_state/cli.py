@@ -63,7 +63,50 @@ def argument_parser() -> argparse.ArgumentParser:
         "--options", action="store_true", help="print the options of spark-submit instead"
     )
     jar.set_defaults(run=run_jar_command)
+    _add_adopt(commands)
     return parser
+
+
+def _add_adopt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    adopt = commands.add_parser(
+        "adopt",
+        help="let a stopped query go on with its state on cowstate, or back",
+        description="Says what a query's checkpoint holds and what continuing it on cowstate "
+        "takes; with --apply, does it.",
+    )
+    adopt.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    adopt.add_argument(
+        "--to",
+        choices=("cowstate", "hdfs"),
+        default="cowstate",
+        help="the provider to go on with; hdfs is Spark's HDFSBackedStateStoreProvider "
+        "(default: cowstate)",
+    )
+    what = adopt.add_mutually_exclusive_group()
+    what.add_argument("--apply", action="store_true", help="do it; without this, nothing changes")
+    what.add_argument("--revert", action="store_true", help="undo the last --apply")
+    adopt.add_argument(
+        "--force", action="store_true", help="skip the check whether the query is running"
+    )
+    adopt.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
+    adopt.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="KEY=VALUE",
+        help="of the Spark session, such as what the checkpoint's file system needs; repeatable",
+    )
+    adopt.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    adopt.set_defaults(run=run_adopt_command)
+
+
+def setting(text: str) -> tuple[str, str]:
+    """The key and the value that an option says. Raises ArgumentTypeError."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
 
 
 def positive_number(text: str) -> int:
@@ -91,10 +134,33 @@ def run_demo_command(arguments: argparse.Namespace) -> int:
 
 def run_jar_command(arguments: argparse.Namespace) -> int:
     """Runs `cowstate jar`."""
-    from spark_state.spark.provider import PROVIDER_CLASS, PROVIDER_KEY, jar_path
+    from spark_state.spark.provider import jar_path
+    from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
     jar = jar_path()
     print(f"--jars {jar} --conf {PROVIDER_KEY}={PROVIDER_CLASS}" if arguments.options else jar)
+    return 0
+
+
+def run_adopt_command(arguments: argparse.Namespace) -> int:
+    """Runs `cowstate adopt`."""
+    from spark_state.spark.adoption_command import AdoptOptions, adopt_and_print
+
+    options = AdoptOptions(
+        checkpoint=arguments.checkpoint,
+        to=arguments.to,
+        apply=arguments.apply,
+        revert=arguments.revert,
+        force=arguments.force,
+        master=arguments.master,
+        settings=dict(arguments.conf),
+        json_report=arguments.json,
+    )
+    try:
+        adopt_and_print(options)
+    except KeyboardInterrupt:
+        print("cowstate: stopped; the checkpoint is as it was", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 

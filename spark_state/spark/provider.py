@@ -9,9 +9,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.offline_repartition import guard_offline_repartition
+from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
-PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider"
-PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 _JARS_KEY = "spark.jars"
 _SPARK_VERSIONS = ("4.2", "4.3")
 _JAR = Path(__file__).resolve().parents[1] / "jars" / "cowstate-provider.jar"
@@ -36,12 +36,14 @@ def configure(builder: _Builder) -> _Builder:
     """Make stateful queries of the session that `builder` creates keep their state in cowstate.
 
     Adds the jar to `spark.jars` and sets the provider class; returns `builder`. A query whose
-    checkpoint another provider wrote goes on with that one, see `cowstate adopt`.
+    checkpoint another provider wrote goes on with that one, see `cowstate adopt`. From now on,
+    Spark's offline repartitioning, which would break a checkpoint on cowstate, refuses it first.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.
     """
     check_spark_version(pyspark.__version__)
+    guard_offline_repartition(PROVIDER_CLASS)
     jar = jar_path()
     options: dict[str, str] = builder._options
     if "spark.remote" in options:

@@ -17,13 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state import ConfigurationError
 from spark_state.spark import provider
-from spark_state.spark.provider import (
-    PROVIDER_CLASS,
-    PROVIDER_KEY,
-    check_spark_version,
-    configure,
-    jar_path,
-)
+from spark_state.spark.provider import check_spark_version, configure, jar_path
+from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.provider_jobs import maintenance_of
 from tests.support.streams import Stream, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
@@ -43,7 +39,8 @@ def configured(spark: SparkSession) -> Iterator[Configure]:
 
     put(PROVIDER_KEY, PROVIDER_CLASS)
     put(f"{STATE_STORE}.maintenanceInterval", "100ms")
-    yield put
+    with maintenance_of(spark):
+        yield put
     for key, old in before.items():
         if old is None:
             spark.conf.unset(key)

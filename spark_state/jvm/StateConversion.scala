@@ -1,0 +1,309 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.FileNotFoundException
+import java.util.UUID
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
+
+import scala.jdk.CollectionConverters._
+import scala.util.Using
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileSystem, Path}
+import org.json4s.{DefaultFormats, Formats}
+import org.json4s.jackson.{JsonMethods, Serialization}
+
+import org.apache.spark.{SimpleFutureAction, SparkStatusTracker, TaskContext}
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.SerializableConfiguration
+
+/** A store of a checkpoint; `unique` is the id of its state in checkpoint format 2. */
+final case class StoreToConvert(
+    operator: Long, partition: Int, store: String, prefixColumns: Int, unique: Option[String])
+
+/**
+ * What `cowstate adopt` orders: the state of `version` in each store, read by one provider and
+ * written for another one.
+ *
+ * @param scratch  directory below which the new files are written; nothing else is
+ * @param settings of the state stores, as in the offset log
+ */
+final case class ConversionOrder(
+    checkpoint: String,
+    scratch: String,
+    sourceClass: String,
+    targetClass: String,
+    version: Long,
+    settings: Map[String, String],
+    stores: Seq[StoreToConvert])
+
+/** A new file, and where it belongs. */
+final case class MovableFile(from: String, to: String)
+
+/** A store that was converted, or why it was not. */
+final case class ConvertedStore(
+    store: StoreToConvert,
+    rowsRead: Long = 0,
+    rowsWritten: Long = 0,
+    unique: Option[String] = None,
+    files: Seq[MovableFile] = Nil,
+    error: Option[String] = None)
+
+/** A running conversion. `results` has the stores that are done, by number. */
+final class StateConversion private (
+    tracker: SparkStatusTracker,
+    val total: Int,
+    results: ConcurrentHashMap[Int, ConvertedStore],
+    job: SimpleFutureAction[Unit]) {
+  import StateConversion._
+
+  def finished: Int = results.size
+
+  def isDone: Boolean = job.isCompleted || failed
+
+  def failed: Boolean = results.values.asScala.exists(_.error.isDefined)
+
+  /** End what still runs, and wait until no task writes any more. */
+  def cancel(): Unit = {
+    job.cancel()
+    val limit = System.nanoTime + TimeUnit.SECONDS.toNanos(CancelSeconds)
+    while (activeTasks > 0 && System.nanoTime < limit) Thread.sleep(20)
+  }
+
+  private def activeTasks: Int = {
+    val stages = job.jobIds.flatMap(tracker.getJobInfo).flatMap(_.stageIds())
+    stages.flatMap(tracker.getStageInfo).map(_.numActiveTasks()).sum
+  }
+
+  /** The stores that are done, as JSON, after `isDone`. Throws the job's own failure. */
+  def result(): String = {
+    if (!failed) job.get()
+    Serialization.write(results.asScala.toSeq.sortBy(_._1).map(_._2))
+  }
+}
+
+/**
+ * Converts the state of a checkpoint from one provider's files to another's, through the providers'
+ * own interfaces, in a Spark job with a task for each store and partition.
+ *
+ * Each attempt writes into a directory of its own below `scratch` and reads back what it has
+ * written: the rows must be as many, and their bytes the same, as those that were read.
+ */
+object StateConversion {
+  private[cowstate] implicit val formats: Formats = DefaultFormats
+  private val Hdfs = classOf[HDFSBackedStateStoreProvider].getName
+  private val CancelSeconds = 60L
+  private val Settings = "spark.sql.streaming.stateStore."
+
+  /** Begin. Throws CowStateException when a store has no schema, or not one that can be used. */
+  def start(session: SparkSession, orderJson: String): StateConversion = {
+    val order = JsonMethods.parse(orderJson).extract[ConversionOrder]
+    val hadoopConf = session.sessionState.newHadoopConf()
+    hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
+    val schemas = order.stores.map(s => (s.operator, s.store)).distinct
+      .map(key => key -> schemaOf(order.checkpoint, key._1, key._2, hadoopConf)).toMap
+    val tasks = order.stores.map { store =>
+      val (key, value) = schemas((store.operator, store.store))
+      (store, StoreShape(key, value, store.prefixColumns))
+    }
+    val storeConf = storeConfOf(session, order.settings)
+    val broadcastConf = session.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
+    val one = order.copy(stores = Nil)
+    val results = new ConcurrentHashMap[Int, ConvertedStore]
+    val job = session.sparkContext.submitJob(
+      session.sparkContext.parallelize(tasks, math.max(tasks.size, 1)),
+      (rows: Iterator[(StoreToConvert, StoreShape)]) => rows.map { case (store, shape) =>
+        new StoreConversion(one, store, shape, storeConf, broadcastConf.value.value).run()
+      }.toSeq,
+      tasks.indices,
+      (number: Int, done: Seq[ConvertedStore]) => done.foreach(results.put(number, _)),
+      ())
+    new StateConversion(session.sparkContext.statusTracker, tasks.size, results, job)
+  }
+
+  private def storeConfOf(session: SparkSession, settings: Map[String, String]): StateStoreConf = {
+    val conf = session.sessionState.conf.clone()
+    settings.foreach { case (key, value) => if (key.startsWith(Settings)) conf.setConfString(key, value) }
+    conf.setConfString(s"${Settings}commitValidation.enabled", "false")
+    new StateStoreConf(conf)
+  }
+
+  private def schemaOf(
+      checkpoint: String, operator: Long, store: String, conf: Configuration)
+    : (StructType, StructType) = {
+    val location = StateStoreId(s"$checkpoint/state", operator,
+      StateStore.PARTITION_ID_TO_CHECK_SCHEMA, store).storeCheckpointLocation()
+    val file = StateSchemaCompatibilityChecker.schemaFile(location)
+    val found =
+      try Using.resource(file.getFileSystem(conf).open(file))(
+        StateSchemaCompatibilityChecker.readSchemaFile)
+      catch {
+        case _: FileNotFoundException => throw new CowStateException(
+          s"$file is missing, so the types of the state are not known. Run the query once with its " +
+            "present provider and spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
+      }
+    found match {
+      case List(only) => (only.keySchema, only.valueSchema)
+      case several => throw new CowStateException(
+        s"$file has ${several.size} column families; only stores with one can be converted")
+    }
+  }
+
+  /**
+   * The files below a directory, one a line: bytes, time of the last change, path from `directory`.
+   * Empty if there is no such directory.
+   */
+  def listFiles(session: SparkSession, directory: String): String = {
+    val (fs, root) = qualified(session, directory)
+    val text = new StringBuilder
+    try {
+      val files = fs.listFiles(root, true)
+      while (files.hasNext) {
+        val file = files.next()
+        val name = root.toUri.relativize(file.getPath.toUri).getPath
+        text.append(s"${file.getLen}\t${file.getModificationTime}\t$name\n")
+      }
+    } catch { case _: FileNotFoundException if !fs.exists(root) => () }
+    text.toString
+  }
+
+  private def qualified(session: SparkSession, path: String): (FileSystem, Path) = {
+    val asked = new Path(path)
+    val fs = asked.getFileSystem(session.sessionState.newHadoopConf())
+    (fs, fs.makeQualified(asked))
+  }
+
+  private[cowstate] def isHdfs(providerClass: String): Boolean = providerClass == Hdfs
+}
+
+/** How many rows, and the sum of their hashes, which is the same in any order. */
+private final case class Tally(rows: Long = 0, hash: Long = 0) {
+  def plus(key: UnsafeRow, value: UnsafeRow): Tally =
+    Tally(rows + 1, hash + key.hashCode.toLong * 1000003L + value.hashCode)
+}
+
+/** Converts one store, inside a task. */
+private final class StoreConversion(
+    order: ConversionOrder,
+    store: StoreToConvert,
+    shape: StoreShape,
+    storeConf: StateStoreConf,
+    hadoopConf: Configuration) {
+  private val task = TaskContext.get()
+  private val scratch = s"${order.scratch}/${task.taskAttemptId()}"
+  private val inPlace = idIn(s"${order.checkpoint}/state").storeCheckpointLocation()
+  private val inScratch = idIn(scratch).storeCheckpointLocation()
+  private val toHdfs = StateConversion.isHdfs(order.targetClass)
+
+  def run(): ConvertedStore =
+    try {
+      val unique = CowStateStoreProvider.newUnique()
+      val read = withStore(order.sourceClass, s"${order.checkpoint}/state", order.version, store.unique) {
+        rows => if (toHdfs) writeHdfs(rows) else writeOwn(rows, unique)
+      }
+      val scratchVersion = if (toHdfs) HdfsVersion else order.version
+      val written = withStore(order.targetClass, scratch, scratchVersion, None)(tallyOf)
+      if (written != read) {
+        throw new CowStateException(
+          s"$inScratch holds other rows than $inPlace: ${written.rows} instead of ${read.rows}")
+      }
+      ConvertedStore(
+        store, read.rows, written.rows, Option.when(store.unique.isDefined)(unique), newFiles())
+    } catch {
+      case NonFatal(e) => ConvertedStore(store, error = Some(s"$inPlace: ${reasonOf(e)}"))
+    }
+
+  private def reasonOf(e: Throwable): String = {
+    val innermost = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq.last
+    Option(innermost.getMessage).getOrElse(innermost.getClass.getName)
+  }
+
+  /** The provider's version of a state that was put into an empty store. */
+  private val HdfsVersion = 1L
+
+  private def idIn(root: String): StateStoreId =
+    StateStoreId(root, store.operator, store.partition, store.store)
+
+  private def open(providerClass: String, root: String): StateStoreProvider = {
+    val spec =
+      if (store.prefixColumns == 0) NoPrefixKeyStateEncoderSpec(shape.keySchema)
+      else PrefixKeyScanStateEncoderSpec(shape.keySchema, store.prefixColumns)
+    val provider = StateStoreProvider.create(providerClass)
+    provider.init(
+      idIn(root), shape.keySchema, shape.valueSchema, spec, useColumnFamilies = false, storeConf,
+      hadoopConf, useMultipleValuesPerKey = false, None)
+    provider
+  }
+
+  private def withStore[T](
+      providerClass: String, root: String, version: Long, unique: Option[String])(
+      f: Iterator[UnsafeRowPair] => T): T = {
+    val provider = open(providerClass, root)
+    try {
+      val opened = provider.getReadStore(version, unique)
+      try f(opened.iterator()) finally opened.release()
+    } finally provider.close()
+  }
+
+  private def tallyOf(rows: Iterator[UnsafeRowPair]): Tally =
+    rows.foldLeft(Tally()) { (tally, pair) =>
+      task.killTaskIfInterrupted()
+      tally.plus(pair.key, pair.value)
+    }
+
+  private def tallied(rows: Iterator[UnsafeRowPair])(f: UnsafeRowPair => Unit): Tally =
+    tallyOf(rows.map { pair =>
+      f(pair)
+      pair
+    })
+
+  private def writeHdfs(rows: Iterator[UnsafeRowPair]): Tally = {
+    val provider = open(order.targetClass, scratch)
+    try {
+      val target = provider.getStore(
+        HdfsVersion - 1, None, forceSnapshotOnCommit = true, loadEmpty = false)
+      val read = tallied(rows)(pair => target.put(pair.key, pair.value))
+      target.commit()
+      read
+    } finally provider.close()
+  }
+
+  private def writeOwn(rows: Iterator[UnsafeRowPair], unique: String): Tally = {
+    val generation = checkpointsIn(inPlace).list().nextGeneration
+    val file = checkpointsIn(inScratch).create(
+      StateFileName(order.version, generation, unique, None))
+    try {
+      val read = tallied(rows)(pair => file.rows.put(pair.key, pair.value))
+      file.commit()
+      read
+    } catch {
+      case e: Throwable =>
+        file.cancel()
+        throw e
+    }
+  }
+
+  private def checkpointsIn(directory: Path): StateCheckpoints = {
+    val codec = storeConf.compressionCodec
+    new StateCheckpoints(
+      StateDirectory.of(directory, hadoopConf),
+      new HdfsStateFileReader(directory, hadoopConf, codec), shape.keySchema, shape.valueSchema, codec)
+  }
+
+  /** Of the HDFS provider the snapshot alone: its delta holds changes upon an empty store. */
+  private def newFiles(): Seq[MovableFile] = {
+    val fs = inScratch.getFileSystem(hadoopConf)
+    val written = HdfsStateFile(HdfsVersion, isSnapshot = true).toString
+    val wanted = HdfsStateFile(order.version, isSnapshot = true).toString
+    fs.listStatus(inScratch).toSeq.map(_.getPath.getName).flatMap { name =>
+      val target =
+        if (!toHdfs) Option.when(StateFileName.parse(name).isDefined)(name)
+        else Option.when(name.startsWith(written))(wanted + name.stripPrefix(written))
+      target.map(n => MovableFile(new Path(inScratch, name).toString, new Path(inPlace, n).toString))
+    }
+  }
+}

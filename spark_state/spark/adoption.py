@@ -1,0 +1,380 @@
+"""Lets a stopped query go on from its checkpoint with another state store provider.
+
+Below <checkpoint>/_cowstate_adopt/<time>/ is one adoption:
+
+    adoption.json      what was edited, removed and created; there before anything is
+    files/<path>       what was edited or removed, as it was
+    converted/         state that is being written for the other provider; gone at the end
+
+New state is written below `converted`, read back and compared, and only then moved to the stores,
+where the present provider does not look at it. Editing the newest entry of the offset log comes
+last: before it the query goes on as ever, after it on the other provider. An adoption that fails
+undoes itself; one that was killed is undone by `revert`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from spark_state.errors import ConfigurationError, CowstateError
+from spark_state.spark.adoption_plan import (
+    CHECKPOINT_FORMAT,
+    HDFS_CLASS,
+    AdoptionPlan,
+    plan_adoption,
+)
+from spark_state.spark.checkpoint_files import CheckpointFiles
+from spark_state.spark.query_checkpoint import QueryCheckpoint, list_files, read_checkpoint
+
+ADOPTIONS = "_cowstate_adopt"
+QUIET_SECONDS = 30
+_RECORD = "adoption.json"
+_CONVERTED = "converted"
+_POLL_SECONDS = 0.1
+Progress = Callable[[int, int], None]
+"""Told how many stores of how many are converted."""
+
+
+class AdoptionError(CowstateError):
+    """The state could not be written for the other provider; the checkpoint is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedAdoption:
+    """An adoption that was done. folder: its backup. rows: of all stores that were converted."""
+
+    plan: AdoptionPlan
+    folder: str
+    rows: int
+    created: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RevertedAdoption:
+    """An adoption that was undone. record: None if it had not changed anything yet."""
+
+    url: str
+    folder: str
+    record: AdoptionRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """State written for the other provider.
+
+    moves: where its files belong, with the URLs where they are. ids: of checkpoint format 2, new by
+    old.
+    """
+
+    rows: int
+    moves: dict[str, str]
+    ids: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionRecord:
+    """The content of adoption.json. edited: paths with the SHA-256 of what was written."""
+
+    source: str
+    target: str
+    planned: int
+    committed: int | None
+    edited: dict[str, str]
+    removed: tuple[str, ...]
+    created: tuple[str, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "format": 1,
+                "from": self.source,
+                "to": self.target,
+                "last_planned_batch": self.planned,
+                "last_committed_batch": self.committed,
+                "edited": self.edited,
+                "removed": list(self.removed),
+                "created": list(self.created),
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> AdoptionRecord:
+        content: dict[str, Any] = json.loads(text)
+        return cls(
+            content["from"],
+            content["to"],
+            content["last_planned_batch"],
+            content["last_committed_batch"],
+            content["edited"],
+            tuple(content["removed"]),
+            tuple(content["created"]),
+        )
+
+
+def apply(
+    spark: SparkSession, location: str, to: str, progress: Progress, *, force: bool = False
+) -> AppliedAdoption:
+    """Continue on `to`, a key of TARGETS. `force` skips the check whether the query is running.
+
+    Raises what `plan_adoption` raises, ConfigurationError when the query seems to be running or
+    another adoption is not finished, and AdoptionError; the checkpoint is then as it was.
+    """
+    files = CheckpointFiles(spark, location)
+    adoption = plan_adoption(read_checkpoint(files), to)
+    _check_finished(files, adoption.checkpoint)
+    folder = f"{ADOPTIONS}/{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    try:
+        if not force:
+            _check_quiet(files, adoption.checkpoint, folder)
+        converted = _convert(files, adoption, folder, progress)
+        texts = _new_texts(adoption, converted.ids)
+        record = _record_of(adoption, texts, converted)
+        _back_up(files, folder, record)
+        _check_unchanged(files, adoption.checkpoint)
+    except BaseException:
+        _forget(files, folder)
+        raise
+    try:
+        for path in record.removed:
+            files.delete(path)
+        for path, url in converted.moves.items():
+            files.move(url, path)
+        for path, text in texts.items():
+            files.write_text(path, text)
+    except BaseException:
+        _restore(files, folder, record)
+        raise
+    files.delete(f"{folder}/{_CONVERTED}")
+    return AppliedAdoption(adoption, folder, converted.rows, record.created)
+
+
+def revert(spark: SparkSession, location: str, *, force: bool = False) -> RevertedAdoption:
+    """Undo the last adoption, also one that was killed. `force` is as in `apply`.
+
+    Raises ConfigurationError when there is none, when the query has run since, or seems to.
+    """
+    files = CheckpointFiles(spark, location)
+    folders = files.folders(ADOPTIONS)
+    if not folders:
+        raise ConfigurationError(f"{files.url} has no adoption to revert: none was applied")
+    folder = f"{ADOPTIONS}/{folders[-1]}"
+    record = _read_record(files, folder)
+    if record is None:
+        _forget(files, folder)
+        return RevertedAdoption(files.url, folder, None)
+    checkpoint = read_checkpoint(files)
+    _check_not_run_since(files, checkpoint, folder, record)
+    if not force:
+        _check_quiet(files, checkpoint, folder)
+    _restore(files, folder, record)
+    return RevertedAdoption(files.url, folder, record)
+
+
+def seconds_since_change(files: CheckpointFiles, checkpoint: QueryCheckpoint, now_ms: int) -> float:
+    """Since the newest file that an adoption did not write: what a running query changes."""
+    own = _written_by_last_adoption(files)
+    changed = max((f.changed_ms for f in checkpoint.files if f.path not in own), default=0)
+    return (now_ms - changed) / 1000
+
+
+def _written_by_last_adoption(files: CheckpointFiles) -> set[str]:
+    for name in reversed(files.folders(ADOPTIONS)):
+        record = _read_record(files, f"{ADOPTIONS}/{name}")
+        if record is not None:
+            return {*record.edited, *record.created, *record.removed}
+    return set()
+
+
+def _read_record(files: CheckpointFiles, folder: str) -> AdoptionRecord | None:
+    path = f"{folder}/{_RECORD}"
+    return AdoptionRecord.from_json(files.read_text(path)) if files.exists(path) else None
+
+
+def _check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
+    """The last adoption took effect: its newest entry of the offset log stands, or is behind."""
+    folders = files.folders(ADOPTIONS)
+    if not folders:
+        return
+    folder = f"{ADOPTIONS}/{folders[-1]}"
+    record = _read_record(files, folder)
+    if record is not None:
+        path, digest = list(record.edited.items())[-1]
+        if checkpoint.planned > record.planned or _digest(files.read_text(path)) == digest:
+            return
+    raise ConfigurationError(
+        f"{files.url_of(folder)} is of an adoption that is running or was killed. If it is not "
+        f"running, undo it first: cowstate adopt --revert {files.url}"
+    )
+
+
+def _check_quiet(files: CheckpointFiles, checkpoint: QueryCheckpoint, folder: str) -> None:
+    seconds = seconds_since_change(files, checkpoint, files.now_ms(folder))
+    if seconds < QUIET_SECONDS:
+        raise ConfigurationError(
+            f"{files.url} changed {max(seconds, 0):.0f} s ago: the query seems to be running. Stop "
+            f"it and wait {QUIET_SECONDS} s, or, if it is stopped, pass --force"
+        )
+
+
+def _check_unchanged(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
+    if list_files(files) != checkpoint.files:
+        raise ConfigurationError(
+            f"{files.url} changed meanwhile: the query is running. Nothing was adopted; stop the "
+            "query and run the command again"
+        )
+
+
+def _check_not_run_since(
+    files: CheckpointFiles, checkpoint: QueryCheckpoint, folder: str, record: AdoptionRecord
+) -> None:
+    then = -1 if record.committed is None else record.committed
+    now = -1 if checkpoint.committed is None else checkpoint.committed
+    if checkpoint.planned > record.planned or now > then:
+        way = "" if record.target == HDFS_CLASS else " --to hdfs"
+        raise ConfigurationError(
+            f"{files.url} went on to batch {checkpoint.planned} since {folder}: going back to "
+            f"batch {record.planned} would lose state. Run cowstate adopt{way} instead"
+        )
+    for path, digest in record.edited.items():
+        allowed = (digest, _digest(files.read_text(_saved(folder, path))))
+        if _digest(files.read_text(path)) not in allowed:
+            raise ConfigurationError(
+                f"{files.url_of(path)} was changed since {folder} by something else than adopt. "
+                f"Its former content is {files.url_of(_saved(folder, path))}"
+            )
+
+
+def _convert(
+    files: CheckpointFiles, adoption: AdoptionPlan, folder: str, progress: Progress
+) -> _Converted:
+    """Write the state anew, below `folder`. Raises AdoptionError."""
+    if not adoption.conversions:
+        return _Converted(0, {}, {})
+    stores = _run_conversion(files, _order(files, adoption, f"{folder}/{_CONVERTED}"), progress)
+    moves: dict[str, str] = {}
+    ids: dict[str, str] = {}
+    for store in stores:
+        if store["rowsRead"] != store["rowsWritten"] or not store["files"]:
+            raise AdoptionError(f"{store} is not whole. Nothing was changed")
+        moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
+        if "unique" in store:
+            ids[store["store"]["unique"]] = store["unique"]
+    assert len(stores) == len(adoption.conversions)
+    return _Converted(sum(store["rowsRead"] for store in stores), moves, ids)
+
+
+def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict[str, Any]:
+    checkpoint = adoption.checkpoint
+    return {
+        "checkpoint": checkpoint.url,
+        "scratch": files.url_of(scratch),
+        "sourceClass": checkpoint.provider,
+        "targetClass": adoption.target,
+        "version": checkpoint.version,
+        "settings": {
+            **checkpoint.settings,
+            CHECKPOINT_FORMAT: "1" if checkpoint.state_ids is None else "2",
+        },
+        "stores": [
+            {
+                "operator": directory.operator,
+                "partition": directory.partition,
+                "store": directory.store,
+                "prefixColumns": directory.prefix_columns,
+                "unique": checkpoint.state_id(directory),
+            }
+            for directory in adoption.conversions
+        ],
+    }
+
+
+def _run_conversion(
+    files: CheckpointFiles, order: dict[str, Any], progress: Progress
+) -> list[dict[str, Any]]:
+    try:
+        job = files.start_conversion(order)
+        try:
+            while not job.isDone():
+                progress(job.finished(), job.total())
+                time.sleep(_POLL_SECONDS)
+            progress(job.finished(), job.total())
+            stores: list[dict[str, Any]] = json.loads(job.result())
+        finally:
+            job.cancel()
+    except Py4JJavaError as error:
+        reason = error.java_exception.getMessage()
+        raise AdoptionError(f"{reason}. Nothing was changed") from error
+    for store in stores:
+        if "error" in store:
+            raise AdoptionError(f"{store['error']}. Nothing was changed")
+    return stores
+
+
+def _new_texts(adoption: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
+    """The log entries that change, the newest of the offset log last."""
+    texts = {}
+    if ids:
+        assert adoption.checkpoint.commit is not None
+        text = adoption.checkpoint.commit.text
+        for old, new in ids.items():
+            text = text.replace(f'"{old}"', f'"{new}"')
+        texts[adoption.checkpoint.commit.path] = text
+    return {**texts, **{entry.path: adoption.edited(entry) for entry in adoption.edits}}
+
+
+def _record_of(
+    adoption: AdoptionPlan, texts: dict[str, str], converted: _Converted
+) -> AdoptionRecord:
+    return AdoptionRecord(
+        adoption.checkpoint.provider,
+        adoption.target,
+        adoption.checkpoint.planned,
+        adoption.checkpoint.committed,
+        {path: _digest(text) for path, text in texts.items()},
+        tuple(file.path for file in adoption.removals),
+        tuple(converted.moves),
+    )
+
+
+def _back_up(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+    for path in (*record.edited, *record.removed):
+        files.copy(path, _saved(folder, path))
+    files.write_text(f"{folder}/{_RECORD}", record.to_json())
+
+
+def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+    """As before the adoption, the newest entry of the offset log first. Twice is once."""
+    for path in reversed(record.edited):
+        text = files.read_text(_saved(folder, path))
+        if files.read_text(path) != text:
+            files.write_text(path, text)
+    for path in record.created:
+        files.delete(path)
+    for path in record.removed:
+        files.copy(_saved(folder, path), path)
+    _forget(files, folder)
+
+
+def _forget(files: CheckpointFiles, folder: str) -> None:
+    files.delete(f"{folder}/{_RECORD}")
+    files.delete(folder)
+    if not files.folders(ADOPTIONS):
+        files.delete(ADOPTIONS)
+
+
+def _saved(folder: str, path: str) -> str:
+    return f"{folder}/files/{path}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,98 @@
+"""Runs `cowstate adopt` in a Spark session, and prints what came out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from spark_state.spark import adoption
+from spark_state.spark.adoption import AdoptionError
+from spark_state.spark.adoption_plan import plan_adoption
+from spark_state.spark.adoption_report import (
+    applied_as_json,
+    applied_as_text,
+    plan_as_json,
+    plan_as_text,
+    reverted_as_json,
+    reverted_as_text,
+    shown_progress,
+)
+from spark_state.spark.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider import configure
+from spark_state.spark.query_checkpoint import read_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptOptions:
+    """What the command line says. to: a key of adoption_plan.TARGETS."""
+
+    checkpoint: str
+    to: str
+    apply: bool
+    revert: bool
+    force: bool
+    master: str
+    settings: Mapping[str, str]
+    json_report: bool
+
+
+def adopt_and_print(options: AdoptOptions) -> None:
+    """Runs the command.
+
+    Raises ConfigurationError and UnsupportedOperationError for what is refused, and AdoptionError.
+    """
+    with _session(options) as spark:
+        try:
+            text, content = _run(spark, options)
+        except Py4JJavaError as error:
+            reason = error.java_exception.toString()
+            raise AdoptionError(
+                f"the files of {options.checkpoint} cannot be used: {reason}"
+            ) from error
+    print(json.dumps(content) if options.json_report else text)
+
+
+def _run(spark: SparkSession, options: AdoptOptions) -> tuple[str, dict[str, object]]:
+    if options.revert:
+        reverted = adoption.revert(spark, options.checkpoint, force=options.force)
+        return reverted_as_text(reverted), reverted_as_json(reverted)
+    if options.apply:
+        with shown_progress() as progress:
+            applied = adoption.apply(
+                spark, options.checkpoint, options.to, progress, force=options.force
+            )
+        return applied_as_text(applied), applied_as_json(applied)
+    files = CheckpointFiles(spark, options.checkpoint)
+    checkpoint = read_checkpoint(files)
+    plan = plan_adoption(checkpoint, options.to)
+    quiet = adoption.seconds_since_change(files, checkpoint, int(time.time() * 1000))
+    return plan_as_text(plan, quiet, adoption.QUIET_SECONDS), plan_as_json(plan)
+
+
+@contextmanager
+def _session(options: AdoptOptions) -> Iterator[SparkSession]:
+    """The session of this process, or else one for as long as a `with` lasts."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    builder = configure(
+        SparkSession.builder.master(options.master)
+        .appName("cowstate adopt")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+    )
+    for key, value in options.settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()

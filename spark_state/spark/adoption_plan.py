@@ -1,0 +1,165 @@
+"""Decides what adopting a checkpoint takes, and refuses what cannot be adopted. Pure.
+
+From HDFSBackedStateStoreProvider to cowstate nothing is converted: cowstate reads its files. In all
+other cases the state that the next batch starts from is written anew for the other provider, and
+the older states stay what they are. Which provider a query uses is said by the newest entry of its
+offset log, so editing that is what adopts it; an older entry is edited with it where the other
+provider has its state, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.spark.checkpoint_files import CheckpointFile
+from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
+
+_BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
+HDFS_CLASS = f"{_BUILT_IN}.HDFSBackedStateStoreProvider"
+ROCKSDB_CLASS = f"{_BUILT_IN}.RocksDBStateStoreProvider"
+TARGETS = {"cowstate": PROVIDER_CLASS, "hdfs": HDFS_CLASS}
+_STATE_STORE = "spark.sql.streaming.stateStore"
+_ROW_CHECKSUM = f"{_STATE_STORE}.rowChecksum.enabled"
+_ENCODING = f"{_STATE_STORE}.encodingFormat"
+CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
+_JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+
+
+def short_name(provider: str) -> str:
+    return provider.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionPlan:
+    """What is to be done.
+
+    conversions: stores whose state is to be written anew. edits: log entries that will name
+    `target`. removals: files that `target` left when it had this checkpoint before, of the version
+    that it continues from or a later one.
+    """
+
+    checkpoint: QueryCheckpoint
+    target: str
+    conversions: tuple[StoreDirectory, ...]
+    edits: tuple[LogEntry, ...]
+    removals: tuple[CheckpointFile, ...]
+
+    def edited(self, entry: LogEntry) -> str:
+        """The text of an offset log entry with the other provider, all else as it was."""
+        old = json.dumps(self.checkpoint.provider)
+        pattern = rf'("{re.escape(PROVIDER_KEY)}"\s*:\s*){re.escape(old)}'
+        text, count = re.subn(pattern, lambda m: f'{m[1]}"{self.target}"', entry.text)
+        assert count == 1, f"{entry.path} names {PROVIDER_KEY} {count} times"
+        return text
+
+
+def plan_adoption(checkpoint: QueryCheckpoint, to: str) -> AdoptionPlan:
+    """What continuing this checkpoint on `to`, a key of TARGETS, takes.
+
+    Raises UnsupportedOperationError or ConfigurationError, which say why it cannot be, and the way
+    out.
+    """
+    target = TARGETS[to]
+    _check_providers(checkpoint, target)
+    _check_operators(checkpoint)
+    _check_settings(checkpoint, target)
+    reads_files = checkpoint.provider == HDFS_CLASS
+    if reads_files:
+        for directory in checkpoint.directories:
+            _check_hdfs_files(checkpoint, directory.path)
+    converts = not reads_files and checkpoint.version > 0
+    oldest_edit = checkpoint.planned - 1 if reads_files else checkpoint.version - 1
+    edits = [entry for number, entry in sorted(checkpoint.offsets.items()) if number >= oldest_edit]
+    return AdoptionPlan(
+        checkpoint,
+        target,
+        checkpoint.directories if converts else (),
+        tuple(entry for entry in edits if entry.settings[PROVIDER_KEY] == checkpoint.provider),
+        tuple(_left_behind(checkpoint, target)),
+    )
+
+
+def _check_providers(checkpoint: QueryCheckpoint, target: str) -> None:
+    provider, url = checkpoint.provider, checkpoint.url
+    if provider == target:
+        raise ConfigurationError(
+            f"{url} is on {short_name(target)} already: start the query. The other way is "
+            + ("--to hdfs" if target == PROVIDER_CLASS else "without --to")
+        )
+    known = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
+    if provider not in known:
+        raise UnsupportedOperationError(
+            f"{url} is on the provider {provider}, which adopt does not know; it knows "
+            f"{', '.join(map(short_name, known))}"
+        )
+    if target == HDFS_CLASS and provider != PROVIDER_CLASS:
+        raise UnsupportedOperationError(
+            f"{url} is on {short_name(provider)}: --to hdfs goes back from cowstate only. Run "
+            "cowstate adopt without --to first"
+        )
+
+
+def _check_operators(checkpoint: QueryCheckpoint) -> None:
+    for operator in checkpoint.operators:
+        if operator.name.startswith("transformWithState"):
+            raise UnsupportedOperationError(
+                f"operator {operator.number} of {checkpoint.url} is {operator.name}, whose state "
+                "only RocksDBStateStoreProvider keeps. spark_state.transform_with_state runs it on "
+                "cowstate, with a new checkpoint"
+            )
+        join_format = checkpoint.settings.get(_JOIN_FORMAT, "2")
+        if operator.name == "symmetricHashJoin" and join_format not in ("1", "2"):
+            raise UnsupportedOperationError(
+                f"operator {operator.number} of {checkpoint.url} is a join with "
+                f"{_JOIN_FORMAT} = {join_format}, which only RocksDBStateStoreProvider keeps. "
+                f"Start the query with a new checkpoint and {_JOIN_FORMAT} = 2"
+            )
+
+
+def _check_settings(checkpoint: QueryCheckpoint, target: str) -> None:
+    settings = checkpoint.settings
+    if settings.get(_ROW_CHECKSUM, "false") == "true":
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} was begun with {_ROW_CHECKSUM} = true: its rows carry checksums "
+            "that only Spark's own providers read. Start the query with a new checkpoint"
+        )
+    encoding = settings.get(_ENCODING, "unsaferow")
+    if encoding.lower() != "unsaferow":
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} was begun with {_ENCODING} = {encoding}; adopt reads unsaferow "
+            "only. Start the query with a new checkpoint"
+        )
+    if target == HDFS_CLASS and checkpoint.state_ids is not None:
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} has checkpoint format 2, and {short_name(HDFS_CLASS)} has format 1 "
+            f"only: stay on cowstate, or start with a new checkpoint and {CHECKPOINT_FORMAT} = 1"
+        )
+
+
+def _check_hdfs_files(checkpoint: QueryCheckpoint, directory: str) -> None:
+    """The state that the next batch starts from must be there: deltas, down to a snapshot."""
+    names = {file.name for file in checkpoint.files_of_version(directory, hdfs=True)}
+    for version in range(checkpoint.version, 0, -1):
+        if f"{version}.snapshot" in names:
+            return
+        if f"{version}.delta" not in names:
+            raise UnsupportedOperationError(
+                f"{checkpoint.url}/{directory}/{version}.delta is missing, and no snapshot stands "
+                f"for it: the state of version {checkpoint.version}, from which the next batch "
+                "starts, is incomplete. Restore the file from a copy"
+            )
+
+
+def _left_behind(checkpoint: QueryCheckpoint, target: str) -> list[CheckpointFile]:
+    return [
+        file
+        for directory in checkpoint.directories
+        for file, version in checkpoint.files_of_version(
+            directory.path, hdfs=target == HDFS_CLASS
+        ).items()
+        if version >= checkpoint.version
+    ]

@@ -1,0 +1,210 @@
+"""What `cowstate adopt` says, as text and as JSON, and its progress."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from spark_state.spark.adoption import AppliedAdoption, Progress, RevertedAdoption
+from spark_state.spark.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
+from spark_state.spark.provider_class import PROVIDER_KEY
+from spark_state.spark.query_checkpoint import QueryCheckpoint, StatefulOperator
+
+_TENTHS = 10
+
+
+@contextmanager
+def shown_progress() -> Iterator[Progress]:
+    """On standard error: tqdm's bar, or a line for each tenth without a terminal or tqdm."""
+    if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
+        yield _lines()
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit="store", desc="converting", leave=False) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield show
+
+
+def _lines() -> Progress:
+    shown = 0
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        tenths = done * _TENTHS // total
+        if tenths > shown:
+            shown = tenths
+            print(f"converted {done} of {total} stores", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
+    """How many files the operator's stores have, and their bytes."""
+    below = f"state/{operator.number}/"
+    lengths = [file.length for file in checkpoint.files if file.path.startswith(below)]
+    return len(lengths), sum(lengths)
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def found_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
+    operators = []
+    for operator in checkpoint.operators:
+        files, size = _usage(checkpoint, operator)
+        operators.append(
+            {
+                "operator": operator.number,
+                "name": operator.name,
+                "stores": list(operator.stores),
+                "partitions": operator.partitions,
+                "files": files,
+                "bytes": size,
+            }
+        )
+    return {
+        "checkpoint": checkpoint.url,
+        "query": checkpoint.query_id,
+        "provider": checkpoint.provider,
+        "last_planned_batch": checkpoint.planned,
+        "last_committed_batch": checkpoint.committed,
+        "version": checkpoint.version,
+        "operators": operators,
+    }
+
+
+def plan_as_json(plan: AdoptionPlan) -> dict[str, Any]:
+    return {
+        **found_as_json(plan.checkpoint),
+        "target": plan.target,
+        "stores_to_convert": len(plan.conversions),
+        "edits": [entry.path for entry in plan.edits],
+        "removals": [file.path for file in plan.removals],
+        "applied": False,
+    }
+
+
+def applied_as_json(applied: AppliedAdoption) -> dict[str, Any]:
+    return {
+        **plan_as_json(applied.plan),
+        "applied": True,
+        "backup": applied.folder,
+        "rows": applied.rows,
+        "created": list(applied.created),
+    }
+
+
+def reverted_as_json(reverted: RevertedAdoption) -> dict[str, Any]:
+    record = reverted.record
+    return {
+        "checkpoint": reverted.url,
+        "reverted": reverted.folder,
+        "provider": record.source if record else None,
+        "restored": [*record.edited, *record.removed] if record else [],
+        "deleted": list(record.created) if record else [],
+    }
+
+
+def _found_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
+    planned, committed = checkpoint.planned, checkpoint.committed
+    done = "no batch is committed" if committed is None else f"batch {committed} is committed"
+    lines = [
+        f"Checkpoint  {checkpoint.url}",
+        f"Query       {checkpoint.query_id}",
+        f"Provider    {short_name(checkpoint.provider)}",
+        f"Progress    batch {planned} is planned, {done}; the next one starts from version "
+        f"{checkpoint.version}",
+    ]
+    for operator in checkpoint.operators:
+        files, size = _usage(checkpoint, operator)
+        stores = ", ".join(operator.stores)
+        lines.append(
+            f"Operator {operator.number}  {operator.name}: {operator.partitions} partitions of "
+            f"{stores}; {files} files, {_size(size)}"
+        )
+    return lines
+
+
+def _steps(plan: AdoptionPlan) -> list[str]:
+    steps = []
+    if plan.conversions:
+        steps.append(
+            f"write the rows of version {plan.checkpoint.version} of {len(plan.conversions)} "
+            f"stores for {short_name(plan.target)}, read them back and compare"
+        )
+    elif plan.checkpoint.provider == HDFS_CLASS:
+        steps.append("convert nothing: cowstate reads the .delta and .snapshot files")
+    if plan.removals:
+        steps.append(
+            f"remove {len(plan.removals)} files that {short_name(plan.target)} left when it had "
+            "this checkpoint before"
+        )
+    edits = ", ".join(entry.path for entry in plan.edits)
+    steps.append(f"set {PROVIDER_KEY} in {edits}")
+    return steps
+
+
+def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float) -> str:
+    lines = [
+        *_found_as_lines(plan.checkpoint),
+        "",
+        f"To continue on {short_name(plan.target)}, adopt would",
+        *(f"  - {step}" for step in _steps(plan)),
+        "",
+    ]
+    if seconds_quiet < needed_seconds:
+        lines.append(
+            f"The checkpoint changed {max(seconds_quiet, 0):.0f} s ago: the query seems to be "
+            f"running, and --apply would refuse."
+        )
+    lines.append("Nothing was changed. Run it with --apply while the query is stopped.")
+    return "\n".join(lines)
+
+
+def applied_as_text(applied: AppliedAdoption) -> str:
+    plan = applied.plan
+    url = plan.checkpoint.url
+    if plan.target == HDFS_CLASS:
+        start = "Start the query; its checkpoint says which provider it has."
+    else:
+        start = (
+            "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or "
+            "what `cowstate jar --options` prints."
+        )
+    lines = [*_found_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
+    if plan.conversions:
+        lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were written anew.")
+    lines += [
+        f"Backup: {url}/{applied.folder}",
+        start,
+        f"Until it has run, cowstate adopt --revert {url} undoes this.",
+    ]
+    return "\n".join(lines)
+
+
+def reverted_as_text(reverted: RevertedAdoption) -> str:
+    if reverted.record is None:
+        return (
+            f"{reverted.url}/{reverted.folder} was of an adoption that had changed nothing yet; it "
+            "was deleted."
+        )
+    record = reverted.record
+    restored = len(record.edited) + len(record.removed)
+    return (
+        f"{reverted.url} is on {short_name(record.source)} again, as before {reverted.folder}: "
+        f"{restored} files were restored, {len(record.created)} deleted."
+    )

@@ -1,0 +1,158 @@
+"""The files of a checkpoint, on any file system that Spark reaches.
+
+Everything goes through Hadoop's FileSystem API in the JVM of a session, with that session's
+configuration: what a query can use as its checkpointLocation can be read and edited here. Paths are
+relative to the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from spark_state.errors import ConfigurationError
+
+_PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
+_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFile:
+    """A file as listed. changed_ms: by the file system's clock."""
+
+    path: str
+    length: int
+    changed_ms: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+class CheckpointFiles:
+    """Reads, and changes when told to, the files of one checkpoint.
+
+    Raises ConfigurationError when its file system cannot be used.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._session = spark._jsparkSession
+        self._conf = self._session.sessionState().newHadoopConf()
+        try:
+            path = jvm.org.apache.hadoop.fs.Path(location)
+            self._files = path.getFileSystem(self._conf)
+        except Py4JJavaError as error:
+            raise ConfigurationError(
+                f"{location} cannot be opened: {error.java_exception.getMessage()}. Pass what its "
+                "file system needs with --conf, as to spark-submit"
+            ) from error
+        self._root = self._files.makeQualified(path)
+
+    @property
+    def url(self) -> str:
+        return str(self._root.toString())
+
+    def url_of(self, path: str) -> str:
+        return f"{self.url}/{path}"
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, path)
+
+    def exists(self, path: str = "") -> bool:
+        """Whether there is such a file or folder; without a path, the checkpoint itself."""
+        return bool(self._files.exists(self._path(path) if path else self._root))
+
+    def below(self, folder: str) -> list[CheckpointFile]:
+        """The files at any depth below `folder`; none if it does not exist."""
+        conversion = self._class("StateConversion")
+        text: str = conversion.listFiles(self._session, self.url_of(folder))
+        found = []
+        for line in text.splitlines():
+            length, changed, name = line.split("\t", 2)
+            found.append(CheckpointFile(f"{folder}/{name}", int(length), int(changed)))
+        return sorted(found, key=lambda file: file.path)
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in `folder`, in order."""
+        if not self.exists(folder):
+            return []
+        entries = self._files.listStatus(self._path(folder))
+        return sorted(str(e.getPath().getName()) for e in entries if e.isDirectory())
+
+    def read_text(self, path: str) -> str:
+        stream = self._files.open(self._path(path))
+        try:
+            data = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)
+        finally:
+            stream.close()
+        return bytes(data).decode()
+
+    def write_text(self, path: str, text: str) -> None:
+        """Put a file, whole or not at all, in the place of one that may be there.
+
+        A checksum file of Hadoop's local file system that belonged to the former is removed first.
+        """
+        target = self._path(path)
+        manager = getattr(self._jvm, _MANAGER).create(self._root, self._conf)
+        parent = target.getParent()
+        self._files.mkdirs(parent)
+        checksum = self._jvm.org.apache.hadoop.fs.Path(parent, f".{target.getName()}.crc")
+        self._files.delete(checksum, False)
+        out = manager.createAtomic(target, True)
+        try:
+            out.write(text.encode())
+        except BaseException:
+            out.cancel()
+            raise
+        out.close()
+        assert self.read_text(path) == text, f"{self.url_of(path)} is not what was written"
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy a file; what is at `target` is replaced."""
+        copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
+        files = self._files
+        if not copy(files, self._path(source), files, self._path(target), False, True, self._conf):
+            raise OSError(f"{self.url_of(source)} could not be copied to {self.url_of(target)}")
+
+    def move(self, source_url: str, path: str) -> None:
+        """Give a file, named by its URL, a path where none is yet."""
+        source = self._jvm.org.apache.hadoop.fs.Path(source_url)
+        if self.exists(path) or not self._files.rename(source, self._path(path)):
+            raise OSError(f"{source_url} could not be moved to {self.url_of(path)}")
+
+    def relative(self, url: str) -> str:
+        """The path of a file below the checkpoint, given by its URL."""
+        path = self._files.makeQualified(self._jvm.org.apache.hadoop.fs.Path(url))
+        return str(path.toString()).removeprefix(f"{self.url}/")
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a folder with all that is in it; it may be gone already."""
+        self._files.delete(self._path(path), True)
+
+    def now_ms(self, folder: str) -> int:
+        """The file system's clock, told by a file that is written into `folder` and deleted."""
+        probe = f"{folder}/.clock-{uuid.uuid4().hex}"
+        self._files.mkdirs(self._path(folder))
+        try:
+            self._files.create(self._path(probe), True).close()
+            return int(self._files.getFileStatus(self._path(probe)).getModificationTime())
+        finally:
+            self.delete(probe)
+
+    def start_conversion(self, order: dict[str, Any]) -> Any:
+        """Begin the Spark job of the JVM's StateConversion; the running job."""
+        return self._class("StateConversion").start(self._session, json.dumps(order))
+
+    def _class(self, name: str) -> Any:
+        return getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")

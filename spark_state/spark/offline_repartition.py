@@ -1,0 +1,49 @@
+"""Keeps Spark's offline repartitioning away from checkpoints that are on cowstate.
+
+Spark repartitions the state of RocksDBStateStoreProvider only, and it finds out which provider a
+checkpoint has after it has written the batch that stands for the repartitioning to the offset log:
+the query does not start any more. The guard looks first.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingCheckpointManager
+
+from spark_state.errors import UnsupportedOperationError
+from spark_state.spark.checkpoint_files import CheckpointFiles
+from spark_state.spark.query_checkpoint import provider_of_last_batch
+
+_GUARDED = "_cowstate_guarded"
+
+
+def guard_offline_repartition(provider: str) -> None:
+    """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class.
+
+    It raises UnsupportedOperationError before it has changed anything; all else goes to Spark.
+    Guarding twice is guarding once.
+    """
+    repartition = StreamingCheckpointManager.repartition
+    if hasattr(repartition, _GUARDED):
+        return
+
+    @wraps(repartition)
+    def guarded(
+        self: StreamingCheckpointManager,
+        checkpoint_location: str,
+        num_partitions: int,
+        enforce_exactly_once_sink: bool = True,
+    ) -> None:
+        files = CheckpointFiles(SparkSession.active(), checkpoint_location)
+        if provider_of_last_batch(files) == provider:
+            raise UnsupportedOperationError(
+                f"{files.url} is on cowstate, and Spark repartitions the state of "
+                "RocksDBStateStoreProvider only. Nothing was changed. To have another number of "
+                "partitions, start the query with a new checkpoint"
+            )
+        repartition(self, checkpoint_location, num_partitions, enforce_exactly_once_sink)
+
+    setattr(guarded, _GUARDED, True)
+    StreamingCheckpointManager.repartition = guarded  # type: ignore[method-assign]

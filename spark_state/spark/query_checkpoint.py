@@ -1,0 +1,276 @@
+"""What the checkpoint of a streaming query says of its state. Reads only.
+
+    metadata                            the query's id
+    offsets/<batch>                     what a batch was planned with: a line v1, then a line of
+                                        JSON whose "conf" has the state store's provider class
+    commits/<batch>                     the batch is done
+    state/<operator>/_metadata/metadata the operator's name and stores
+    state/<operator>/<partition>[/<store>]/   the provider's files
+
+Batch n starts from the state of version n and makes version n + 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.spark.checkpoint_files import CheckpointFile, CheckpointFiles
+from spark_state.spark.provider_class import PROVIDER_KEY
+
+LOGS_AND_STATE = ("offsets", "commits", "state")
+DEFAULT_STORE = "default"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_HDFS_FILE = re.compile(r"(\d+)\.(delta|snapshot)(\.crc)?")
+_OWN_FILE = re.compile(r"(\d{19})-\d{10}-[0-9a-f]{16}(-[0-9a-f]+)?\.(changelog|snapshot)\.arrow")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDirectory:
+    """A store of one partition of an operator. prefix_columns: of its keys, 0 for none."""
+
+    operator: int
+    partition: int
+    store: str
+    prefix_columns: int
+
+    @property
+    def path(self) -> str:
+        partition = f"state/{self.operator}/{self.partition}"
+        return partition if self.store == DEFAULT_STORE else f"{partition}/{self.store}"
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulOperator:
+    """An operator with the stores of each of its partitions."""
+
+    number: int
+    name: str
+    stores: tuple[str, ...]
+    partitions: int
+    directories: tuple[StoreDirectory, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A file of offsets/ or commits/ whose second line is a JSON object."""
+
+    path: str
+    text: str
+    content: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of the session that planned a batch."""
+        found: dict[str, str] = self.content.get("conf", {})
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCheckpoint:
+    """A stopped query's checkpoint.
+
+    version: of the state that the next batch starts from. offsets: of the last two batches, by
+    batch. commit: of the last batch that is done. files: those of offsets/, commits/ and state/.
+    """
+
+    url: str
+    query_id: str
+    planned: int
+    committed: int | None
+    offsets: dict[int, LogEntry]
+    commit: LogEntry | None
+    operators: tuple[StatefulOperator, ...]
+    files: tuple[CheckpointFile, ...] = field(repr=False)
+
+    @property
+    def version(self) -> int:
+        return 0 if self.committed is None else self.committed + 1
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return self.offsets[self.planned].settings
+
+    @property
+    def provider(self) -> str:
+        return self.settings[PROVIDER_KEY]
+
+    @property
+    def directories(self) -> tuple[StoreDirectory, ...]:
+        return tuple(d for operator in self.operators for d in operator.directories)
+
+    @property
+    def state_ids(self) -> dict[str, list[list[str]]] | None:
+        """Checkpoint format 2: the ids of the state by operator, partition and store."""
+        found: dict[str, list[list[str]]] | None
+        found = self.commit.content.get("stateUniqueIds") if self.commit else None
+        return found or None
+
+    def state_id(self, directory: StoreDirectory) -> str | None:
+        if self.state_ids is None:
+            return None
+        (operator,) = (o for o in self.operators if o.number == directory.operator)
+        place = operator.stores.index(directory.store)
+        return self.state_ids[str(operator.number)][directory.partition][place]
+
+    @property
+    def changed_ms(self) -> int:
+        return max(file.changed_ms for file in self.files)
+
+    @property
+    def newest_file(self) -> CheckpointFile:
+        return max(self.files, key=lambda file: file.changed_ms)
+
+    def state_files(self, directory: str) -> list[CheckpointFile]:
+        return [file for file in self.files if file.folder == directory]
+
+    def files_of_version(self, directory: str, *, hdfs: bool) -> dict[CheckpointFile, int]:
+        """Files of HDFSBackedStateStoreProvider, or of cowstate, with their versions."""
+        name = _HDFS_FILE if hdfs else _OWN_FILE
+        matches = ((file, name.fullmatch(file.name)) for file in self.state_files(directory))
+        return {file: int(match[1]) for file, match in matches if match}
+
+
+def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
+    """The files that a running query changes."""
+    return tuple(file for folder in LOGS_AND_STATE for file in files.below(folder))
+
+
+def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
+    """Read what is there.
+
+    Raises ConfigurationError if it is not the checkpoint of a query with state, and
+    UnsupportedOperationError if it is one that cannot be understood.
+    """
+    if not files.exists():
+        raise ConfigurationError(f"{files.url} does not exist; pass a query's checkpointLocation")
+    if not files.exists("metadata") or not files.exists("offsets"):
+        raise ConfigurationError(
+            f"{files.url} is not a checkpoint: metadata or offsets/ is missing. Pass what the "
+            "query has as checkpointLocation"
+        )
+    found = list_files(files)
+    planned = _batches(found, "offsets")
+    committed = _batches(found, "commits")
+    if not planned:
+        raise ConfigurationError(
+            f"{files.url} has no batch yet: start the query with the provider that it shall have"
+        )
+    last_committed = committed[-1] if committed else None
+    _check_order(files, planned[-1], last_committed)
+    offsets = {number: _read_log(files, f"offsets/{number}") for number in planned[-2:]}
+    for entry in offsets.values():
+        if PROVIDER_KEY not in entry.settings:
+            raise UnsupportedOperationError(
+                f"{files.url_of(entry.path)} does not say {PROVIDER_KEY}: a Spark before 2.3 wrote "
+                "it. Run the query once with the Spark that you use now"
+            )
+    _check_partitions(files, offsets)
+    commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
+    query_id = json.loads(files.read_text("metadata"))["id"]
+    operators = tuple(_operators(files, found))
+    return QueryCheckpoint(
+        files.url, query_id, planned[-1], last_committed, offsets, commit, operators, found
+    )
+
+
+def provider_of_last_batch(files: CheckpointFiles) -> str | None:
+    """The provider class that the newest entry of the offset log names; None if there is none."""
+    planned = _batches(files.below("offsets"), "offsets")
+    if not planned:
+        return None
+    return _read_log(files, f"offsets/{planned[-1]}").settings.get(PROVIDER_KEY)
+
+
+def _batches(found: Sequence[CheckpointFile], folder: str) -> list[int]:
+    return sorted(int(f.name) for f in found if f.folder == folder and f.name.isdecimal())
+
+
+def _check_order(files: CheckpointFiles, planned: int, committed: int | None) -> None:
+    """At most one batch, the last one, may be planned and not done."""
+    first_open = 0 if committed is None else committed + 1
+    if planned in (first_open, first_open - 1):
+        return
+    done = "none is" if committed is None else f"batch {committed} is the last that is"
+    raise UnsupportedOperationError(
+        f"{files.url}: batch {planned} is the last that was planned, and {done} committed, so "
+        "which state it continues from is not certain. Run the query once with its present "
+        "provider (without asynchronous progress tracking), or restore the missing files of "
+        "offsets/ and commits/ from a copy"
+    )
+
+
+def _check_partitions(files: CheckpointFiles, offsets: dict[int, LogEntry]) -> None:
+    """The number of partitions changes only in a batch of Spark's offline repartitioning."""
+    if len({entry.settings.get(_PARTITIONS) for entry in offsets.values()}) > 1:
+        newest = max(offsets)
+        raise UnsupportedOperationError(
+            f"{files.url_of(offsets[newest].path)} is of an offline repartitioning. If it failed, "
+            f"delete that file and offsets/.{newest}.crc; if not, run the query once before this"
+        )
+
+
+def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
+    text = files.read_text(path)
+    lines = text.split("\n")
+    try:
+        if lines[0] not in ("v1", "v2"):
+            raise ValueError(f"it begins with {lines[0][:20]!r} instead of v1 or v2")
+        content = json.loads(lines[1])
+        if not isinstance(content, dict):
+            raise ValueError("its second line is not a JSON object")
+    except (ValueError, IndexError) as error:
+        raise UnsupportedOperationError(
+            f"{files.url_of(path)} cannot be read: {error}. Restore it from a copy"
+        ) from error
+    return LogEntry(path, text, content)
+
+
+def _operators(files: CheckpointFiles, found: Sequence[CheckpointFile]) -> list[StatefulOperator]:
+    folders = [int(name) for name in files.folders("state") if name.isdecimal()]
+    if not folders:
+        raise ConfigurationError(
+            f"{files.url} has no state: the query has no stateful operator, and nothing to adopt"
+        )
+    return [_operator(files, number, found) for number in sorted(folders)]
+
+
+def _operator(
+    files: CheckpointFiles, number: int, found: Sequence[CheckpointFile]
+) -> StatefulOperator:
+    path = f"state/{number}/_metadata/metadata"
+    if not any(file.path == path for file in found):
+        newer = any(f.path.startswith(f"state/{number}/_metadata/v2/") for f in found)
+        raise UnsupportedOperationError(
+            f"operator {number} of {files.url} keeps its state in column families "
+            "(transformWithState, or a join of state format 3 or 4), which only "
+            "RocksDBStateStoreProvider has"
+            if newer
+            else f"{files.url_of(path)} is missing: an older Spark wrote this checkpoint. Run the "
+            "query once with its present provider on the Spark that you use now: it writes the file"
+        )
+    content = _read_log(files, path).content
+    stores = tuple(content["stateStoreInfo"])
+    partitions = [int(n) for n in files.folders(f"state/{number}") if n.isdecimal()]
+    partitions.sort()
+    expected = max(store["numPartitions"] for store in stores)
+    if partitions != list(range(len(partitions))) or len(partitions) not in (1, expected):
+        raise UnsupportedOperationError(
+            f"{files.url_of(f'state/{number}')} has partitions {partitions} of {expected}: some "
+            "are missing. Restore them from a copy"
+        )
+    return StatefulOperator(
+        number,
+        content["operatorInfo"]["operatorName"],
+        tuple(store["storeName"] for store in stores),
+        len(partitions),
+        tuple(
+            StoreDirectory(number, partition, store["storeName"], store["numColsPrefixKey"])
+            for partition in partitions
+            for store in stores
+        ),
+    )

@@ -1,0 +1,282 @@
+"""A query's checkpoint changes its state store provider, and the query goes on as if it had not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_state.cli import main
+from tests.support.adoption_jobs import (
+    AGGREGATION,
+    CHANGELOG,
+    FORMAT_2,
+    JOBS,
+    JOIN,
+    SEGMENTS,
+    SNAPSHOTS,
+    Adopted,
+    Seen,
+    Segments,
+    contents,
+    damage,
+    delete,
+    forget_last_commit,
+    provider_of_last_batch,
+    refused,
+)
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    ROCKSDB,
+    THROUGH_MANAGER,
+    Options,
+    ProviderRun,
+    maintenance_of,
+)
+
+pytestmark = pytest.mark.spark
+
+Uninterrupted = Callable[[str], Seen]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
+    known: dict[str, Seen] = {}
+
+    def run(name: str) -> Seen:
+        if name not in known:
+            folder = tmp_path_factory.mktemp("uninterrupted")
+            query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
+            segments = Segments.random(folder, seed=1)
+            for batches in SEGMENTS:
+                segments.run(query, batches)
+            known[name] = Seen.of(query)
+        return known[name]
+
+    return run
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_query_goes_on_from_hdfs_to_cowstate_and_back_as_if_uninterrupted(
+    spark: SparkSession, tmp_path: Path, uninterrupted: Uninterrupted, name: str
+) -> None:
+    query = Adopted(spark, name, HDFS, tmp_path, SNAPSHOTS)
+    with maintenance_of(spark):
+        query.go_on(SEGMENTS[0])
+    assert list(query.checkpoint.glob("state/**/[0-9]*.delta"))
+    query.run.settings = THROUGH_MANAGER
+    query.adopt()
+    query.go_on(SEGMENTS[1])
+    query.go_on(SEGMENTS[2])
+    query.adopt("--to", "hdfs")
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        (AGGREGATION, THROUGH_MANAGER),
+        ("session windows", CHANGELOG),
+        (JOIN, CHANGELOG),
+        ("aggregation without a key", THROUGH_MANAGER),
+    ],
+)
+def test_a_query_goes_on_from_rocksdb_to_cowstate_and_to_hdfs_as_if_uninterrupted(
+    spark: SparkSession,
+    tmp_path: Path,
+    uninterrupted: Uninterrupted,
+    name: str,
+    settings: Options,
+) -> None:
+    query = Adopted(spark, name, ROCKSDB, tmp_path, settings)
+    query.go_on(SEGMENTS[0])
+    query.adopt()
+    query.go_on(SEGMENTS[1])
+    query.go_on(SEGMENTS[2])
+    query.adopt("--to", "hdfs")
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(name)
+
+
+@pytest.mark.parametrize("name", [AGGREGATION, JOIN])
+def test_a_rocksdb_checkpoint_of_format_2_keeps_its_format_and_cannot_go_on_to_hdfs(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    uninterrupted: Uninterrupted,
+    name: str,
+) -> None:
+    query = Adopted(spark, name, ROCKSDB, tmp_path, FORMAT_2)
+    query.go_on(SEGMENTS[0])
+    query.adopt()
+    for batches in SEGMENTS[1:]:
+        query.go_on(batches)
+    assert Seen.of(query.run) == uninterrupted(name)
+    before = contents(query.checkpoint)
+    assert main(["adopt", str(query.checkpoint), "--to", "hdfs", "--apply", "--force"]) == 2
+    assert "has checkpoint format 2" in capsys.readouterr().err
+    assert contents(query.checkpoint) == before
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
+@pytest.mark.parametrize("partly", [False, True])
+def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
+    spark: SparkSession,
+    tmp_path: Path,
+    uninterrupted: Uninterrupted,
+    provider: str,
+    partly: bool,
+) -> None:
+    query = Adopted(spark, AGGREGATION, provider, tmp_path, THROUGH_MANAGER)
+    for part, batches in enumerate(SEGMENTS[:3]):
+        query.go_on(batches)
+        if part == 2:
+            break
+        interrupted = forget_last_commit(query.checkpoint)
+        if partly:
+            (newest,) = query.checkpoint.glob(f"state/0/1/*{interrupted + 1}[.-]*[!c]")
+            delete(newest)
+        query.adopt(*(("--to", "hdfs") if part == 1 else ()))
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(AGGREGATION)
+
+
+def test_files_left_from_an_earlier_time_on_cowstate_are_not_taken_for_state(
+    spark: SparkSession, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    """Cowstate's attempt at a batch is abandoned by a revert; HDFS makes that version, then."""
+    query = Adopted(spark, AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
+    query.go_on(SEGMENTS[0])
+    forget_last_commit(query.checkpoint)
+    query.adopt()
+    with pytest.raises(StreamingQueryException, match="abandoned"):
+        fail_after_the_state_is_written(query.run)
+    leftovers = [f for f in query.checkpoint.glob("state/**/*.arrow") if f.is_file()]
+    assert leftovers
+    assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+    query.run.provider = HDFS
+    query.run.run([], [])
+    query.adopt()
+    assert not [file for file in leftovers if file.exists()]
+    for batches in SEGMENTS[1:]:
+        query.go_on(batches)
+    assert Seen.of(query.run) == uninterrupted(AGGREGATION)
+
+
+def fail_after_the_state_is_written(run: ProviderRun) -> None:
+    """Start the query with a sink that fails when its batch is computed."""
+    collect = run._collect
+
+    def fail(batch: DataFrame, number: int) -> None:
+        batch.collect()
+        raise RuntimeError("abandoned")
+
+    run._collect = fail  # type: ignore[method-assign]
+    try:
+        run.run([], [])
+    finally:
+        run._collect = collect  # type: ignore[method-assign]
+
+
+def test_a_query_that_has_run_since_is_not_reverted(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query = Adopted(spark, AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
+    query.go_on(1)
+    query.adopt()
+    query.go_on(1)
+    assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
+    assert "would lose state. Run cowstate adopt --to hdfs instead" in capsys.readouterr().err
+
+
+class TestDamage:
+    @pytest.fixture
+    def query(self, spark: SparkSession, tmp_path: Path) -> Adopted:
+        with maintenance_of(spark):
+            query = Adopted(spark, AGGREGATION, HDFS, tmp_path, SNAPSHOTS)
+            query.go_on(SEGMENTS[0])
+        query.run.settings = THROUGH_MANAGER
+        return query
+
+    def test_a_missing_delta_is_refused(
+        self, query: Adopted, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for file in query.checkpoint.glob("state/0/0/*.snapshot"):
+            delete(file)
+        delete(query.checkpoint / "state/0/0/2.delta")
+        refused(query.checkpoint, r"state/0/0/2\.delta is missing, and no snapshot", capsys)
+
+    def test_a_damaged_delta_fails_the_query_and_its_copy_heals_it(
+        self, query: Adopted, uninterrupted: Uninterrupted
+    ) -> None:
+        for file in query.checkpoint.glob("state/0/*/*.snapshot"):
+            delete(file)
+        victim = query.checkpoint / "state/0/0/2.delta"
+        whole = victim.read_bytes()
+        damage(victim)
+        query.adopt()
+        with pytest.raises(StreamingQueryException, match=r"2\.delta is damaged"):
+            query.go_on(SEGMENTS[1])
+        victim.write_bytes(whole)
+        query.run.run([], [])
+        for batches in SEGMENTS[2:]:
+            query.go_on(batches)
+        assert Seen.of(query.run) == uninterrupted(AGGREGATION)
+
+    def test_a_damaged_snapshot_is_passed_over_for_the_deltas(
+        self, query: Adopted, uninterrupted: Uninterrupted
+    ) -> None:
+        snapshots = list(query.checkpoint.glob("state/0/*/*.snapshot"))
+        assert snapshots
+        query.adopt()
+        for file in snapshots:
+            damage(file)
+        for batches in SEGMENTS[1:]:
+            query.go_on(batches)
+        assert Seen.of(query.run) == uninterrupted(AGGREGATION)
+
+    @pytest.mark.parametrize("provider", [ROCKSDB, COWSTATE])
+    def test_state_that_cannot_be_read_is_not_converted_and_nothing_changes(
+        self,
+        spark: SparkSession,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        provider: str,
+    ) -> None:
+        query = Adopted(spark, AGGREGATION, provider, tmp_path, CHANGELOG)
+        query.go_on(2)
+        (victim,) = query.checkpoint.glob("state/0/1/*2[.-]*[!c]")
+        damage(victim)
+        before = contents(query.checkpoint)
+        to = [] if provider == ROCKSDB else ["--to", "hdfs"]
+        assert main(["adopt", str(query.checkpoint), "--apply", "--force", *to]) == 2
+        error = capsys.readouterr().err
+        assert "state/0/1: " in error
+        assert "Nothing was changed" in error
+        assert contents(query.checkpoint) == before
+
+
+def test_the_command_starts_and_stops_a_session_of_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
+    query.go_on(1)
+    command = [sys.executable, "-m", "spark_state.cli", "adopt", str(query.checkpoint)]
+    command += ["--apply", "--force", "--json", "--master", "local[1]"]
+    command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["applied"]
+    assert len(report["created"]) == 2
+    assert "converted 2 of 2 stores" in done.stderr
+    assert provider_of_last_batch(query.checkpoint) == COWSTATE

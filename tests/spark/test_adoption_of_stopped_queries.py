@@ -1,0 +1,287 @@
+"""What `cowstate adopt` says of, refuses about, and does to the checkpoint of a stopped query."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_state.cli import main
+from spark_state.spark.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider_class import PROVIDER_KEY
+from tests.support.adoption_jobs import (
+    AGGREGATION,
+    Adopted,
+    contents,
+    copied,
+    delete,
+    provider_of_last_batch,
+    refused,
+    rewrite,
+    set_in_log,
+)
+from tests.support.provider_jobs import COWSTATE, HDFS, ROCKSDB, STATE_STORE, THROUGH_MANAGER
+
+pytestmark = pytest.mark.spark
+
+
+class TestStoppedQuery:
+    """What needs the checkpoint of a stopped query, of which each test gets a copy."""
+
+    @pytest.fixture(scope="class", params=[HDFS, ROCKSDB], ids=["hdfs", "rocksdb"])
+    @classmethod
+    def stopped(
+        cls,
+        spark: SparkSession,
+        tmp_path_factory: pytest.TempPathFactory,
+        request: pytest.FixtureRequest,
+    ) -> Path:
+        folder = tmp_path_factory.mktemp("stopped")
+        query = Adopted(spark, AGGREGATION, request.param, folder, THROUGH_MANAGER)
+        query.go_on(3)
+        return query.checkpoint
+
+    @pytest.fixture
+    def checkpoint(self, stopped: Path, tmp_path: Path) -> Path:
+        return copied(stopped, tmp_path / "checkpoint")
+
+    def test_a_dry_run_says_what_it_found_and_changes_nothing(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def stamps() -> dict[Path, int]:
+            return {file: file.stat().st_mtime_ns for file in checkpoint.rglob("*")}
+
+        before, before_stamps = contents(checkpoint), stamps()
+        assert main(["adopt", str(checkpoint)]) == 0
+        text = capsys.readouterr().out
+        assert main(["adopt", str(checkpoint), "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (contents(checkpoint), stamps()) == (before, before_stamps)
+        assert report["query"] == json.loads((checkpoint / "metadata").read_text())["id"]
+        assert report["provider"] in (HDFS, ROCKSDB)
+        assert (report["last_planned_batch"], report["last_committed_batch"]) == (3, 3)
+        (operator,) = report["operators"]
+        assert (operator["name"], operator["partitions"]) == ("stateStoreSave", 2)
+        assert operator["bytes"] > 1000
+        assert report["stores_to_convert"] == (0 if report["provider"] == HDFS else 2)
+        assert "offsets/3" in report["edits"]
+        for word in (report["query"], "stateStoreSave", "offsets/3", "Nothing was changed"):
+            assert word in text
+
+    def test_reverting_leaves_every_file_as_it_was(self, checkpoint: Path) -> None:
+        before = contents(checkpoint)
+        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
+        assert provider_of_last_batch(checkpoint) == COWSTATE
+        assert contents(checkpoint) != before
+        assert main(["adopt", str(checkpoint), "--revert"]) == 0
+        assert contents(checkpoint) == before
+
+    def test_going_back_at_once_is_possible_too(self, checkpoint: Path) -> None:
+        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
+        adopted = contents(checkpoint)
+        assert main(["adopt", str(checkpoint), "--to", "hdfs", "--apply", "--force"]) == 0
+        assert provider_of_last_batch(checkpoint) == HDFS
+        assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 0
+        assert contents(checkpoint) == adopted
+
+    def test_an_adoption_that_stops_at_any_write_is_undone(
+        self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = contents(checkpoint)
+        arguments = ["adopt", str(checkpoint), "--apply", "--force"]
+        for writes in range(100):
+            with monkeypatch.context() as patch:
+                stop_after(patch, writes)
+                try:
+                    assert main(arguments) == 0
+                    break
+                except StoppedError:
+                    pass
+            if (checkpoint / "_cowstate_adopt").exists():
+                assert main(arguments) == 2
+                assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 0
+            assert contents(checkpoint) == before, f"stopped after {writes} writes"
+        assert writes >= 5
+        assert provider_of_last_batch(checkpoint) == COWSTATE
+
+    def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (checkpoint / "commits" / "3").touch()
+        before = contents(checkpoint)
+        assert main(["adopt", str(checkpoint), "--apply"]) == 2
+        assert "the query seems to be running. Stop it and wait 30 s" in capsys.readouterr().err
+        assert contents(checkpoint) == before
+        assert main(["adopt", str(checkpoint)]) == 0
+        assert "--apply would refuse" in capsys.readouterr().out
+
+    def test_a_checkpoint_that_changes_meanwhile_is_refused(
+        self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        copy = CheckpointFiles.copy
+
+        def plan_a_batch(self: CheckpointFiles, source: str, target: str) -> None:
+            copy(self, source, target)
+            (checkpoint / "offsets" / "4").write_text("v1")
+
+        monkeypatch.setattr(CheckpointFiles, "copy", plan_a_batch)
+        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 2
+        assert "changed meanwhile: the query is running" in capsys.readouterr().err
+        assert provider_of_last_batch_before(checkpoint, 4) in (HDFS, ROCKSDB)
+
+    def test_going_to_hdfs_from_another_provider_than_cowstate_is_refused(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        refused(checkpoint, "already|goes back from cowstate only", capsys, "--to", "hdfs")
+
+
+class TestRefusals:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def stopped(cls, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        query = Adopted(
+            spark, AGGREGATION, HDFS, tmp_path_factory.mktemp("stopped"), THROUGH_MANAGER
+        )
+        query.go_on(3)
+        return query.checkpoint
+
+    @pytest.fixture
+    def checkpoint(self, stopped: Path, tmp_path: Path) -> Path:
+        return copied(stopped, tmp_path / "checkpoint")
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            (PROVIDER_KEY, "com.example.Provider", "on the provider com.example.Provider, which"),
+            (PROVIDER_KEY, COWSTATE, "on CowStateStoreProvider already: start the query"),
+            (f"{STATE_STORE}.rowChecksum.enabled", "true", "its rows carry checksums"),
+            (f"{STATE_STORE}.encodingFormat", "avro", "encodingFormat = avro; adopt reads"),
+        ],
+    )
+    def test_what_the_offset_log_says_may_be_refused(
+        self,
+        checkpoint: Path,
+        capsys: pytest.CaptureFixture[str],
+        key: str,
+        value: str,
+        message: str,
+    ) -> None:
+        set_in_log(checkpoint / "offsets" / "3", key, value)
+        refused(checkpoint, message, capsys)
+
+    @pytest.mark.parametrize("version", ["3", "4"])
+    def test_joins_of_newer_formats_are_refused(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str], version: str
+    ) -> None:
+        set_in_log(
+            checkpoint / "offsets" / "3", "spark.sql.streaming.join.stateFormatVersion", version
+        )
+        metadata = checkpoint / "state" / "0" / "_metadata" / "metadata"
+        rewrite(metadata, lambda text: text.replace("stateStoreSave", "symmetricHashJoin"))
+        refused(checkpoint, f"join with .*stateFormatVersion = {version}, which only", capsys)
+
+    @pytest.mark.parametrize(
+        ("harm", "message"),
+        [
+            (
+                lambda path: rewrite(
+                    path / "state/0/_metadata/metadata",
+                    lambda text: text.replace("stateStoreSave", "transformWithStateExec"),
+                ),
+                r"is transformWithStateExec, whose state only .*transform_with_state",
+            ),
+            (
+                lambda path: (path / "state/0/_metadata/metadata").rename(
+                    path / "state/0/_metadata/moved"
+                ),
+                "metadata is missing: an older Spark",
+            ),
+            (lambda path: v2_metadata(path), r"in column families \(transformWithState"),
+            (
+                lambda path: delete(path / "commits" / "2") or delete(path / "commits" / "3"),
+                "batch 3 is the last that was planned, and batch 1 is the last that is committed",
+            ),
+            (
+                lambda path: rewrite(path / "offsets" / "3", lambda text: "v9" + text[2:]),
+                "offsets/3 cannot be read: it begins with 'v9'",
+            ),
+            (lambda path: shutil.rmtree(path / "state" / "0" / "0"), r"partitions \[1\] of 2"),
+            (lambda path: shutil.rmtree(path / "state"), "has no state"),
+            (lambda path: shutil.rmtree(path / "offsets"), "is not a checkpoint: metadata or"),
+            (lambda path: shutil.rmtree(path), "does not exist; pass a query's"),
+            (
+                lambda path: [delete(file) for file in (path / "offsets").glob("[0-9]*")],
+                "has no batch yet",
+            ),
+        ],
+    )
+    def test_what_is_not_a_whole_checkpoint_is_refused(
+        self,
+        checkpoint: Path,
+        capsys: pytest.CaptureFixture[str],
+        harm: Callable[[Path], Any],
+        message: str,
+    ) -> None:
+        harm(checkpoint)
+        refused(checkpoint, message, capsys)
+
+    def test_there_must_be_something_to_revert(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["adopt", str(checkpoint), "--revert"]) == 2
+        assert "has no adoption to revert" in capsys.readouterr().err
+
+    def test_an_offset_log_that_cannot_be_read_is_an_error_that_names_it(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        log = checkpoint / "offsets" / "3"
+        log.write_bytes(log.read_bytes()[:-1] + b"?")
+        refused(checkpoint, "cannot be used: .*ChecksumException.*offsets/3", capsys)
+
+    def test_what_somebody_else_edited_is_not_reverted(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
+        set_in_log(
+            checkpoint / "offsets" / "3", "spark.sql.streaming.multipleWatermarkPolicy", "max"
+        )
+        assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 2
+        assert "was changed since" in capsys.readouterr().err
+
+
+class StoppedError(BaseException):
+    """The process ends here: nothing after it is written."""
+
+
+def stop_after(patch: pytest.MonkeyPatch, writes: int) -> None:
+    """Let only so many changes of a checkpoint happen."""
+    left = writes
+
+    def limited(change: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise StoppedError
+            return change(*arguments)
+
+        return run
+
+    for name in ("write_text", "copy", "move", "delete", "start_conversion"):
+        patch.setattr(CheckpointFiles, name, limited(getattr(CheckpointFiles, name)))
+
+
+def provider_of_last_batch_before(checkpoint: Path, batch: int) -> str:
+    (checkpoint / "offsets" / str(batch)).unlink()
+    return provider_of_last_batch(checkpoint)
+
+
+def v2_metadata(checkpoint: Path) -> None:
+    folder = checkpoint / "state" / "0" / "_metadata"
+    (folder / "v2").mkdir()
+    (folder / "metadata").rename(folder / "v2" / "0")

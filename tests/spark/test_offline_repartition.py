@@ -1,0 +1,87 @@
+"""Spark's offline repartitioning does not harm a checkpoint on cowstate, and its harm is mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingCheckpointManager
+
+from spark_state import UnsupportedOperationError, configure
+from spark_state.cli import main
+from spark_state.spark.provider_class import PROVIDER_KEY
+from tests.support.adoption_jobs import contents, delete
+from tests.support.provider_jobs import COWSTATE, HDFS, configured
+from tests.support.streams import Stream, random_rows, totals_of
+
+pytestmark = pytest.mark.spark
+
+
+def totals(stream: Stream) -> DataFrame:
+    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
+    return stream.source().groupBy("key").agg(*aggregates)
+
+
+def stopped_query(spark: SparkSession, folder: Path, provider: str) -> Stream:
+    """A query with two batches on this provider."""
+    stream = Stream(spark, folder)
+    with configured(spark, {PROVIDER_KEY: provider}):
+        for number in range(2):
+            stream.feed(random_rows(number, count=50, keys=10))
+        stream.run(totals(stream))
+    return stream
+
+
+def goes_on(stream: Stream) -> bool:
+    stream.feed(random_rows(9, count=50, keys=10))
+    stream.run(totals(stream))
+    return stream.totals() == totals_of(stream.fed)
+
+
+@pytest.fixture
+def manager(spark: SparkSession) -> StreamingCheckpointManager:
+    """Of a session that was configured for cowstate."""
+    configure(SparkSession.Builder())
+    return spark._streamingCheckpointManager
+
+
+def test_a_checkpoint_on_cowstate_is_refused_before_anything_changes(
+    spark: SparkSession, manager: StreamingCheckpointManager, tmp_path: Path
+) -> None:
+    stream = stopped_query(spark, tmp_path, COWSTATE)
+    before = contents(stream.checkpoint)
+    with pytest.raises(UnsupportedOperationError, match="is on cowstate, and Spark repartitions"):
+        manager.repartition(str(stream.checkpoint), 5)
+    assert contents(stream.checkpoint) == before
+    assert goes_on(stream)
+
+
+def test_other_checkpoints_are_left_to_spark(
+    spark: SparkSession, manager: StreamingCheckpointManager, tmp_path: Path
+) -> None:
+    stream = stopped_query(spark, tmp_path, HDFS)
+    with pytest.raises(Py4JJavaError, match="HDFSBackedStateStoreProvider is not supported"):
+        manager.repartition(str(stream.checkpoint), 5)
+    with pytest.raises(Py4JJavaError, match="nowhere"):
+        manager.repartition(str(tmp_path / "nowhere"), 5)
+
+
+def test_a_repartitioning_that_failed_is_undone_by_deleting_its_batch(
+    spark: SparkSession,
+    manager: StreamingCheckpointManager,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stream = stopped_query(spark, tmp_path, COWSTATE)
+    with pytest.raises(Py4JJavaError, match="UNSUPPORTED_PROVIDER"):
+        manager._jmanager.repartition(str(stream.checkpoint), 5, True)
+    with pytest.raises(StreamingQueryException, match="UNFINISHED_REPARTITION"):
+        stream.run(totals(stream))
+    assert main(["adopt", str(stream.checkpoint), "--to", "hdfs"]) == 2
+    assert "delete that file and offsets/.2.crc" in capsys.readouterr().err
+    delete(stream.checkpoint / "offsets" / "2")
+    assert goes_on(stream)

@@ -1,0 +1,80 @@
+"""Random events in batches: late ones, null keys, texts of any length; the same for the same seed.
+
+The clock of batch n runs from minute n to minute n + 1. Most events are of that minute, some are a
+little late, and some so late that a watermark of a minute drops them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import string
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+EVENT_SCHEMA = "key string, moment timestamp, text string, amount bigint"
+LONGEST_TEXT = 200
+_START = datetime(2024, 5, 1, tzinfo=UTC)
+_ARROW_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("moment", pa.timestamp("us", "UTC")),
+        pa.field("text", pa.string()),
+        pa.field("amount", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EventShape:
+    """How many events a batch has, over how many keys, and how many in a hundred have none."""
+
+    rows: int
+    keys: int
+    null_percent: int = 5
+
+
+def _moment(chance: random.Random, batch: int) -> datetime:
+    late = chance.choices((0, 30, 90, 400), weights=(70, 15, 10, 5))[0]
+    return _START + timedelta(seconds=60 * batch + chance.randrange(60) - late)
+
+
+def _text(chance: random.Random) -> str:
+    length = chance.choice((0, 7, 8, chance.randrange(LONGEST_TEXT + 1)))
+    return "".join(chance.choices(string.ascii_lowercase + "äß€", k=length))
+
+
+def _event(chance: random.Random, batch: int, shape: EventShape) -> dict[str, object]:
+    has_key = chance.randrange(100) >= shape.null_percent
+    return {
+        "key": f"key{chance.randrange(shape.keys)}" if has_key else None,
+        "moment": _moment(chance, batch),
+        "text": _text(chance),
+        "amount": chance.randrange(1000),
+    }
+
+
+def write_batches(folder: Path, seed: int, batches: int, shape: EventShape) -> list[Path]:
+    """One file for each batch, dated in order, so that a file source reads them in order."""
+    folder.mkdir(parents=True)
+    chance = random.Random(seed)
+    files = []
+    for batch in range(batches):
+        events = [_event(chance, batch, shape) for _ in range(shape.rows)]
+        file = folder / f"{batch:05d}.parquet"
+        pq.write_table(pa.Table.from_pylist(events, schema=_ARROW_SCHEMA), file)
+        os.utime(file, (1_700_000_000 + batch,) * 2)
+        files.append(file)
+    return files
+
+
+def deliver(files: list[Path], folder: Path) -> None:
+    """Copy files into the folder that a query reads, with their dates."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copy2(file, folder / file.name)

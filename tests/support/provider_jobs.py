@@ -1,0 +1,208 @@
+"""Stateful queries over two streams of events, run with a state store provider batch by batch.
+
+A query runs over the first files, is stopped, and goes on from its checkpoint over the others. What
+it wrote and what Spark's own state reader says are kept by batch, to be compared with another
+provider's.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.provider_inputs import EVENT_SCHEMA, deliver
+
+_BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
+HDFS = f"{_BUILT_IN}.HDFSBackedStateStoreProvider"
+ROCKSDB = f"{_BUILT_IN}.RocksDBStateStoreProvider"
+COWSTATE = PROVIDER_CLASS
+
+STATE_STORE = "spark.sql.streaming.stateStore"
+
+Options = Mapping[str, str]
+
+# A manager that forks no processes, and fewer files: a batch takes half the time.
+THROUGH_MANAGER: Options = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+
+
+class Entry(NamedTuple):
+    """A row of a store: where it is, and key and value as JSON."""
+
+    store: int
+    partition: int
+    content: str
+
+
+Batches = dict[int, list[Entry]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A stateful query.
+
+    `build` makes it of two streams of events; `stores` are the options with which Spark's state
+    reader finds each of its stores; `shrinks`: some batches leave less state than there was.
+    """
+
+    build: Callable[[DataFrame, DataFrame], DataFrame]
+    mode: str = "append"
+    stores: Sequence[Options] = ({},)
+    shrinks: bool = True
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Options) -> Iterator[None]:
+    """The session with these settings, for as long as a `with` lasts."""
+    before = {key: spark.conf.get(key, None) for key in settings}
+    try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+@contextmanager
+def maintenance_of(spark: SparkSession) -> Iterator[None]:
+    """Maintenance as often as the queries in a `with` ask for, not as the session's first did."""
+    assert spark._jvm is not None
+    stores = spark._jvm.org.apache.spark.sql.execution.streaming.state.StateStore
+    stores.stop()
+    try:
+        yield
+    finally:
+        stores.stop()
+
+
+def in_order(rows: list[Row]) -> list[str]:
+    """Rows as text, which null and any type can be sorted as."""
+    return sorted(repr(row) for row in rows)
+
+
+@dataclass
+class ProviderRun:
+    """A job with its provider and its checkpoint, in a folder of its own.
+
+    `actions` is how often the sink computes each batch; `outputs` has the rows of each time.
+    """
+
+    spark: SparkSession
+    job: Job
+    provider: str
+    folder: Path
+    settings: Options = field(default_factory=dict)
+    actions: int = 1
+    outputs: dict[int, list[list[str]]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def batches(self) -> range:
+        return range(len(list((self.checkpoint / "commits").glob("[0-9]*"))))
+
+    def _source(self, name: str) -> DataFrame:
+        reader = self.spark.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.folder / name))
+
+    def _collect(self, batch: DataFrame, number: int) -> None:
+        for _ in range(self.actions):
+            self.outputs[number].append(in_order(batch.collect()))
+
+    def run(self, left: list[Path], right: list[Path]) -> None:
+        """Start or go on, until these files are processed, one of each side a batch; stop."""
+        deliver(left, self.folder / "left")
+        deliver(right, self.folder / "right")
+        with configured(self.spark, {PROVIDER_KEY: self.provider, **self.settings}):
+            output = self.job.build(self._source("left"), self._source("right"))
+            query = (
+                output.writeStream.foreachBatch(self._collect)
+                .outputMode(self.job.mode)
+                .option("checkpointLocation", str(self.checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+
+    def run_with_restart(self, left: list[Path], right: list[Path]) -> None:
+        half = len(left) // 2
+        self.run(left[:half], right[:half])
+        self.run(left[half:], right[half:])
+
+    def read_state(self, options: Options) -> DataFrame:
+        """What Spark's own reader finds in the checkpoint."""
+        return self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
+
+    def _entries(self, options: Options, batch: int, store: int) -> DataFrame:
+        content = F.struct("key.*", "value.*")
+        return self.read_state(options).select(
+            F.lit(batch).alias("batch"),
+            F.lit(store).alias("store"),
+            F.col("partition_id").alias("partition"),
+            F.to_json(content, {"ignoreNullFields": "false"}).alias("content"),
+        )
+
+    def state_entries(self, options: Options) -> list[Entry]:
+        """The content of the job's only store as read with these options."""
+        found = self._entries(options, 0, 0).collect()
+        return sorted(Entry(row.store, row.partition, row.content) for row in found)
+
+    def states(self, chosen: Sequence[int] | None = None) -> Batches:
+        """The content of all stores after each of these batches; after every one unless chosen."""
+        batches = self.batches if chosen is None else chosen
+        frames = [
+            self._entries({"batchId": str(batch), **store}, batch, place)
+            for batch in batches
+            for place, store in enumerate(self.job.stores)
+        ]
+        found: Batches = {batch: [] for batch in batches}
+        # Compiling the union of so many small reads takes longer than they do.
+        with configured(self.spark, {"spark.sql.codegen.wholeStage": "false"}):
+            rows = reduce(DataFrame.union, frames).collect()
+        for row in rows:
+            found[row.batch].append(Entry(row.store, row.partition, row.content))
+        return {batch: sorted(entries) for batch, entries in found.items()}
+
+    def snapshots(self) -> list[tuple[int, int]]:
+        """Partition and batch of each snapshot of the first operator."""
+        found = (self.checkpoint / "state" / "0").glob("[0-9]*/*.snapshot.arrow")
+        return sorted((int(file.parent.name), int(file.name.split("-")[0]) - 1) for file in found)
+
+    def last_changes(self, store: Options) -> dict[tuple[int, int, str], str]:
+        """By batch, partition and key what became of the key in the end, from the change feed."""
+        last = len(self.batches) - 1
+        feed = self.read_state(
+            {
+                "readChangeFeed": "true",
+                "changeStartBatchId": "0",
+                "changeEndBatchId": str(last),
+                **store,
+            }
+        )
+        return {
+            (row.batch_id, row.partition_id, repr(row.key)): f"{row.change_type} {row.value!r}"
+            for row in feed.collect()
+        }
