@@ -14,7 +14,9 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreMismatchError,
     StoreUnavailableError,
+    UnreadableStateError,
     UnsupportedFormatError,
+    VersionNotFoundError,
 )
 
 __all__ = [
@@ -27,5 +29,7 @@ __all__ = [
     "StoreAccessError",
     "StoreMismatchError",
     "StoreUnavailableError",
+    "UnreadableStateError",
     "UnsupportedFormatError",
+    "VersionNotFoundError",
 ]

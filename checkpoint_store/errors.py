@@ -9,7 +9,9 @@
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
     ├── StoreMismatchError      the store belongs to another operator or configuration
-    └── UnsupportedFormatError  a newer release wrote this: upgrade
+    ├── UnsupportedFormatError  a newer release wrote this: upgrade
+    ├── VersionNotFoundError    the provider has no state of a version: ask for another one
+    └── UnreadableStateError    state of the provider that only Spark can read: read it there
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -171,6 +173,43 @@ class UnsupportedFormatError(CheckpointStoreError):
         return (
             f"{self.name} in {self.url} has format version {self.version}; this release of "
             f"cowstate reads up to {self.supported}: upgrade cowstate"
+        )
+
+
+class VersionNotFoundError(CheckpointStoreError):
+    """A store of the provider has no files of a version, or of no version at all."""
+
+    def __init__(
+        self, url: str, directory: str, version: int, present: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(url, directory, version, present)
+        self.url = url
+        self.directory = directory
+        self.version = version
+        self.present = present
+
+    def __str__(self) -> str:
+        there = f"it has {self.present[0]} to {self.present[-1]}" if self.present else "it has none"
+        return (
+            f"{self.directory} in {self.url} has no state of version {self.version} (batch "
+            f"{self.version - 1}); {there}. Ask for a version that is there, or check the operator "
+            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are kept"
+        )
+
+
+class UnreadableStateError(CheckpointStoreError):
+    """A file of the provider, or one below it, holds what is not decoded without Spark."""
+
+    def __init__(self, url: str, name: str, problem: str) -> None:
+        super().__init__(url, name, problem)
+        self.url = url
+        self.name = name
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} in {self.url} cannot be read without Spark: {self.problem}. Read this "
+            'state with spark.read.format("statestore")'
         )
 
 

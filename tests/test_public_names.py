@@ -19,7 +19,9 @@ PUBLIC_NAMES = {
         "StoreAccessError",
         "StoreMismatchError",
         "StoreUnavailableError",
+        "UnreadableStateError",
         "UnsupportedFormatError",
+        "VersionNotFoundError",
     },
     "spark_state": {
         "BatchIdentityError",

@@ -4,14 +4,17 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.UTF_8
 
 import com.google.flatbuffers.FlatBufferBuilder
-import org.apache.arrow.flatbuf.{Binary, Block, BodyCompression, BodyCompressionMethod, Buffer, Endianness, Field, FieldNode, Footer, KeyValue, Message, MessageHeader, MetadataVersion, RecordBatch, Schema, Type}
+import org.apache.arrow.flatbuf.{Binary, Block, BodyCompression, BodyCompressionMethod, Buffer}
+import org.apache.arrow.flatbuf.{Endianness, Field, FieldNode, Footer, Int => IntType, KeyValue}
+import org.apache.arrow.flatbuf.{Message, MessageHeader, MetadataVersion, RecordBatch, Schema, Type}
 
 /**
  * The Arrow IPC messages of a state file, https://arrow.apache.org/docs/format/Columnar.html, for
- * its one schema:
+ * its schema:
  *
- *   key    binary, never null
- *   value  binary, null: the key was removed
+ *   key       binary, never null
+ *   value     binary, null: the key was removed
+ *   checksum  int32, never null, in files of rows with checksums only (see RowChecksums)
  *
  * A message is FF FF FF FF, its length as int, a flatbuffer, and padding to 8 bytes; the buffers of
  * a record batch follow it.
@@ -25,20 +28,28 @@ private[cowstate] object ArrowIpc {
 
   def padded(length: Int): Int = (length + 7) & ~7
 
-  def schemaMessage(): Array[Byte] = {
+  /** Buffers of a record batch: validity, offsets and data of two columns; validity and data. */
+  def bufferCount(checksums: Boolean): Int = if (checksums) 8 else 6
+
+  def schemaMessage(checksums: Boolean): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)
-    message(builder, MessageHeader.Schema, schema(builder, Nil), 0)
+    message(builder, MessageHeader.Schema, schema(builder, checksums, Nil), 0)
   }
 
   /** The message of a record batch; codec is Arrow's, -1 for none. */
-  def recordBatchMessage(rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long, codec: Byte): Array[Byte] = {
+  def recordBatchMessage(
+      rows: Int, removed: Int, buffers: Buffers, bodyBytes: Long, codec: Byte): Array[Byte] = {
     val builder = new FlatBufferBuilder(512)
-    RecordBatch.startNodesVector(builder, 2)
+    val checksums = buffers.length == bufferCount(checksums = true)
+    RecordBatch.startNodesVector(builder, if (checksums) 3 else 2)
+    if (checksums) FieldNode.createFieldNode(builder, rows, 0)
     FieldNode.createFieldNode(builder, rows, removed)
     FieldNode.createFieldNode(builder, rows, 0)
     val nodes = builder.endVector()
     RecordBatch.startBuffersVector(builder, buffers.length)
-    buffers.reverse.foreach { case (offset, length) => Buffer.createBuffer(builder, offset, length) }
+    buffers.reverse.foreach { case (offset, length) =>
+      Buffer.createBuffer(builder, offset, length)
+    }
     val list = builder.endVector()
     val compression =
       if (codec < 0) 0
@@ -51,10 +62,11 @@ private[cowstate] object ArrowIpc {
     message(builder, MessageHeader.RecordBatch, RecordBatch.endRecordBatch(builder), bodyBytes)
   }
 
-  /** The flatbuffer of the footer, which says where the record batches are and carries `metadata`. */
-  def footer(blocks: Seq[FileBlock], metadata: Seq[(String, String)]): Array[Byte] = {
+  /** The footer's flatbuffer, which says where the record batches are and carries `metadata`. */
+  def footer(
+      blocks: Seq[FileBlock], checksums: Boolean, metadata: Seq[(String, String)]): Array[Byte] = {
     val builder = new FlatBufferBuilder(1024)
-    val schemaOffset = schema(builder, metadata)
+    val schemaOffset = schema(builder, checksums, metadata)
     Footer.startDictionariesVector(builder, 0)
     val dictionaries = builder.endVector()
     Footer.startRecordBatchesVector(builder, blocks.length)
@@ -69,23 +81,24 @@ private[cowstate] object ArrowIpc {
     builder.sizedByteArray()
   }
 
-  /** Rows, and the buffers of a record batch from the flatbuffer of its message. */
-  def parseRecordBatch(message: Array[Byte], start: Int): (Int, Byte, Buffers) = {
-    val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(start + 8)
+  /** Rows, and so many buffers of a record batch, from the flatbuffer of its message. */
+  def parseRecordBatch(message: Array[Byte], count: Int): (Int, Byte, Buffers) = {
+    val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(8)
     val header = Message.getRootAsMessage(buffer)
     require(header.headerType == MessageHeader.RecordBatch, "the message is no record batch")
     val batch = new RecordBatch
     header.header(batch)
-    require(batch.buffersLength == 6, s"a record batch has ${batch.buffersLength} buffers")
+    require(batch.buffersLength == count, s"a record batch has ${batch.buffersLength} buffers")
     val codec = if (batch.compression == null) -1 else batch.compression.codec
-    val buffers = Array.tabulate(6) { i =>
+    val buffers = Array.tabulate(count) { i =>
       val one = batch.buffers(i)
       (one.offset, one.length)
     }
     (Math.toIntExact(batch.length), codec.toByte, buffers)
   }
 
-  private def message(builder: FlatBufferBuilder, kind: Byte, header: Int, bodyBytes: Long): Array[Byte] = {
+  private def message(
+      builder: FlatBufferBuilder, kind: Byte, header: Int, bodyBytes: Long): Array[Byte] = {
     Message.startMessage(builder)
     Message.addHeaderType(builder, kind)
     Message.addHeader(builder, header)
@@ -98,13 +111,16 @@ private[cowstate] object ArrowIpc {
     whole.array
   }
 
-  private def schema(builder: FlatBufferBuilder, metadata: Seq[(String, String)]): Int = {
+  private def schema(
+      builder: FlatBufferBuilder, checksums: Boolean, metadata: Seq[(String, String)]): Int = {
     val pairs = metadata.map { case (key, value) =>
       KeyValue.createKeyValue(builder, builder.createString(key), builder.createString(value))
     }
     val custom = if (pairs.isEmpty) 0 else Schema.createCustomMetadataVector(builder, pairs.toArray)
-    val fields = Array(field(builder, "key", nullable = false), field(builder, "value", nullable = true))
-    val list = Schema.createFieldsVector(builder, fields)
+    val binary = Seq(
+      binaryField(builder, "key", nullable = false), binaryField(builder, "value", nullable = true))
+    val fields = if (checksums) binary :+ checksumField(builder) else binary
+    val list = Schema.createFieldsVector(builder, fields.toArray)
     Schema.startSchema(builder)
     Schema.addEndianness(builder, Endianness.Little)
     Schema.addFields(builder, list)
@@ -112,16 +128,23 @@ private[cowstate] object ArrowIpc {
     Schema.endSchema(builder)
   }
 
-  private def field(builder: FlatBufferBuilder, name: String, nullable: Boolean): Int = {
+  private def binaryField(builder: FlatBufferBuilder, name: String, nullable: Boolean): Int = {
+    Binary.startBinary(builder)
+    field(builder, name, nullable, Type.Binary, Binary.endBinary(builder))
+  }
+
+  private def checksumField(builder: FlatBufferBuilder): Int =
+    field(builder, "checksum", nullable = false, Type.Int, IntType.createInt(builder, 32, true))
+
+  private def field(
+      builder: FlatBufferBuilder, name: String, nullable: Boolean, kind: Byte, of: Int): Int = {
     val nameOffset = builder.createString(name)
     val children = Field.createChildrenVector(builder, Array.empty[Int])
-    Binary.startBinary(builder)
-    val binary = Binary.endBinary(builder)
     Field.startField(builder)
     Field.addName(builder, nameOffset)
     Field.addNullable(builder, nullable)
-    Field.addTypeType(builder, Type.Binary)
-    Field.addType(builder, binary)
+    Field.addTypeType(builder, kind)
+    Field.addType(builder, of)
     Field.addChildren(builder, children)
     Field.endField(builder)
   }

@@ -25,10 +25,14 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  *
  * Not safe for several threads, but for views: another thread may read one while this map changes.
  *
- * @param account  charged with the pages and tables
- * @param prefixOf the prefix of a key; the row that it returns is used at once
+ * @param account   charged with the pages and tables
+ * @param prefixOf  the prefix of a key; the row that it returns is used at once
+ * @param checksums of the rows; what `get`, `prefixScan` and views return is verified as it says
  */
-final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeRow => UnsafeRow]) {
+final class CopyOnWritePagedMap(
+    account: MemoryAccount,
+    prefixOf: Option[UnsafeRow => UnsafeRow],
+    val checksums: RowChecksums = RowChecksums.Off) {
   import CopyOnWritePagedMap._
   import RecordPages._
 
@@ -49,6 +53,8 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
 
   def size: Int = entries
   def currentEpoch: Int = epoch
+  /** Bytes of the keys and values. */
+  def rowBytes: Long = records.liveBytes - entries.toLong * records.headerBytes
   def pageCount: Int = records.pageCount + prefixes.map(_.pageCount).getOrElse(0)
   def deadBytes: Long = records.deadBytes + prefixes.map(_.deadBytes).getOrElse(0L)
 
@@ -65,26 +71,30 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
   /** A copy of the value of a key, null if there is none. */
   def get(key: UnsafeRow, valueFields: Int): UnsafeRow = {
     val address = find(key)
-    if (address == 0) null else copyOfValue(address, valueFields)
+    if (address == 0) null else verifiedValue(address, valueFields)
   }
 
   def contains(key: UnsafeRow): Boolean = find(key) != 0
 
+  /** Put a row that has no checksum yet. */
+  def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit =
+    put(key, value, checksums.of(key, value), undo)
+
   /** Put a value; what it replaces goes to `undo`, unless that is null. */
-  def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit = {
+  def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
     val address = find(key)
     if (address == 0) {
       if (undo != null) undo.logAbsent(key)
-      insert(key, value)
+      insert(key, value, checksum)
     } else {
       val modified = records.getInt(address, Modified)
       if (undo != null && modified < undo.epoch) logOld(undo, address)
       val valueLength = value.getSizeInBytes
       if (modified > highestRequired && records.getInt(address, ValueLength) == valueLength) {
-        writeValue(address, value)
+        writeValue(address, value, checksum)
         records.putInt(address, Modified, epoch)
       } else {
-        replace(address, predecessor, key, value)
+        replace(address, predecessor, append(key, value, checksum))
         compactIfDue()
       }
     }
@@ -104,11 +114,13 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
   }
 
   /** Copies of the entries whose key begins with a prefix, in no order. */
-  def prefixScan(prefix: UnsafeRow, keyFields: Int, valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = {
+  def prefixScan(
+      prefix: UnsafeRow, keyFields: Int, valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = {
     val found = Array.newBuilder[(UnsafeRow, UnsafeRow)]
     var address = prefixHead(prefix)
     while (address != 0) {
-      found += ((copyOfKey(address, keyFields), copyOfValue(address, valueFields)))
+      val value = verifiedValue(address, valueFields)
+      found += ((copyOfKey(address, keyFields), value))
       address = records.getLong(address, PrefixNext)
     }
     found.result()
@@ -177,7 +189,7 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
   private def setNext(before: Long, hash: Int, address: Long): Unit =
     if (before == 0) setHead(hash, address) else records.putLong(before, Next, address)
 
-  /** The record of a key, 0 if there is none; `predecessor` is the one before it, 0 for the head. */
+  /** The record of a key, 0 if none; `predecessor` is the one before it, 0 for the head. */
   private def find(key: UnsafeRow): Long = {
     if (rehashed != null) rehashSome()
     val hash = key.hashCode
@@ -200,13 +212,13 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     0L
   }
 
-  private def insert(key: UnsafeRow, value: UnsafeRow): Unit = {
+  private def insert(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
     if (rehashed == null && entries >= primary.length / 4 * 3 && primary.length < MaxCapacity) {
       rehashed = newTable(primary.length * 2)
       rehashIndex = 0
     }
-    val hash = key.hashCode
-    val address = append(key, value, hash)
+    val address = append(key, value, checksum)
+    val hash = records.getInt(address, Hash)
     records.putLong(address, Next, head(hash))
     setHead(hash, address)
     entries += 1
@@ -236,25 +248,26 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     }
   }
 
-  private def append(key: UnsafeRow, value: UnsafeRow, hash: Int): Long = {
+  private def append(key: UnsafeRow, value: UnsafeRow, checksum: Int): Long = {
     val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes)
-    records.putInt(address, Hash, hash)
+    records.putInt(address, Hash, key.hashCode)
     records.putInt(address, Modified, epoch)
     key.writeToMemory(records.page(address), records.offset(address) + records.headerBytes)
-    writeValue(address, value)
+    writeValue(address, value, checksum)
     address
   }
 
-  private def writeValue(address: Long, value: UnsafeRow): Unit =
+  private def writeValue(address: Long, value: UnsafeRow, checksum: Int): Unit = {
     value.writeToMemory(records.page(address), valueOffset(address))
+    records.putInt(address, Checksum, checksum)
+  }
 
   private def valueOffset(address: Long): Long =
     records.offset(address) + records.headerBytes + records.getInt(address, KeyLength)
 
   /** A new record in the place of one that is shared or has another length. */
-  private def replace(address: Long, before: Long, key: UnsafeRow, value: UnsafeRow): Unit = {
-    val hash = records.getInt(address, Hash)
-    takePlace(address, append(key, value, hash), before, hash)
+  private def replace(address: Long, before: Long, by: Long): Unit = {
+    takePlace(address, by, before, records.getInt(address, Hash))
     records.bury(address, epoch)
   }
 
@@ -294,7 +307,7 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     val keyLength = records.getInt(address, KeyLength)
     undo.logOld(
       records.page(address), records.offset(address) + records.headerBytes, keyLength,
-      records.getInt(address, ValueLength))
+      records.getInt(address, ValueLength), records.getInt(address, Checksum))
   }
 
   private def pointToKey(address: Long): UnsafeRow = {
@@ -308,8 +321,13 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     copyOf(address, records.offset(address) + records.headerBytes,
       records.getInt(address, KeyLength), fields)
 
-  private def copyOfValue(address: Long, fields: Int): UnsafeRow =
-    copyOf(address, valueOffset(address), records.getInt(address, ValueLength), fields)
+  private def verifiedValue(address: Long, fields: Int): UnsafeRow = {
+    val valueLength = records.getInt(address, ValueLength)
+    checksums.read(
+      records.page(address), records.offset(address) + records.headerBytes,
+      records.getInt(address, KeyLength) + valueLength, records.getInt(address, Checksum))
+    copyOf(address, valueOffset(address), valueLength, fields)
+  }
 
   private def copyOf(address: Long, offset: Long, length: Int, fields: Int): UnsafeRow =
     rowOf(records.page(address), offset, length, fields)
@@ -368,8 +386,13 @@ final class CopyOnWritePagedMap(account: MemoryAccount, prefixOf: Option[UnsafeR
     }
     assert(seen == entries, s"$seen records in buckets, $entries entries")
     var live = 0
-    records.numbers.foreach(number => records.foreachLive(number)(_ => live += 1))
+    var liveBytes = 0L
+    records.numbers.foreach(number => records.foreachLive(number) { address =>
+      live += 1
+      liveBytes += records.sizeOf(address)
+    })
     assert(live == entries, s"$live live records, $entries entries")
+    assert(liveBytes == records.liveBytes, s"$liveBytes live bytes, ${records.liveBytes} counted")
   }
 }
 
@@ -380,7 +403,8 @@ object CopyOnWritePagedMap {
   private val MinCompactBytes = 64L << 10
   private val MaxCompactBytes = 4L << 20
 
-  private[cowstate] def rowOf(base: Array[Byte], offset: Long, length: Int, fields: Int): UnsafeRow = {
+  private[cowstate] def rowOf(
+      base: Array[Byte], offset: Long, length: Int, fields: Int): UnsafeRow = {
     val bytes = new Array[Byte](length)
     Platform.copyMemory(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)
     val row = new UnsafeRow(fields)

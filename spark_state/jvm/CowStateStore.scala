@@ -5,7 +5,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** What read stores and write stores refuse: it needs column families, which Spark asks of RocksDB. */
+/** What stores refuse: it needs column families, which Spark asks of RocksDB only. */
 private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
   protected def only(colFamilyName: String): Unit =
     if (colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME) {
@@ -73,7 +73,8 @@ private[cowstate] final class CowReadStore(
   }
 
   private def pairs(
-      rows: Iterator[(UnsafeRow, UnsafeRow)], release: () => Unit): StateStoreIterator[UnsafeRowPair] =
+      rows: Iterator[(UnsafeRow, UnsafeRow)],
+      release: () => Unit): StateStoreIterator[UnsafeRowPair] =
     CowStateStore.pairs(rows, release)
 }
 
@@ -115,8 +116,9 @@ private[cowstate] final class CowStateStore(
     only(colFamilyName)
     require(value != null, "Cannot put a null value")
     verifyUpdating("put")
-    map.synchronized(map.put(key, value, undo))
-    changelog.rows.put(key, value)
+    val checksum = map.checksums.of(key, value)
+    map.synchronized(map.put(key, value, checksum, undo))
+    changelog.rows.put(key, value, checksum)
   }
 
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
@@ -234,7 +236,8 @@ private[cowstate] object CowStateStore {
   private case object Aborted extends Phase
 
   def pairs(
-      rows: Iterator[(UnsafeRow, UnsafeRow)], release: () => Unit): StateStoreIterator[UnsafeRowPair] = {
+      rows: Iterator[(UnsafeRow, UnsafeRow)],
+      release: () => Unit): StateStoreIterator[UnsafeRowPair] = {
     val pair = new UnsafeRowPair
     val iterator = new Iterator[UnsafeRowPair] {
       override def hasNext: Boolean = {

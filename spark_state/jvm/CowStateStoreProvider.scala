@@ -9,7 +9,7 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.NextIterator
@@ -72,7 +72,8 @@ class CowStateStoreProvider
     val codec = storeConfs.compressionCodec
     checkpoints = new StateCheckpoints(
       StateDirectory.of(directory, hadoopConf),
-      new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec)
+      new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
+      RowChecksums(storeConfs, toString))
   }
 
   private def prefixColumns(spec: KeyStateEncoderSpec): Int = spec match {
@@ -154,15 +155,14 @@ class CowStateStoreProvider
     }
 
     override def committed(store: CowStateStore): Unit = {
-      if (forceSnapshot) {
-        val (view, at) = openView(store.state)
-        writeSnapshot(store.state, view, at)
-      } else if (snapshotWanted) {
-        snapshotWanted = false
-        val (view, at) = openView(store.state)
-        viewTaken.set(TakenView(store.state, view, at))
-      }
-      lock.release(this)
+      try {
+        if (forceSnapshot) {
+          writeSnapshot(store.state.takeView())
+        } else if (snapshotWanted) {
+          snapshotWanted = false
+          viewTaken.set(store.state.takeView())
+        }
+      } finally lock.release(this)
       if (storeConf.commitValidationEnabled) {
         StateStore.reportCommitToCoordinator(store.newState.version, id, hadoopConf)
       }
@@ -176,7 +176,7 @@ class CowStateStoreProvider
   private[cowstate] def rowShape: StoreShape = shape
 
   private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] =
-    Option(loaded).flatMap { state =>
+    Option(loaded).filterNot(_.isDamaged).flatMap { state =>
       state.versions.held
         .find(s => s.version == version && unique.forall(_ == s.unique))
         .map((state, _))
@@ -199,10 +199,11 @@ class CowStateStoreProvider
 
   private def newState(at: StateId, generation: Long): LoadedState = {
     val account = new MemoryAccount(conf.maxMemoryBytes, toString)
-    val map = new CopyOnWritePagedMap(account, shape.prefixOf())
+    val map = new CopyOnWritePagedMap(
+      account, shape.prefixOf(), RowChecksums(storeConf, toString))
     new LoadedState(
       account, new VersionedState(map, account, storeConf.maxVersionsToRetainInMemory, at),
-      generation)
+      generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
   }
 
   /** Restore a version from files. The state that is held until now is given up first. */
@@ -227,6 +228,7 @@ class CowStateStoreProvider
     try {
       state.restored(checkpoints.restore(lineage, state.versions.map))
       validate(state)
+      lineage.snapshot.foreach(found => reportSnapshot(found.version))
       state
     } catch {
       case e: CowStateException if damaged.withSnapshotIn(lineage, e.getMessage).isDefined =>
@@ -276,26 +278,26 @@ class CowStateStoreProvider
 
   override def doSnapshotMaintenance(): Unit = triedAgainLater("writing a snapshot") {
     val state = loaded
-    if (state != null && state.snapshotIsDue(storeConf.minDeltasForSnapshot)) {
-      val taken = viewTaken.getAndSet(null)
-      if (taken != null) writeSnapshot(taken.state, taken.view, taken.at)
-      else viewBetweenBatches(state).foreach { case (view, at) => writeSnapshot(state, view, at) }
+    if (state != null && state.snapshotIsDue) {
+      Option(viewTaken.getAndSet(null)).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
     }
   }
 
   /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
   private def triedAgainLater(what: String)(f: => Unit): Unit =
-    try f catch { case NonFatal(e) => logWarning(s"$this: $what failed, it is tried again later", e) }
+    try f catch {
+      case NonFatal(e) => logWarning(s"$this: $what failed, it is tried again later", e)
+    }
 
   /**
    * A view of the newest version. Batches that take longer than this waits are asked to leave one
    * when they commit, for the next maintenance.
    */
-  private def viewBetweenBatches(state: LoadedState): Option[(MapView, StateId)] = {
+  private def viewBetweenBatches(state: LoadedState): Option[TakenView] = {
     val holder = new Object
     try {
       lock.acquire(holder)
-      try synchronized(Option.when(loaded eq state)(openView(state))) finally lock.release(holder)
+      try synchronized(Option.when(loaded eq state)(state.takeView())) finally lock.release(holder)
     } catch {
       case _: CowStateBusyException =>
         snapshotWanted = true
@@ -303,24 +305,22 @@ class CowStateStoreProvider
     }
   }
 
-  private def openView(state: LoadedState): (MapView, StateId) =
-    state.versions.map.synchronized((state.versions.map.openView(), state.versions.head))
-
-  private def writeSnapshot(state: LoadedState, view: MapView, at: StateId): Unit = {
+  private def writeSnapshot(taken: TakenView): Unit = {
     val started = System.nanoTime
+    val version = taken.at.version
     try {
-      val name = StateFileName(at.version, state.generation, at.unique, None)
-      val bytes = checkpoints.writeSnapshot(name, view)
-      state.snapshotWritten(at, bytes)
-      snapshotBytes.set(bytes)
-      uploadedSnapshot.set(at.version)
+      val name = StateFileName(version, taken.state.generation, taken.at.unique, None)
+      val size = checkpoints.writeSnapshot(name, taken.view)
+      taken.state.snapshotWritten(taken, size)
+      snapshotBytes.set(size.bytes)
+      uploadedSnapshot.set(version)
       snapshotMs.set((System.nanoTime - started) / 1000000)
-      logInfo(s"$this wrote a snapshot of version ${at.version}: $bytes bytes")
-      if (storeConf.reportSnapshotUploadLag) reportSnapshot(at.version)
-    } finally view.release()
+      logInfo(s"$this wrote a snapshot of version $version: ${size.bytes} bytes")
+      reportSnapshot(version)
+    } finally taken.view.release()
   }
 
-  private def reportSnapshot(version: Long): Unit = {
+  private def reportSnapshot(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
     val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
     StateStoreProvider.coordinatorRef.foreach(
       _.snapshotUploaded(StateStoreProviderId(id, run), version, System.currentTimeMillis))
@@ -479,83 +479,4 @@ private[cowstate] final case class Damaged(
     lineage.snapshot.filter(s => message.contains(s.toString)).map(s => copy(own = own + s))
       .orElse(lineage.adopted.find(f => f.isSnapshot && message.contains(s"/$f"))
         .map(f => copy(adopted = adopted + f.version)))
-}
-
-/** The schemas of a store, and how many columns of the key make up its prefix (0: no prefix scan). */
-private[cowstate] final case class StoreShape(
-    keySchema: StructType, valueSchema: StructType, prefixColumns: Int) {
-  def keyFields: Int = keySchema.length
-  def valueFields: Int = valueSchema.length
-
-  def prefixOf(): Option[UnsafeRow => UnsafeRow] = Option.when(prefixColumns > 0) {
-    val references = keySchema.take(prefixColumns).zipWithIndex.map { case (field, i) =>
-      BoundReference(i, field.dataType, field.nullable)
-    }
-    val projection = UnsafeProjection.create(references)
-    val whole = new UnsafeRow(keyFields)
-    // Rows made of bytes alone, as of an undo log, do not know how many fields they have.
-    key => {
-      whole.pointTo(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes)
-      projection(whole)
-    }
-  }
-}
-
-/** A view of a version that a commit left for the next maintenance. */
-private[cowstate] final case class TakenView(state: LoadedState, view: MapView, at: StateId)
-
-/** Who has a write store, and hears of its end, once. */
-private[cowstate] trait StoreSession {
-  def begin(state: LoadedState, base: StateId): CowStateStore
-  def committed(store: CowStateStore): Unit
-  def aborted(): Unit
-}
-
-/** A state in memory, and what is known of its files. */
-private[cowstate] final class LoadedState(
-    val account: MemoryAccount, val versions: VersionedState, val generation: Long) {
-  private var changelogs = 0
-  private var changelogBytes = 0L
-  private var baseBytes = 0L
-  private var loadTime = 0L
-
-  def loadMs: Long = loadTime
-  def loadMs_=(ms: Long): Unit = loadTime = ms
-
-  /** The time that loading took, once. */
-  def takeLoadMs(): Long = synchronized {
-    val ms = loadTime
-    loadTime = 0
-    ms
-  }
-
-  def restored(files: Seq[(StateFileName, Long)]): Unit = synchronized {
-    val (snapshots, changes) = files.partition(_._1.isSnapshot)
-    baseBytes = snapshots.map(_._2).sum
-    changelogs = changes.size
-    changelogBytes = changes.map(_._2).sum
-  }
-
-  def committed(bytes: Long): Unit = synchronized {
-    changelogs += 1
-    changelogBytes += bytes
-  }
-
-  /**
-   * A snapshot is due when the changelogs since the last one are half as large again as that. Each
-   * byte of a changelog then costs less than two bytes of snapshots, and a restore reads at most
-   * two and a half times the last snapshot.
-   */
-  def snapshotIsDue(minDeltas: Int): Boolean = synchronized {
-    changelogs >= minDeltas && changelogBytes >= baseBytes * 3 / 2
-  }
-
-  def snapshotWritten(at: StateId, bytes: Long): Unit = synchronized {
-    val later = versions.head.version - at.version
-    changelogBytes = if (changelogs == 0) 0 else changelogBytes * math.max(later, 0) / changelogs
-    changelogs = math.max(later, 0).toInt
-    baseBytes = bytes
-  }
-
-  def close(): Unit = account.close()
 }

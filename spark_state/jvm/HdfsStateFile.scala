@@ -48,7 +48,9 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
     var applied = List.empty[HdfsStateFile]
     var at = version
     while (at > 0) {
-      if (snapshots(at) && !damaged(at)) return Right(HdfsStateFile(at, isSnapshot = true) :: applied)
+      if (snapshots(at) && !damaged(at)) {
+        return Right(HdfsStateFile(at, isSnapshot = true) :: applied)
+      }
       if (!deltas(at)) return Left(at)
       applied = HdfsStateFile(at, isSnapshot = false) :: applied
       at -= 1
@@ -59,7 +61,8 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
 
 /**
  * Reads them: int key length (-1 at the end), key, int value length (negative: removed), value, and
- * so on, compressed by Spark's codec. Values of very old files have 4 bytes too many at their end.
+ * so on, compressed by Spark's codec. With row checksums 4 bytes precede each value, and each key
+ * that was removed; they are verified. Values of very old files have 4 bytes too many at their end.
  */
 private[cowstate] final class HdfsStateFileReader(
     directory: Path, conf: Configuration, codecName: String) {
@@ -77,12 +80,14 @@ private[cowstate] final class HdfsStateFileReader(
         var keyLength = in.readInt()
         while (keyLength != -1) {
           require(keyLength >= 0, s"a key of $keyLength bytes")
-          point(key, in, keyLength)
+          val keyBytes = read(in, keyLength)
           val valueLength = in.readInt()
           if (valueLength < 0) {
+            pointToRemoved(key, keyBytes)
             map.remove(key, null)
           } else {
-            point(value, in, valueLength)
+            key.pointTo(keyBytes, keyLength)
+            pointToValue(value, key, read(in, valueLength), map.checksums)
             map.put(key, value, null)
           }
           keyLength = in.readInt()
@@ -97,9 +102,33 @@ private[cowstate] final class HdfsStateFileReader(
     }
   }
 
-  private def point(row: UnsafeRow, in: DataInputStream, length: Int): Unit = {
+  private def pointToRemoved(key: UnsafeRow, bytes: Array[Byte]): Unit =
+    if (bytes.length % 8 == 0) {
+      key.pointTo(bytes, bytes.length)
+    } else {
+      pointBehindChecksum(key, bytes)
+      require(RowChecksums.crc32cOf(key, null) == checksumOf(bytes), "a row checksum differs")
+    }
+
+  private def pointToValue(
+      value: UnsafeRow, key: UnsafeRow, bytes: Array[Byte], checksums: RowChecksums): Unit = {
+    if (bytes.length % 8 == 4) {
+      pointBehindChecksum(value, bytes)
+      if (RowChecksums.crc32cOf(key, value) == checksumOf(bytes)) return
+      require(checksums.algorithm.isEmpty, "a row checksum differs")
+    }
+    value.pointTo(bytes, bytes.length / 8 * 8)
+  }
+
+  private def pointBehindChecksum(row: UnsafeRow, bytes: Array[Byte]): Unit =
+    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET + 4, bytes.length - 4)
+
+  private def checksumOf(bytes: Array[Byte]): Int =
+    Platform.getInt(bytes, Platform.BYTE_ARRAY_OFFSET)
+
+  private def read(in: DataInputStream, length: Int): Array[Byte] = {
     val bytes = new Array[Byte](length)
     in.readFully(bytes)
-    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET, length / 8 * 8)
+    bytes
   }
 }

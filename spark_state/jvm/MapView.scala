@@ -15,6 +15,7 @@ final class MapView private[cowstate] (
     headerBytes: Int) {
   import RecordPages._
 
+  private val checksums = map.checksums
   private var released = false
 
   /** Let the map change in place what this view shares with it. Twice is once. */
@@ -42,6 +43,8 @@ final class MapView private[cowstate] (
       override def hasNext: Boolean = ahead
       override def next(): (UnsafeRow, UnsafeRow) = {
         if (!ahead) throw new NoSuchElementException("end of the state")
+        checksums.read(
+          walk.page, walk.keyOffset, walk.keyLength + walk.valueLength, walk.checksum)
         val key = CopyOnWritePagedMap.rowOf(walk.page, walk.keyOffset, walk.keyLength, keyFields)
         val value = CopyOnWritePagedMap.rowOf(
           walk.page, walk.keyOffset + walk.keyLength, walk.valueLength, valueFields)
@@ -59,6 +62,11 @@ final class MapView private[cowstate] (
     var keyOffset = 0L
     var keyLength = 0
     var valueLength = 0
+    var checksum = 0
+
+    /** Whether the entry is as it was put; else Spark's error. */
+    def verify(): Unit =
+      checksums.verify(page, keyOffset, keyLength + valueLength, checksum)
 
     /** Go to the next entry; false at the end. */
     def next(): Boolean = {
@@ -72,6 +80,7 @@ final class MapView private[cowstate] (
           val died = Platform.getInt(page, offset + Died)
           if ((died == 0 || died > epoch) && Platform.getInt(page, offset + Modified) <= epoch) {
             keyOffset = offset + headerBytes
+            checksum = Platform.getInt(page, offset + Checksum)
             return true
           }
         }

@@ -15,7 +15,7 @@ import org.apache.spark.unsafe.Platform
  *   16  int   died         epoch in which the record was removed or replaced, 0 while it is alive
  *   20  int   key length
  *   24  int   value length
- *   28  int   (zero)
+ *   28  int   checksum     of key and value, see RowChecksums; 0 where there are none
  *   32  long  prefix next, long prefix previous     in maps with prefix scan only
  *       key bytes, value bytes
  *
@@ -38,6 +38,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
   private var tail = 0
   private var nextPageBytes = MinPageBytes
   private var allocated = 0L
+  private var usedTotal = 0L
   private var deadTotal = 0L
   private var count = 0
 
@@ -45,6 +46,8 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
 
   def allocatedBytes: Long = allocated
   def deadBytes: Long = deadTotal
+  /** Bytes of the records that are alive. */
+  def liveBytes: Long = usedTotal - deadTotal
   def pageCount: Int = count
 
   def page(address: Long): Array[Byte] = pages((address >>> OffsetBits).toInt)
@@ -69,6 +72,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     if (tail == 0 || used(tail) + size > pages(tail).length) addPage(size)
     val address = (tail.toLong << OffsetBits) | (used(tail) >>> 3)
     used(tail) += size
+    usedTotal += size
     putInt(address, KeyLength, keyLength)
     putInt(address, ValueLength, valueLength)
     address
@@ -115,6 +119,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     pages(number) = null
     allocated -= bytes
     deadTotal -= dead(number)
+    usedTotal -= used(number)
     used(number) = 0
     dead(number) = 0
     count -= 1
@@ -131,7 +136,8 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     (list.map(pages), list.map(used))
   }
 
-  def sizeOf(address: Long): Int = recordBytes(getInt(address, KeyLength), getInt(address, ValueLength))
+  def sizeOf(address: Long): Int =
+    recordBytes(getInt(address, KeyLength), getInt(address, ValueLength))
 
   private def recordBytes(keyLength: Int, valueLength: Int): Int = {
     assert((keyLength & 7) == 0 && (valueLength & 7) == 0, s"$keyLength, $valueLength")
@@ -169,6 +175,7 @@ object RecordPages {
   val Died = 16
   val KeyLength = 20
   val ValueLength = 24
+  val Checksum = 28
   val HeaderBytes = 32
   val PrefixNext = 32
   val PrefixPrevious = 40

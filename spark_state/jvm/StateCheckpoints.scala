@@ -17,7 +17,8 @@ final class StateCheckpoints(
     adopted: HdfsStateFileReader,
     keySchema: StructType,
     valueSchema: StructType,
-    codec: String) {
+    codec: String,
+    checksums: RowChecksums = RowChecksums.Off) {
   import StateCheckpoints._
 
   /** What is in the directory now. */
@@ -29,18 +30,20 @@ final class StateCheckpoints(
 
   /** A file, begun when its first bytes are to be written. */
   def create(name: StateFileName): PendingStateFile = new PendingStateFile(
-    directory, name, codec, StateFileMetadata.header(name, keySchema, valueSchema))
+    directory, name, codec, StateFileMetadata.header(name, keySchema, valueSchema), checksums)
 
-  /** Write a view as the snapshot of a state; the bytes written. */
-  def writeSnapshot(name: StateFileName, view: MapView): Long = {
+  /** Write a view as the snapshot of a state. */
+  def writeSnapshot(name: StateFileName, view: MapView): FileSize = {
     val file = create(name)
     try {
       val walk = view.cursor()
       while (walk.next()) {
-        file.rows.put(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength)
+        walk.verify()
+        file.rows.put(
+          walk.page, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
       }
       file.commit()
-      file.rows.writtenBytes
+      FileSize(file.rows.writtenBytes, file.rows.rowBytes)
     } catch {
       case e: Throwable =>
         file.cancel()
@@ -48,35 +51,42 @@ final class StateCheckpoints(
     }
   }
 
-  /** Read the files of a lineage into an empty map, in order; their bytes. */
-  def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, Long)] = {
+  /** Read the files of a lineage into an empty map, in order; their sizes. */
+  def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, FileSize)] = {
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
     lineage.adopted.foreach(adopted(_, map))
-    val sizes = mutable.ArrayBuffer.empty[(StateFileName, Long)]
-    foreachBatch(lineage.files, (name, bytes) => sizes += ((name, bytes))) { batch =>
+    val sizes = mutable.LinkedHashMap.empty[StateFileName, FileSize]
+    val onFile = (name: StateFileName, bytes: Long) => sizes(name) = FileSize(bytes, 0)
+    foreachBatch(lineage.files, onFile) { (name, batch) =>
+      sizes(name) = sizes(name).withRows(batch.rowBytes)
+      val checksumOf = batch.carried.getOrElse((_: Int) => map.checksums.of(key, value))
       var row = 0
       while (row < batch.rows) {
         batch.pointToKey(row, key)
-        if (batch.pointToValue(row, value)) map.put(key, value, null) else map.remove(key, null)
+        if (batch.pointToValue(row, value)) map.put(key, value, checksumOf(row), null)
+        else map.remove(key, null)
         row += 1
       }
     }
     sizes.toSeq
   }
 
-  /** Call `f` with each record batch of the files, in order; reading goes ahead in other threads. */
+  /** Call `f` with each record batch of the files, in order. Other threads read ahead. */
   private def foreachBatch(
       files: Seq[StateFileName], onFile: (StateFileName, Long) => Unit)(
-      f: StateFileBatch => Unit): Unit =
-    inOrder(files.iterator.map(name => () => openFile(name)), close = (_: OpenFile).input.close()) { file =>
+      f: (StateFileName, StateFileBatch) => Unit): Unit = {
+    val opened = files.iterator.map(name => () => openFile(name))
+    inOrder(opened, close = (_: OpenFile).input.close()) { file =>
       try {
         onFile(file.name, file.input.length)
-        file.first.foreach(f)
+        file.first.foreach(f(file.name, _))
         val rest = Iterator.range(1, file.reader.batchCount)
-        inOrder(rest.map(i => () => file.reader.batch(i)), close = (_: StateFileBatch) => ())(f)
+        inOrder(rest.map(i => () => file.reader.batch(i)), close = (_: StateFileBatch) => ())(
+          f(file.name, _))
       } finally file.input.close()
     }
+  }
 
   private def openFile(name: StateFileName): OpenFile = {
     val input = directory.open(name.toString)
@@ -120,10 +130,14 @@ final class StateCheckpoints(
 
 /** A state file that is being written; it has a name after `commit`. */
 final class PendingStateFile(
-    directory: StateDirectory, name: StateFileName, codec: String, header: Seq[(String, String)]) {
+    directory: StateDirectory,
+    name: StateFileName,
+    codec: String,
+    header: Seq[(String, String)],
+    checksums: RowChecksums) {
   private var output: StateFileOutput = _
 
-  val rows = new StateFileWriter(() => open(), codec, header)
+  val rows = new StateFileWriter(() => open(), codec, header, checksums)
 
   private def open() = {
     output = directory.create(name.toString)

@@ -3,7 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.io.{FileNotFoundException, OutputStream}
 import java.nio.ByteBuffer
 import java.nio.channels.{Channels, FileChannel}
-import java.nio.file.{Files, NoSuchFileException, Path => LocalPath, Paths, StandardCopyOption, StandardOpenOption}
+import java.nio.file.{Files, NoSuchFileException, Path => LocalPath, Paths}
+import java.nio.file.{StandardCopyOption, StandardOpenOption}
 import java.util.concurrent.TimeUnit
 
 import scala.jdk.CollectionConverters._
@@ -92,7 +93,9 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
 
   override def list(): Seq[String] =
     if (!Files.isDirectory(directory)) Nil
-    else Using.resource(Files.list(directory))(_.iterator.asScala.map(_.getFileName.toString).toList)
+    else Using.resource(Files.list(directory)) { files =>
+      files.iterator.asScala.map(_.getFileName.toString).toList
+    }
 
   override def delete(name: String): Unit = Files.deleteIfExists(directory.resolve(name))
 
@@ -144,6 +147,6 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
 private object StateDirectoryErrors {
   def missing(url: String, name: String): CowStateMissingException =
     new CowStateMissingException(
-      s"$url/$name is missing: something other than cowstate deleted it. Restore it from a copy, or " +
-        "restart the query from a batch before it")
+      s"$url/$name is missing: something other than cowstate deleted it. Restore it from a copy, " +
+        "or restart the query from a batch before it")
 }

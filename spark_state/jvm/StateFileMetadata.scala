@@ -18,6 +18,8 @@ private[cowstate] object StateFileMetadata {
   val KeySchema = "cowstate.key_schema"
   val ValueSchema = "cowstate.value_schema"
   val Rows = "cowstate.rows"
+  /** The algorithm of the column `checksum`, in files that have it. */
+  val RowChecksum = "cowstate.row_checksum"
   val BlockChecksums = "cowstate.batch_crc32"
   val FooterChecksum = "cowstate.footer_crc32"
   val NoChecksum = "00000000"

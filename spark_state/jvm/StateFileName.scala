@@ -50,8 +50,8 @@ object StateFileName {
 }
 
 /**
- * The files from which one state is restored, in the order in which they apply: a snapshot, or files
- * of an adopted checkpoint, or nothing; then changelogs.
+ * The files from which one state is restored, in the order in which they apply: a snapshot, or
+ * files of an adopted checkpoint, or nothing; then changelogs.
  */
 final case class Lineage(
     snapshot: Option[StateFileName],

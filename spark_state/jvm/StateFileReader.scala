@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.StateStoreErrors
 import org.apache.spark.unsafe.Platform
 
 /** Bytes of a file by position. */
@@ -16,34 +17,41 @@ trait StateFileInput extends Closeable {
   def readFully(position: Long, into: Array[Byte]): Unit
 }
 
-/** The rows of a record batch. */
-final class StateFileBatch(
-    val rows: Int,
-    keyEnds: ByteBuffer,
-    keyData: Array[Byte],
-    validity: Array[Byte],
-    valueEnds: ByteBuffer,
-    valueData: Array[Byte]) {
+/** A column of type binary. */
+private[cowstate] final class BinaryBuffers(
+    validity: Array[Byte], ends: ByteBuffer, val data: Array[Byte]) {
 
-  def pointToKey(index: Int, row: UnsafeRow): Unit = point(index, keyEnds, keyData, row)
-
-  /** False if the key was removed. */
-  def pointToValue(index: Int, row: UnsafeRow): Boolean = {
+  /** Point `row` at the bytes of a row; false if they are null. */
+  def point(index: Int, row: UnsafeRow): Boolean = {
     val present = validity.length == 0 || ((validity(index >> 3) >> (index & 7)) & 1) == 1
-    if (present) point(index, valueEnds, valueData, row)
+    if (present) {
+      val from = ends.getInt(index * 4)
+      row.pointTo(data, Platform.BYTE_ARRAY_OFFSET + from, ends.getInt(index * 4 + 4) - from)
+    }
     present
   }
+}
 
-  private def point(index: Int, ends: ByteBuffer, data: Array[Byte], row: UnsafeRow): Unit = {
-    val from = ends.getInt(index * 4)
-    row.pointTo(data, Platform.BYTE_ARRAY_OFFSET + from, ends.getInt(index * 4 + 4) - from)
-  }
+/** The rows of a record batch. */
+final class StateFileBatch private[cowstate] (
+    val rows: Int, keys: BinaryBuffers, values: BinaryBuffers, checksums: Option[ByteBuffer]) {
+
+  /** Bytes of the keys and values. */
+  def rowBytes: Long = keys.data.length.toLong + values.data.length
+
+  /** The checksums that the rows carry, by number; None if they carry none. */
+  def carried: Option[Int => Int] = checksums.map(sums => index => sums.getInt(index * 4))
+
+  def pointToKey(index: Int, row: UnsafeRow): Unit = keys.point(index, row)
+
+  /** False if the key was removed. */
+  def pointToValue(index: Int, row: UnsafeRow): Boolean = values.point(index, row)
 }
 
 /**
  * Reads a state file that StateFileWriter wrote, and verifies it: magic, length, checksum of the
- * footer when it is opened, and the checksum of each record batch when that is read. Throws
- * CowStateCorruptException, which names the file.
+ * footer when it is opened, the checksum of each record batch when that is read, and then those of
+ * the rows, if they carry any. Throws CowStateCorruptException, which names the file.
  */
 final class StateFileReader(input: StateFileInput, name: String) {
   private val footer = verified("its end") {
@@ -60,6 +68,7 @@ final class StateFileReader(input: StateFileInput, name: String) {
   }
 
   val metadata: Map[String, String] = StateFileMetadata.of(footer)
+  private val rowChecksum = metadata.get(StateFileMetadata.RowChecksum)
   private val checksums =
     metadata(StateFileMetadata.BlockChecksums).split(',').filter(_.nonEmpty)
 
@@ -69,6 +78,11 @@ final class StateFileReader(input: StateFileInput, name: String) {
       throw new CowStateException(
         s"$name has format $format; this release reads ${StateFileMetadata.FormatVersion}. Use " +
           "the release that wrote it, or a later one")
+    }
+    rowChecksum.filter(_ != RowChecksums.Crc32c).foreach { algorithm =>
+      throw new CowStateException(
+        s"$name has row checksums of $algorithm; this release knows ${RowChecksums.Crc32c}. Use " +
+          "a later one")
     }
   }
 
@@ -82,11 +96,31 @@ final class StateFileReader(input: StateFileInput, name: String) {
     val crc = new CRC32
     crc.update(bytes)
     require(StateFileMetadata.hex(crc) == checksums(index), "its checksum differs")
-    val (rows, codec, places) = ArrowIpc.parseRecordBatch(bytes, 0)
+    val (rows, codec, places) =
+      ArrowIpc.parseRecordBatch(bytes, ArrowIpc.bufferCount(rowChecksum.isDefined))
     val parts = places.map { case (offset, length) =>
       BufferCodec.decode(bytes, Math.toIntExact(block.metaDataLength + offset), length.toInt, codec)
     }
-    new StateFileBatch(rows, ints(parts(1)), parts(2), parts(3), ints(parts(4)), parts(5))
+    val batch = new StateFileBatch(
+      rows,
+      new BinaryBuffers(parts(0), ints(parts(1)), parts(2)),
+      new BinaryBuffers(parts(3), ints(parts(4)), parts(5)),
+      parts.lift(7).map(ints))
+    batch.carried.foreach(verifyRows(batch, _))
+    batch
+  }
+
+  private def verifyRows(batch: StateFileBatch, carried: Int => Int): Unit = {
+    val key = new UnsafeRow(0)
+    val value = new UnsafeRow(0)
+    for (row <- 0 until batch.rows) {
+      batch.pointToKey(row, key)
+      val present = batch.pointToValue(row, value)
+      val computed = RowChecksums.crc32cOf(key, if (present) value else null)
+      if (computed != carried(row)) {
+        throw StateStoreErrors.rowChecksumVerificationFailed(name, carried(row), computed)
+      }
+    }
   }
 
   private def ints(bytes: Array[Byte]): ByteBuffer =

@@ -17,41 +17,57 @@ import org.apache.spark.unsafe.Platform
  * own eight digits as zeros.
  *
  * `open` is called when the first bytes are to be written, so that a file whose rows are few costs
- * nothing before `finish`.
+ * nothing before `finish`. With `checksums` that are not off the rows carry theirs.
  */
 final class StateFileWriter(
-    open: () => OutputStream, codec: String, header: Seq[(String, String)]) {
+    open: () => OutputStream,
+    codec: String,
+    header: Seq[(String, String)],
+    checksums: RowChecksums = RowChecksums.Off) {
   import StateFileWriter._
 
   private val buffers = BufferCodec.of(codec)
   private val keys = new BinaryColumn
   private val values = new BinaryColumn
+  private val sums = checksums.algorithm.map(_ => new IntColumn)
   private val blocks = mutable.ArrayBuffer.empty[ArrowIpc.FileBlock]
-  private val checksums = mutable.ArrayBuffer.empty[String]
+  private val blockSums = mutable.ArrayBuffer.empty[String]
   private var out: OutputStream = _
   private var position = 0L
   private var total = 0L
+  private var uncompressed = 0L
 
   /** Bytes written so far; all of them after `finish`. */
   def writtenBytes: Long = position
 
+  /** Bytes of the keys and values, before compression. */
+  def rowBytes: Long = uncompressed + keys.dataBytes + values.dataBytes
+
   def rows: Long = total + keys.length
 
-  def put(key: UnsafeRow, value: UnsafeRow): Unit = {
+  /** Put a row that has no checksum yet. */
+  def put(key: UnsafeRow, value: UnsafeRow): Unit = put(key, value, checksums.of(key, value))
+
+  def put(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
     keys.append(key)
     values.append(value)
+    sums.foreach(_.append(checksum))
     flushIfFull()
   }
 
   def remove(key: UnsafeRow): Unit = {
     keys.append(key)
     values.appendNull()
+    sums.foreach(_.append(checksums.of(key, null)))
     flushIfFull()
   }
 
-  def put(page: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int): Unit = {
+  /** Put a row from the page where it lies. */
+  def put(
+      page: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
     keys.append(page, keyOffset, keyLength)
     values.append(page, keyOffset + keyLength, valueLength)
+    sums.foreach(_.append(checksum))
     flushIfFull()
   }
 
@@ -60,11 +76,11 @@ final class StateFileWriter(
     if (keys.length > 0) flush()
     begin()
     write(EndOfStream)
-    val metadata = header ++ Seq(
+    val metadata = header ++ checksums.algorithm.map(StateFileMetadata.RowChecksum -> _) ++ Seq(
       StateFileMetadata.Rows -> total.toString,
-      StateFileMetadata.BlockChecksums -> checksums.mkString(","),
+      StateFileMetadata.BlockChecksums -> blockSums.mkString(","),
       StateFileMetadata.FooterChecksum -> StateFileMetadata.NoChecksum)
-    val footer = ArrowIpc.footer(blocks.toSeq, metadata)
+    val footer = ArrowIpc.footer(blocks.toSeq, sums.isDefined, metadata)
     StateFileMetadata.seal(footer)
     write(footer)
     write(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putInt(footer.length).array)
@@ -84,7 +100,8 @@ final class StateFileWriter(
       if (values.nulls == 0) Array.emptyByteArray
       else buffers.encode(values.validity(), (values.length + 7) / 8),
       buffers.encode(values.offsetBytes(), (values.length + 1) * 4),
-      buffers.encode(values.data, values.dataBytes))
+      buffers.encode(values.data, values.dataBytes)) ++
+      sums.toSeq.flatMap(s => Seq(Array.emptyByteArray, buffers.encode(s.data, s.length * 4)))
     var at = 0L
     val places = parts.map { part =>
       val place = (at, part.length.toLong)
@@ -100,17 +117,19 @@ final class StateFileWriter(
       writeSummed(part, crc)
       writeSummed(Padding.take(ArrowIpc.padded(part.length) - part.length), crc)
     }
-    checksums += StateFileMetadata.hex(crc)
+    blockSums += StateFileMetadata.hex(crc)
     total += keys.length
+    uncompressed += keys.dataBytes + values.dataBytes
     keys.clear()
     values.clear()
+    sums.foreach(_.clear())
   }
 
   private def begin(): Unit = if (out == null) {
     out = open()
     write(ArrowIpc.Magic)
     write(Padding.take(2))
-    write(ArrowIpc.schemaMessage())
+    write(ArrowIpc.schemaMessage(sums.isDefined))
   }
 
   private def writeSummed(bytes: Array[Byte], crc: CRC32): Unit = {
@@ -129,6 +148,23 @@ private object StateFileWriter {
   private val BatchRows = 1 << 18
   private val Padding = new Array[Byte](8)
   private val EndOfStream = Array[Byte](-1, -1, -1, -1, 0, 0, 0, 0)
+
+  /** A column of type int32 that grows. */
+  private final class IntColumn {
+    private var bytes = new Array[Byte](256)
+    private var count = 0
+
+    def length: Int = count
+    def data: Array[Byte] = bytes
+
+    def append(value: Int): Unit = {
+      if (count * 4 == bytes.length) bytes = util.Arrays.copyOf(bytes, bytes.length * 2)
+      Platform.putInt(bytes, Platform.BYTE_ARRAY_OFFSET + count * 4, value)
+      count += 1
+    }
+
+    def clear(): Unit = count = 0
+  }
 
   /** A column of type binary that grows. */
   private final class BinaryColumn {
@@ -184,7 +220,8 @@ private object StateFileWriter {
       val from = dataBytes
       val end = Math.addExact(from, length)
       if (end > bytes.length) {
-        bytes = util.Arrays.copyOf(bytes, math.max(end, math.min(bytes.length * 2L, Int.MaxValue - 8L).toInt))
+        val doubled = math.min(bytes.length * 2L, Int.MaxValue - 8L).toInt
+        bytes = util.Arrays.copyOf(bytes, math.max(end, doubled))
       }
       if (count == ends.length) ends = util.Arrays.copyOf(ends, count * 2)
       if (count == present.length * 8) present = util.Arrays.copyOf(present, present.length * 2)

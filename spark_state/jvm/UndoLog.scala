@@ -8,9 +8,9 @@ import org.apache.spark.unsafe.Platform
 /**
  * What one version changed: for each changed key its value before, as bytes.
  *
- * An entry is int key length, int value length (-1: the key was not there), key, value, and its own
- * length as int at the end, so that the log can be read from either end. A key may occur again after
- * it was removed; its first entry is the one that counts.
+ * An entry is int key length, int value length (-1: the key was not there), key, value, int
+ * checksum of the two (see RowChecksums), and its own length as int at the end, so that the log can
+ * be read from either end. A key may occur again after it was removed; its first entry counts.
  *
  * @param epoch first epoch of the version: a record modified in it or later is in the log already
  */
@@ -33,22 +33,25 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
     Platform.putInt(block, at, length)
     Platform.putInt(block, at + 4, Absent)
     key.writeToMemory(block, at + 8)
-    putEnd(block, at, FixedBytes + length)
+    putEnd(block, at, FixedBytes + length, 0)
   }
 
   /** The key had a value, which follows it in `base`. */
-  def logOld(base: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int): Unit = {
+  def logOld(
+      base: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
     val at = room(keyLength, valueLength)
     val block = blocks(count - 1)
     val length = keyLength + valueLength
     Platform.putInt(block, at, keyLength)
     Platform.putInt(block, at + 4, valueLength)
     Platform.copyMemory(base, keyOffset, block, at + 8, length)
-    putEnd(block, at, FixedBytes + length)
+    putEnd(block, at, FixedBytes + length, checksum)
   }
 
-  private def putEnd(block: Array[Byte], at: Long, size: Int): Unit =
+  private def putEnd(block: Array[Byte], at: Long, size: Int, checksum: Int): Unit = {
+    Platform.putInt(block, at + size - 8, checksum)
     Platform.putInt(block, at + size - 4, size)
+  }
 
   /** Bring `map` back to what it was before this version. Memory for that is always granted. */
   def rollBack(map: CopyOnWritePagedMap): Unit = account.withoutLimit {
@@ -59,7 +62,8 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
       var end = ends(index)
       while (end > 0) {
         val start = end - Platform.getInt(block, Platform.BYTE_ARRAY_OFFSET + end - 4)
-        if (point(block, start, key, value)) map.put(key, value, null) else map.remove(key, null)
+        if (point(block, start, key, value)) map.put(key, value, checksumOf(value), null)
+        else map.remove(key, null)
         end = start
       }
     }
@@ -117,7 +121,8 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
   }
 
   private def addBlock(minBytes: Int): Unit = {
-    val grown = if (count == 0) MinBlockBytes else math.min(blocks(count - 1).length * 2, MaxBlockBytes)
+    val grown =
+      if (count == 0) MinBlockBytes else math.min(blocks(count - 1).length * 2, MaxBlockBytes)
     val bytes = math.max(minBytes, grown)
     account.acquire(bytes)
     held += bytes
@@ -133,8 +138,21 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
 
 object UndoLog {
   private val Absent = -1
-  /** Two lengths in front, one behind, and 4 bytes that keep entries aligned. */
+  /** Two lengths in front, the checksum and one length behind. */
   private val FixedBytes = 16
   private val MinBlockBytes = 1 << 10
   private val MaxBlockBytes = (256 << 10) - 64
+
+  /** A value that a log gave out for a key is read. */
+  def read(key: UnsafeRow, value: UnsafeRow, checksums: RowChecksums): Unit = {
+    val keyLength = key.getSizeInBytes
+    checksums.read(
+      blockOf(value), value.getBaseOffset - keyLength, keyLength + value.getSizeInBytes,
+      checksumOf(value))
+  }
+
+  private def checksumOf(value: UnsafeRow): Int =
+    Platform.getInt(blockOf(value), value.getBaseOffset + value.getSizeInBytes)
+
+  private def blockOf(value: UnsafeRow): Array[Byte] = value.getBaseObject.asInstanceOf[Array[Byte]]
 }

@@ -81,13 +81,18 @@ final class VersionedState(
   def get(state: StateId, key: UnsafeRow, valueFields: Int): UnsafeRow = map.synchronized {
     undoneIn(state).flatMap(_.valueBefore(key)).nextOption() match {
       case Some(null) => null
-      case Some(old) => withFields(old, valueFields)
+      case Some(old) =>
+        UndoLog.read(key, old, map.checksums)
+        withFields(old, valueFields)
       case None => map.get(key, valueFields)
     }
   }
 
   /** All entries of a held state. `release` is to be called when they are not needed any more. */
-  def entries(state: StateId, keyFields: Int, valueFields: Int): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) =
+  def entries(
+      state: StateId,
+      keyFields: Int,
+      valueFields: Int): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) =
     map.synchronized {
       val before = new util.HashMap[UnsafeRow, UnsafeRow]
       undoneIn(state).foreach(_.firstValues().forEach((key, old) =>
@@ -100,7 +105,10 @@ final class VersionedState(
         val unchanged = now.filterNot { case (key, _) => before.containsKey(key) }
         val undone = new util.ArrayList[(UnsafeRow, UnsafeRow)]
         before.forEach { (key, old) =>
-          if (old != null) undone.add((withFields(key, keyFields), withFields(old, valueFields)))
+          if (old != null) {
+            UndoLog.read(key, old, map.checksums)
+            undone.add((withFields(key, keyFields), withFields(old, valueFields)))
+          }
         }
         val iterator = undone.iterator
         (unchanged ++ Iterator.continually(iterator).takeWhile(_.hasNext).map(_.next()),
@@ -109,7 +117,8 @@ final class VersionedState(
     }
 
   /** The entries of a held state whose key begins with a prefix. */
-  def prefixScan(state: StateId, prefix: UnsafeRow, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
+  def prefixScan(
+      state: StateId, prefix: UnsafeRow, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
     map.synchronized {
       if (undoneIn(state).isEmpty) {
         map.prefixScan(prefix, shape.keyFields, shape.valueFields).toSeq

@@ -23,7 +23,6 @@ HDFS_CLASS = f"{_BUILT_IN}.HDFSBackedStateStoreProvider"
 ROCKSDB_CLASS = f"{_BUILT_IN}.RocksDBStateStoreProvider"
 TARGETS = {"cowstate": PROVIDER_CLASS, "hdfs": HDFS_CLASS}
 _STATE_STORE = "spark.sql.streaming.stateStore"
-_ROW_CHECKSUM = f"{_STATE_STORE}.rowChecksum.enabled"
 _ENCODING = f"{_STATE_STORE}.encodingFormat"
 CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
@@ -122,11 +121,6 @@ def _check_operators(checkpoint: QueryCheckpoint) -> None:
 
 def _check_settings(checkpoint: QueryCheckpoint, target: str) -> None:
     settings = checkpoint.settings
-    if settings.get(_ROW_CHECKSUM, "false") == "true":
-        raise UnsupportedOperationError(
-            f"{checkpoint.url} was begun with {_ROW_CHECKSUM} = true: its rows carry checksums "
-            "that only Spark's own providers read. Start the query with a new checkpoint"
-        )
     encoding = settings.get(_ENCODING, "unsaferow")
     if encoding.lower() != "unsaferow":
         raise UnsupportedOperationError(

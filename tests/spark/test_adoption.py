@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +21,7 @@ from tests.support.adoption_jobs import (
     FORMAT_2,
     JOBS,
     JOIN,
+    ROW_CHECKSUMS,
     SEGMENTS,
     SNAPSHOTS,
     Adopted,
@@ -105,6 +108,33 @@ def test_a_query_goes_on_from_rocksdb_to_cowstate_and_to_hdfs_as_if_uninterrupte
     query.adopt("--to", "hdfs")
     query.go_on(SEGMENTS[3])
     assert Seen.of(query.run) == uninterrupted(name)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
+def test_row_checksums_stay_through_every_change(
+    spark: SparkSession, tmp_path: Path, uninterrupted: Uninterrupted, provider: str
+) -> None:
+    query = Adopted(spark, "session windows", provider, tmp_path, ROW_CHECKSUMS)
+    query.go_on(SEGMENTS[0])
+    query.adopt()
+    query.go_on(SEGMENTS[1])
+    assert_all_rows_carry_checksums(newest_changelogs(query.checkpoint))
+    query.go_on(SEGMENTS[2])
+    query.adopt("--to", "hdfs")
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted("session windows")
+
+
+def newest_changelogs(checkpoint: Path) -> list[Path]:
+    stores = {file.parent for file in checkpoint.glob("state/0/[0-9]*/*.changelog.arrow")}
+    return [max(store.glob("*.changelog.arrow")) for store in sorted(stores)]
+
+
+def assert_all_rows_carry_checksums(files: list[Path]) -> None:
+    assert files
+    for file in files:
+        with pa.ipc.open_file(str(file)) as reader:
+            assert reader.read_all()["checksum"].null_count == 0
 
 
 @pytest.mark.parametrize("name", [AGGREGATION, JOIN])

@@ -159,7 +159,6 @@ class TestRefusals:
         [
             (PROVIDER_KEY, "com.example.Provider", "on the provider com.example.Provider, which"),
             (PROVIDER_KEY, COWSTATE, "on CowStateStoreProvider already: start the query"),
-            (f"{STATE_STORE}.rowChecksum.enabled", "true", "its rows carry checksums"),
             (f"{STATE_STORE}.encodingFormat", "avro", "encodingFormat = avro; adopt reads"),
         ],
     )

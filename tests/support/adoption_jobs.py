@@ -40,6 +40,11 @@ CHANGELOG = {
     **THROUGH_MANAGER,
     f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
 }
+ROW_CHECKSUMS = {
+    **THROUGH_MANAGER,
+    f"{STATE_STORE}.rowChecksum.enabled": "true",
+    f"{STATE_STORE}.rowChecksum.readVerificationRatio": "1",
+}
 FORMAT_2 = {**THROUGH_MANAGER, f"{STATE_STORE}.checkpointFormatVersion": "2"}
 AGGREGATION = "aggregation with eviction"
 JOIN = "stream-stream join"

@@ -96,7 +96,7 @@ class ProviderJvm:
         parent = java.lang.Thread.currentThread().getContextClassLoader()
         self._loader = java.net.URLClassLoader(urls, parent)
 
-    def new(self, name: str, *arguments: bool | int) -> Any:
+    def new(self, name: str, *arguments: bool | int | str) -> Any:
         """A new object of one of the drivers' classes."""
         constructor = self._loader.loadClass(f"{PACKAGE}.{name}").getConstructors()[0]
         values = self._array(self._gateway.jvm.java.lang.Object, arguments)

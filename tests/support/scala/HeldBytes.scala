@@ -19,6 +19,10 @@ object HeldBytes {
     ofMap(versions.map) + logs.map(field[Long](_, "held")).sum
   }
 
+  /** The log that leads from the newest version to the one before it. */
+  def newestUndoLog(versions: VersionedState): UndoLog =
+    field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").peek()._2
+
   private def field[T](of: AnyRef, name: String): T = {
     val found = of.getClass.getDeclaredField(name)
     found.setAccessible(true)

@@ -10,11 +10,17 @@ final class StateFileBytes {
 
   private val name = StateFileName(7, 3, "00000000000000aa", Some("00000000000000a9"))
 
-  def write(codec: String, rows: String): Array[Byte] = {
+  def write(codec: String, rows: String): Array[Byte] = write(codec, rows, RowChecksums.Off)
+
+  def writeWithChecksums(codec: String, rows: String): Array[Byte] =
+    write(codec, rows, new KeptRowChecksums(name.toString, 0))
+
+  private def write(codec: String, rows: String, checksums: RowChecksums): Array[Byte] = {
     val out = new ByteArrayOutputStream
     val shaped = shape(withPrefix = false)
     val writer = new StateFileWriter(
-      () => out, codec, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
+      () => out, codec, StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema),
+      checksums)
     rows.linesIterator.map(_.split(' ')).foreach { words =>
       val number = words(0).toLong
       if (words(1) == "-") writer.remove(key(number)) else writer.put(key(number), value(words(1)))

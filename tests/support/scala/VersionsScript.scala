@@ -16,7 +16,8 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
   private val limit =
     if (limitBytes == 0) Long.MaxValue else MemoryAccount.executorBytes + limitBytes
   private val account = new MemoryAccount(limit, "the versions of a script")
-  private val map = new CopyOnWritePagedMap(account, rowShape.prefixOf())
+  private val map = new CopyOnWritePagedMap(
+    account, rowShape.prefixOf(), new KeptRowChecksums("the versions of a script", 1))
   private val versions = new VersionedState(map, account, versionsToRetain, StateId.Empty)
   private val opened = mutable.Map.empty[String, (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)]
   private var undo: UndoLog = _

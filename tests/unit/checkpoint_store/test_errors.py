@@ -16,7 +16,9 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreMismatchError,
     StoreUnavailableError,
+    UnreadableStateError,
     UnsupportedFormatError,
+    VersionNotFoundError,
 )
 
 URL = "s3://bucket/store"
@@ -35,6 +37,15 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
+    (
+        VersionNotFoundError(URL, "state/0/1", 7, (3, 4, 6)),
+        ["state/0/1", URL, "version 7", "batch 6", "3 to 6", "minBatchesToRetain"],
+    ),
+    (VersionNotFoundError(URL, "state/0/1", 7), ["it has none", "operator"]),
+    (
+        UnreadableStateError(URL, "1.delta", "Spark's own provider wrote it"),
+        ["1.delta", URL, "Spark's own", 'format("statestore")'],
+    ),
 ]
 
 

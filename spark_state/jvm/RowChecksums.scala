@@ -1,0 +1,97 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util.zip.CRC32C
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreErrors}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * What spark.sql.streaming.stateStore.rowChecksum.enabled asks for: a checksum that is computed
+ * when a row enters the store and travels with it, in records, undo logs, changelogs and
+ * snapshots. It is verified when a row comes from a file, before it goes to a snapshot, and at
+ * every n-th read.
+ *
+ * It is that of Spark: CRC-32C over the bytes of key and value, over those of the key if the row
+ * was removed. Each state in memory has its own instance, which remembers whether it was damaged.
+ */
+sealed abstract class RowChecksums {
+  /** The algorithm, for files that carry the checksums; None for files that do not. */
+  def algorithm: Option[String]
+
+  /** The checksum of a row; of a removed one, `value` is null. */
+  def of(key: UnsafeRow, value: UnsafeRow): Int
+
+  /** A row is read: `length` bytes of key and value. Every n-th is verified. */
+  def read(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit
+
+  /** Throws Spark's error unless the row has this checksum. */
+  def verify(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit
+
+  /** Whether a row was found to be damaged. */
+  def foundDamage: Boolean
+}
+
+object RowChecksums {
+  val Crc32c = "crc32c"
+
+  def apply(conf: StateStoreConf, owner: String): RowChecksums =
+    if (conf.rowChecksumEnabled) new KeptRowChecksums(owner, conf.rowChecksumReadVerificationRatio)
+    else Off
+
+  /** Rows have no checksums; theirs in memory are 0. */
+  object Off extends RowChecksums {
+    override def algorithm: Option[String] = None
+    override def of(key: UnsafeRow, value: UnsafeRow): Int = 0
+    override def read(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit = ()
+    override def verify(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit = ()
+    override def foundDamage: Boolean = false
+  }
+
+  def crc32cOf(key: UnsafeRow, value: UnsafeRow): Int = {
+    val crc = new CRC32C
+    update(crc, key)
+    if (value != null) update(crc, value)
+    crc.getValue.toInt
+  }
+
+  private def update(crc: CRC32C, row: UnsafeRow): Unit = row.getBaseObject match {
+    case bytes: Array[Byte] => update(crc, bytes, row.getBaseOffset, row.getSizeInBytes)
+    case _ => crc.update(row.getBytes)
+  }
+
+  private[cowstate] def update(crc: CRC32C, bytes: Array[Byte], offset: Long, length: Int): Unit =
+    crc.update(bytes, (offset - Platform.BYTE_ARRAY_OFFSET).toInt, length)
+}
+
+/**
+ * @param owner whose rows they are, for the error
+ * @param ratio of reads to those that are verified, 0 for none. Reads by several threads at once
+ *              may count as one
+ */
+private[cowstate] final class KeptRowChecksums(owner: String, ratio: Long) extends RowChecksums {
+  @volatile private var damaged = false
+  private var reads = 0L
+
+  override def algorithm: Option[String] = Some(RowChecksums.Crc32c)
+
+  override def of(key: UnsafeRow, value: UnsafeRow): Int = RowChecksums.crc32cOf(key, value)
+
+  override def read(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit =
+    if (ratio != 0) {
+      reads += 1
+      if (reads % ratio == 0) verify(bytes, offset, length, checksum)
+    }
+
+  override def verify(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit = {
+    val crc = new CRC32C
+    RowChecksums.update(crc, bytes, offset, length)
+    val computed = crc.getValue.toInt
+    if (computed != checksum) {
+      damaged = true
+      throw StateStoreErrors.rowChecksumVerificationFailed(owner, checksum, computed)
+    }
+  }
+
+  override def foundDamage: Boolean = damaged
+}

@@ -1,0 +1,196 @@
+"""Row checksums: what files carry, and what is found of rows that change in memory."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from tests.support.provider_jvm import ProviderJvm, Script, Value, key_bytes, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+Row = tuple[int, Value | None]
+numbers = st.integers(0, 1 << 40)
+values = st.builds(Value, st.integers(1, 50), st.integers(0, 9))
+rows_of_files = st.lists(st.tuples(numbers, st.none() | values), max_size=30)
+UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
+ON = "stateStore.rowChecksum.enabled=true"
+EVERY_READ = f"{ON} stateStore.rowChecksum.readVerificationRatio=1"
+SNAPSHOTS = f"stateStore.minDeltasForSnapshot=1 {UNREPORTED}"
+FOUND = "error STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+FILLED = "1=2:10 2=1:20 3=2:30"
+
+
+def crc32c(data: bytes) -> int:
+    """The checksum, bit by bit, as the signed int of the column."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    (signed,) = struct.unpack("<i", struct.pack("<I", crc ^ 0xFFFFFFFF))
+    return int(signed)
+
+
+def test_a_file_carries_the_checksum_of_each_row(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+
+    @settings(max_examples=50)
+    @given(st.sampled_from(["lz4", "zstd"]), rows_of_files)
+    @example("lz4", [])
+    @example("zstd", [(1, None)] * 9)
+    def agree(codec: str, rows: list[Row]) -> None:
+        text = "\n".join(f"{number} {value or '-'}" for number, value in rows)
+        data = files.writeWithChecksums(codec, text)
+        assert files.read(data) == text
+        table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+        table.validate(full=True)
+        assert table.schema.field("checksum") == pa.field("checksum", pa.int32(), nullable=False)
+        assert (table.schema.metadata or {})[b"cowstate.row_checksum"] == b"crc32c"
+        assert table["checksum"].to_pylist() == [
+            crc32c(key_bytes(number) + (value.to_bytes() if value else b""))
+            for number, value in rows
+        ]
+
+    agree()
+
+
+def filled(*settings_of_the_store: str) -> Script:
+    """A store with three rows, put by two batches."""
+    script = Script()
+    for line in [
+        f"start {' '.join(settings_of_the_store)}",
+        *("begin", "put 1 2:10", "put 2 1:21", "commit"),
+        *("begin", "put 2 1:20", "put 3 2:30", "commit"),
+    ]:
+        script.add(line, "")
+    return script
+
+
+def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> None:
+    script.run_on(provider_jvm.new("ProviderScript", str(folder)))
+
+
+def test_a_byte_that_changes_in_memory_is_found_by_get_and_by_iterators(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(EVERY_READ)
+    script.add("begin", "")
+    script.add("flip 2", "")
+    script.add("get 1", "2:10")
+    script.add("get 2", FOUND)
+    script.add("entries", FOUND)
+    script.add("remove 2", "")
+    script.add("entries", "1=2:10 3=2:30")
+    run(provider_jvm, tmp_path, script)
+
+
+def test_a_byte_that_changes_in_an_older_version_is_found(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(EVERY_READ)
+    script.add("get 1 2", "1:21")
+    script.add("flip-old 2", "")
+    script.add("get 1 1", "2:10")
+    script.add("get 1 2", FOUND)
+    run(provider_jvm, tmp_path, script)
+    script = filled(EVERY_READ)
+    script.add("flip-old 2", "")
+    script.add("entries 1", FOUND)
+    run(provider_jvm, tmp_path / "other", script)
+
+
+def test_after_damage_the_next_attempt_restores_the_state_from_files(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(EVERY_READ)
+    for line in ("begin", "flip 2"):
+        script.add(line, "")
+    script.add("get 2", FOUND)
+    for line in ("abort", "begin"):
+        script.add(line, "")
+    script.add("get 2", "1:20")
+    script.add("entries", FILLED)
+    run(provider_jvm, tmp_path, script)
+
+
+def test_a_damaged_row_never_reaches_a_snapshot(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+    script = filled(ON, SNAPSHOTS)
+    script.add("flip 2", "")
+    script.add("maintain", None)
+    script.add("files snapshot", "0")
+    script.add("begin", "")
+    script.add("entries", FILLED)
+    script.add("commit", "")
+    script.add("maintain", None)
+    script.add("files snapshot", "1")
+    run(provider_jvm, tmp_path, script)
+
+
+def test_a_restart_reports_the_snapshot_that_it_begins_with(
+    provider_jvm: ProviderJvm, tmp_path: Path, spark: SparkSession
+) -> None:
+    assert spark.streams.active == []
+    script = filled("stateStore.minDeltasForSnapshot=1")
+    script.add("maintain", None)
+    script.add("reported", "2")
+    script.add("start", "")
+    script.add("reported", "")
+    script.add("begin", "")
+    script.add("reported", "2")
+    run(provider_jvm, tmp_path, script)
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 3])
+def test_every_so_many_reads_are_verified(
+    provider_jvm: ProviderJvm, tmp_path: Path, ratio: int
+) -> None:
+    script = filled(ON, f"stateStore.rowChecksum.readVerificationRatio={ratio}")
+    script.add("begin", "")
+    script.add("flip 2", "")
+    for read in range(1, 10):
+        found = ratio > 0 and read % ratio == 0
+        script.add("get 2", FOUND if found else "1:21")
+    run(provider_jvm, tmp_path, script)
+
+
+def test_rows_without_checksums_are_not_verified(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+    script = filled(SNAPSHOTS, "stateStore.rowChecksum.readVerificationRatio=1")
+    script.add("begin", "")
+    script.add("flip 2", "")
+    script.add("get 2", "1:21")
+    run(provider_jvm, tmp_path, script)
+
+
+def test_files_with_and_without_checksums_make_up_one_state(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(EVERY_READ, SNAPSHOTS)
+    script.add("maintain", None)
+    expected = {1: Value(2, 10), 2: Value(1, 20), 3: Value(2, 30)}
+    for batch in range(12):
+        settings_of_the_store = (SNAPSHOTS, f"{EVERY_READ} {SNAPSHOTS}")[batch // 2 % 2]
+        script.add(f"start {settings_of_the_store}", "")
+        script.add("begin", "")
+        script.add("entries", " ".join(f"{n}={value}" for n, value in sorted(expected.items())))
+        expected[4 + batch % 5] = Value(1 + batch % 3, batch)
+        script.add(f"put {4 + batch % 5} {expected[4 + batch % 5]}", "")
+        if batch % 4 == 3:
+            del expected[4 + batch % 5]
+            script.add(f"remove {4 + batch % 5}", "")
+        script.add("commit", "")
+        if batch % 3 == 0:
+            script.add("maintain", None)
+    run(provider_jvm, tmp_path, script)
+    schemas = {
+        (path.name.split(".")[1], len(pa.ipc.open_file(str(path)).schema))
+        for path in tmp_path.rglob("*.arrow")
+    }
+    assert schemas == {(kind, columns) for kind in ("changelog", "snapshot") for columns in (2, 3)}

@@ -1,0 +1,142 @@
+"""What a store writes altogether, and what a restore reads, over hundreds of batches.
+
+Maintenance follows every batch, so that a snapshot is written as soon as one is due.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+BATCHES = 400
+LARGE = 4000
+MAX_WRITTEN = 3.0
+MAX_READ = 4.0
+# A file's schemas and checksums, whatever its rows are.
+FILE_BYTES = 2000
+UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Numbers of keys, as the script spells them; `words` is the length of the values put."""
+
+    put: str = "-"
+    remove: str = "-"
+    words: int = 3
+
+    def lines(self, number: int) -> list[str]:
+        changes = [f"put {self.put} {self.words}:{number}", f"remove {self.remove}"]
+        return ["begin", *changes, "commit", "maintain"]
+
+
+def listed(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers)) or "-"
+
+
+def few_of_many(chance: random.Random) -> Iterator[Batch]:
+    for _ in range(BATCHES):
+        yield Batch(listed(chance.sample(range(LARGE), 40)))
+
+
+def one_of_many(chance: random.Random) -> Iterator[Batch]:
+    for _ in range(BATCHES):
+        yield Batch(str(chance.randrange(LARGE)))
+
+
+def all_each_time(chance: random.Random) -> Iterator[Batch]:
+    for _ in range(BATCHES):
+        yield Batch(f"0-{LARGE // 10 - 1}")
+
+
+def growing(chance: random.Random) -> Iterator[Batch]:
+    for number in range(BATCHES):
+        start = LARGE + number * 50
+        yield Batch(f"{start}-{start + 49}")
+
+
+def growing_values(chance: random.Random) -> Iterator[Batch]:
+    for number in range(BATCHES):
+        yield Batch(listed(chance.sample(range(LARGE), 40)), words=3 + number // 20)
+
+
+def shrinking(chance: random.Random) -> Iterator[Batch]:
+    for number in range(BATCHES):
+        start = number * LARGE // BATCHES
+        yield Batch(remove=f"{start}-{(number + 1) * LARGE // BATCHES - 1}")
+
+
+def shrinking_while_others_change(chance: random.Random) -> Iterator[Batch]:
+    for number in range(BATCHES):
+        start = number * LARGE // BATCHES
+        end = (number + 1) * LARGE // BATCHES
+        kept = [chance.randrange(end, LARGE) for _ in range(10) if end < LARGE]
+        yield Batch(listed(sorted(set(kept))), f"{start}-{end - 1}")
+
+
+def coming_and_going(chance: random.Random) -> Iterator[Batch]:
+    for number in range(BATCHES):
+        start = LARGE + number * 40
+        leaving = start - LARGE if number % 60 < 30 else start - 40
+        yield Batch(f"{start}-{start + 39}", f"{leaving}-{leaving + 39}")
+
+
+def emptied_and_filled(chance: random.Random) -> Iterator[Batch]:
+    for number in range(BATCHES):
+        everything = f"0-{LARGE - 1}"
+        yield (
+            Batch(remove=everything)
+            if number % 30 == 10
+            else (
+                Batch(everything)
+                if number % 30 == 20
+                else Batch(listed(chance.sample(range(50), 9)))
+            )
+        )
+
+
+Pattern = Callable[[random.Random], Iterator[Batch]]
+PATTERNS: list[Pattern] = [
+    *(few_of_many, one_of_many, all_each_time, growing, growing_values),
+    *(shrinking, shrinking_while_others_change, coming_and_going, emptied_and_filled),
+]
+
+
+@pytest.mark.parametrize("min_changelogs", [1, 10])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_snapshots_cost_less_than_twice_the_changelogs_and_keep_restores_short(
+    provider_jvm: ProviderJvm, tmp_path: Path, pattern: Pattern, min_changelogs: int
+) -> None:
+    minimum = f"stateStore.minDeltasForSnapshot={min_changelogs}"
+    lines = [f"start {minimum} minBatchesToRetain=2 {UNREPORTED}"]
+    loaded = Batch(f"0-{LARGE // 10 - 1}" if pattern is all_each_time else f"0-{LARGE - 1}")
+    batches = [loaded, *pattern(random.Random(1))]
+    for number, batch in enumerate(batches):
+        lines += batch.lines(number)
+    provider = provider_jvm.new("ProviderScript", str(tmp_path))
+    results = provider.run("\n".join(lines)).split("\n")
+    measured = [
+        tuple(map(int, result.split()))
+        for line, result in zip(lines, results, strict=True)
+        if line == "maintain"
+    ]
+    first_changelogs, first_snapshots, _, _ = measured[0]
+    changelogs, snapshots, _, _ = measured[-1]
+    changes = changelogs - first_changelogs
+    amplification = (changes + snapshots - first_snapshots) / changes
+    worst_read = 0.0
+    for number, (written, _, read, _) in enumerate(measured):
+        unconsidered = measured[max(number + 1 - min_changelogs, 0) : number + 1]
+        state_bytes = max(state for _, _, _, state in unconsidered) + FILE_BYTES
+        worst_read = max(worst_read, (read - written + unconsidered[0][0]) / state_bytes)
+    assert amplification < MAX_WRITTEN
+    assert worst_read <= MAX_READ

@@ -1,0 +1,294 @@
+"""Spark's settings for checksums of rows and of files, with the provider, over restarts."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from spark_state.spark.provider_class import PROVIDER_KEY
+from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    STATE_STORE,
+    THROUGH_MANAGER,
+    Batches,
+    Job,
+    Options,
+    ProviderRun,
+    configured,
+    maintenance_of,
+)
+
+pytestmark = pytest.mark.spark
+
+ENABLED = f"{STATE_STORE}.rowChecksum.enabled"
+FILE_CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
+ON = {ENABLED: "true", f"{STATE_STORE}.rowChecksum.readVerificationRatio": "1"}
+SNAPSHOTS = {
+    f"{STATE_STORE}.minDeltasForSnapshot": "1",
+    f"{STATE_STORE}.maintenanceInterval": "50ms",
+}
+SHAPE = EventShape(rows=80, keys=25)
+BATCHES = 6
+FOUND = r"is damaged: record batch 0: .*STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+
+
+def marked(events: DataFrame) -> DataFrame:
+    return events.withWatermark("moment", "1 minute")
+
+
+def windows(events: DataFrame, _: DataFrame) -> DataFrame:
+    groups = marked(events).groupBy(F.window("moment", "40 seconds"), "key")
+    return groups.agg(F.count("*").alias("events"), F.max("text").alias("longest"))
+
+
+def sessions(events: DataFrame, _: DataFrame) -> DataFrame:
+    groups = marked(events).groupBy(F.session_window("moment", "25 seconds"), "key")
+    return groups.agg(F.count("*").alias("events"), F.max("text").alias("longest"))
+
+
+def joined(left: DataFrame, right: DataFrame) -> DataFrame:
+    condition = "l.key = r.key AND r.moment BETWEEN l.moment AND l.moment + INTERVAL 20 SECONDS"
+    return marked(left).alias("l").join(marked(right).alias("r"), F.expr(condition), "left_outer")
+
+
+def total(events: DataFrame, _: DataFrame) -> DataFrame:
+    return events.agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
+
+
+JOBS = {
+    "aggregation with eviction": Job(windows),
+    "session windows": Job(sessions),
+    "stream-stream join": Job(joined, stores=({"joinSide": "left"}, {"joinSide": "right"})),
+}
+Inputs = tuple[list[Path], list[Path]]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Inputs:
+    left, right = (write_batches(tmp_path / side, 1, BATCHES, SHAPE) for side in ("left", "right"))
+    return left, right
+
+
+def state_files(checkpoint: Path, kind: str = "*") -> list[Path]:
+    return sorted((checkpoint / "state").rglob(f"*.{kind}.arrow"))
+
+
+def columns_of(files: list[Path]) -> set[int]:
+    return {len(pa.ipc.open_file(str(path)).schema) for path in files}
+
+
+def log_setting(checkpoint: Path, key: str, value: str) -> None:
+    """Change what the offset log says of a setting, which a restart goes by."""
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        version, metadata, *offsets = path.read_text().split("\n")
+        logged = json.loads(metadata)
+        logged["conf"][key] = value
+        path.write_text("\n".join([version, json.dumps(logged), *offsets]))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def of_hdfs(
+    spark: SparkSession, folder: Path, job: Job, inputs: Inputs, restarts: int = 1
+) -> tuple[dict[int, list[list[str]]], Batches]:
+    """Outputs and states by batch with Spark's own provider and its row checksums."""
+    run = ProviderRun(spark, job, HDFS, folder / "hdfs", {**THROUGH_MANAGER, **ON})
+    count = BATCHES // (restarts + 1)
+    for first in range(0, BATCHES, count):
+        run.run(*(side[first : first + count] for side in inputs))
+    return run.outputs, run.states()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_rows_and_state_are_those_of_the_built_in_provider_with_the_same_settings(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, name: str
+) -> None:
+    outputs, states = of_hdfs(spark, tmp_path, JOBS[name], inputs)
+    run = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "cowstate", {**ON, **SNAPSHOTS})
+    with maintenance_of(spark):
+        run.run_with_restart(*inputs)
+    assert run.outputs == outputs
+    assert run.states() == states
+    assert state_files(run.checkpoint, "snapshot")
+    assert columns_of(state_files(run.checkpoint)) == {3}
+    store = {"storeName": "left-keyWithIndexToValue"} if "join" in name else {}
+    changes = run.last_changes(store)
+    assert {change.split()[0] for change in changes.values()} == {"update", "delete"}
+
+
+def test_a_restart_with_another_setting_goes_by_that_of_the_offset_log(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs
+) -> None:
+    job = JOBS["aggregation with eviction"]
+    outputs, states = of_hdfs(spark, tmp_path, job, inputs)
+    run = ProviderRun(spark, job, COWSTATE, tmp_path / "cowstate", ON)
+    run.run(inputs[0][: BATCHES // 2], [])
+    run.settings = {ENABLED: "false"}
+    run.run(inputs[0][BATCHES // 2 :], [])
+    assert run.outputs == outputs
+    assert run.states() == states
+    assert columns_of(state_files(run.checkpoint)) == {3}
+
+
+def test_files_with_and_without_checksums_make_up_one_checkpoint(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs
+) -> None:
+    job = JOBS["session windows"]
+    outputs, states = of_hdfs(spark, tmp_path, job, inputs, restarts=2)
+    run = ProviderRun(spark, job, COWSTATE, tmp_path / "cowstate", SNAPSHOTS)
+    with maintenance_of(spark):
+        for first, setting in ((0, "true"), (2, "false"), (4, "false")):
+            run.run(inputs[0][first : first + 2], [])
+            log_setting(run.checkpoint, ENABLED, setting)
+    assert run.outputs == outputs
+    assert run.states() == states
+    assert columns_of(state_files(run.checkpoint, "changelog")) == {2, 3}
+
+
+def test_a_checkpoint_of_the_built_in_provider_with_checksums_is_continued(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs
+) -> None:
+    job = JOBS["aggregation with eviction"]
+    outputs, states = of_hdfs(spark, tmp_path, job, inputs)
+    run = ProviderRun(spark, job, HDFS, tmp_path / "continued", {**THROUGH_MANAGER, **ON})
+    half = BATCHES // 2
+    run.run(inputs[0][:half], [])
+    log_setting(run.checkpoint, PROVIDER_KEY, COWSTATE)
+    run.run(inputs[0][half:], [])
+    assert run.outputs == outputs
+    assert run.states(range(half, len(states))) == {
+        batch: entries for batch, entries in states.items() if batch >= half
+    }
+    assert columns_of(state_files(run.checkpoint)) == {3}
+
+
+def test_a_state_that_each_task_gives_up_is_restored_by_the_next(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs
+) -> None:
+    job = JOBS["session windows"]
+    outputs, states = of_hdfs(spark, tmp_path, job, inputs)
+    settings = {**ON, **SNAPSHOTS, f"{STATE_STORE}.unloadOnCommit": "true"}
+    run = ProviderRun(spark, job, COWSTATE, tmp_path / "cowstate", settings)
+    run.run_with_restart(*inputs)
+    assert run.outputs == outputs
+    assert run.states() == states
+    assert state_files(run.checkpoint, "snapshot")
+
+
+def with_another_row(data: bytes, value: bytes) -> bytes:
+    """A state file of one record batch in which a byte of this value, and so each sum, is new."""
+    changed = bytearray(data)
+    assert data.count(value) == 1
+    changed[data.index(value) + 8] ^= 1
+    (footer_bytes,) = struct.unpack("<i", data[-10:-6])
+    footer = len(data) - 10 - footer_bytes
+    (schema_bytes,) = struct.unpack("<i", data[12:16])
+    batch = slice(16 + schema_bytes, footer - 8)
+    renewed = bytes(changed[footer:-10]).replace(
+        b"%08x" % zlib.crc32(data[batch]), b"%08x" % zlib.crc32(changed[batch])
+    )
+    metadata = pa.ipc.open_file(pa.BufferReader(data)).schema.metadata or {}
+    stored = metadata[b"cowstate.footer_crc32"]
+    before, after = renewed.split(stored)
+    seal = b"%08x" % zlib.crc32(before + b"0" * 8 + after)
+    changed[footer:-10] = before + seal + after
+    return bytes(changed)
+
+
+def damage_a_row(path: Path) -> None:
+    data = path.read_bytes()
+    (value,) = pa.ipc.open_file(pa.BufferReader(data)).read_all()["value"].to_pylist()
+    assert value is not None
+    path.write_bytes(with_another_row(data, value))
+
+
+def test_a_row_that_changed_in_a_file_is_found_though_the_file_has_new_sums(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs
+) -> None:
+    run = ProviderRun(spark, Job(total, "update"), COWSTATE, tmp_path / "run", {ENABLED: "true"})
+    run.run(inputs[0][:3], [])
+    (*_, newest) = state_files(run.checkpoint, "changelog")
+    intact = newest.read_bytes()
+    damage_a_row(newest)
+    with pytest.raises(StreamingQueryException, match=FOUND):
+        run.run(inputs[0][3:4], [])
+    newest.write_bytes(intact)
+    run.run([], [])
+    (row,) = run.outputs[3][-1]
+    assert f"events={4 * SHAPE.rows}," in row
+
+
+def test_a_snapshot_with_a_row_that_changed_is_passed_over(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs
+) -> None:
+    settings = {ENABLED: "true", **SNAPSHOTS}
+    run = ProviderRun(spark, Job(total, "update"), COWSTATE, tmp_path / "run", settings)
+    with maintenance_of(spark):
+        run.run(inputs[0][:4], [])
+    snapshots = state_files(run.checkpoint, "snapshot")
+    assert snapshots
+    for path in snapshots:
+        damage_a_row(path)
+    run.run(inputs[0][4:], [])
+    (row,) = run.outputs[BATCHES - 1][-1]
+    assert f"events={BATCHES * SHAPE.rows}," in row
+
+
+Location = Callable[[Path], tuple[str, Options]]
+
+
+def through_manager(folder: Path) -> tuple[str, Options]:
+    return str(folder), THROUGH_MANAGER
+
+
+def on_another_scheme(folder: Path) -> tuple[str, Options]:
+    mounts = f"mounts{uuid4().hex}"  # Hadoop keeps the file systems that it has opened, by name.
+    link = {f"fs.viewfs.mounttable.{mounts}.link./here": folder.parent.as_uri()}
+    return f"viewfs://{mounts}/here/{folder.name}", link
+
+
+@pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+@pytest.mark.parametrize("location", [through_manager, on_another_scheme])
+def test_file_checksums_of_spark_do_no_harm(
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, location: Location, checkpoint_format: str
+) -> None:
+    url, settings = location(tmp_path / "checkpoint")
+    rows: list[Row] = []
+    settings = {
+        **settings,
+        **SNAPSHOTS,
+        PROVIDER_KEY: COWSTATE,
+        FILE_CHECKSUMS: "true",
+        f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format,
+    }
+    (tmp_path / "fed").mkdir()
+    source = spark.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1)
+    counts = source.parquet(str(tmp_path / "fed")).groupBy().count()
+    with maintenance_of(spark), configured(spark, settings):
+        for files in (inputs[0][:3], inputs[0][3:]):
+            deliver(files, tmp_path / "fed")
+            query = (
+                counts.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+                .outputMode("update")
+                .option("checkpointLocation", url)
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+    assert [row["count"] for row in rows] == [SHAPE.rows * n for n in range(1, BATCHES + 1)]
+    written = {path.name for path in state_files(tmp_path / "checkpoint")}
+    assert len(written) > BATCHES
+    beside = {path.name for path in (tmp_path / "checkpoint" / "state").rglob("*.crc")}
+    assert not beside & {f"{name}.crc" for name in written}

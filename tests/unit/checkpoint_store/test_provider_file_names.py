@@ -1,0 +1,101 @@
+"""Which files make up a version. The provider's own rules are tested in test_state_files_model."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.provider_file_names import (
+    Lineage,
+    ProviderFileName,
+    ProviderFiles,
+    StateId,
+    parse_provider_file,
+)
+from tests.unit.checkpoint_store.provider_file_bytes import changelog, snapshot, unique
+
+ADOPTED = "0000000000000adf"
+
+
+def files(*names: ProviderFileName | str) -> ProviderFiles:
+    return ProviderFiles(map(str, names))
+
+
+def at(version: int) -> StateId:
+    return StateId(version, unique(version))
+
+
+@pytest.mark.parametrize("name", [changelog(1), changelog(7), snapshot(7, generation=12)])
+def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
+    assert parse_provider_file(str(name)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f".{changelog(1)}.tmp",
+        f"{changelog(1)}.crc",
+        str(changelog(1)).replace("-", "_"),
+        str(snapshot(1)).upper(),
+        f"{'1' * 18}\N{ARABIC-INDIC DIGIT ONE}-{1:010}-{unique(1)}.snapshot.arrow",
+        "1.delta",
+        "_metadata",
+    ],
+)
+def test_other_names_are_not_ours(name: str) -> None:
+    assert parse_provider_file(name) is None
+
+
+def test_a_state_is_its_changelogs_upon_the_empty_one() -> None:
+    lineage = files(changelog(2), changelog(1), changelog(3)).lineage_of(at(2))
+    assert lineage == Lineage((changelog(1), changelog(2)))
+
+
+def test_a_state_begins_at_the_newest_snapshot_on_its_lineage() -> None:
+    found = files(*map(changelog, range(1, 6)), snapshot(2), snapshot(4), snapshot(4, 3))
+    newest = (snapshot(4, 3), changelog(5))
+    assert found.lineage_of(at(5)) == Lineage(newest)
+    before = (snapshot(2), changelog(3), changelog(4), changelog(5))
+    assert found.lineage_of(at(5), {snapshot(4, 3)}) == Lineage(before)
+
+
+def test_a_changelog_that_is_missing_on_the_way_is_told() -> None:
+    found = files(changelog(1), changelog(3), changelog(4), snapshot(2, 9))
+    assert found.lineage_of(at(4)).files[0] == snapshot(2, 9)
+    assert found.lineage_of(at(4), {snapshot(2, 9)}) == Lineage(missing=at(2))
+
+
+def test_the_highest_generation_counts_and_then_the_greater_unique() -> None:
+    zombie = ProviderFileName(2, 1, "f" * 16, unique(1))
+    found = files(changelog(1), changelog(2, generation=2), zombie)
+    assert found.state_at(2) == at(2)
+    assert files(changelog(1), changelog(2), zombie).state_at(2) == zombie.state
+
+
+def test_the_ids_of_the_commit_log_outweigh_generations() -> None:
+    zombie = ProviderFileName(2, 9, "f" * 16, unique(1))
+    found = files(changelog(1), changelog(2), zombie)
+    assert found.state_at(2, {unique(2), "e" * 16}) == at(2)
+    assert found.state_at(2, {"e" * 16}) is None
+
+
+def test_a_version_may_be_there_as_a_snapshot_alone() -> None:
+    found = files(snapshot(5))
+    assert found.state_at(5) == at(5)
+    assert found.lineage_of(at(5)) == Lineage((snapshot(5),))
+    assert found.changelog_of(at(5)) is None
+
+
+def test_a_version_without_a_file_is_none() -> None:
+    assert files(changelog(1)).state_at(2) is None
+    assert files().state_at(0) is None
+    assert files(changelog(1), snapshot(4), "6.delta", "6.delta.crc").versions == [1, 4, 6]
+
+
+def test_files_of_spark_below_ours_are_named() -> None:
+    first = ProviderFileName(8, 1, unique(8), ADOPTED)
+    found = files("6.snapshot", "7.delta", first)
+    assert found.lineage_of(at(8)) == Lineage(foreign="7.delta")
+    assert found.state_at(7) == StateId(7, ADOPTED)
+    assert files("7.delta", "7.snapshot", first).lineage_of(at(8)) == Lineage(foreign="7.snapshot")
+    assert files(first).lineage_of(at(8)) == Lineage(missing=StateId(7, ADOPTED))
+    assert files(first, snapshot(8), "7.delta").lineage_of(at(8)) == Lineage((snapshot(8),))

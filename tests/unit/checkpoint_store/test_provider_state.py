@@ -1,0 +1,230 @@
+"""The state and the changes of a store's versions, from directories of files."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    UnreadableStateError,
+    VersionNotFoundError,
+)
+from checkpoint_store.object_store import ObjectStore, open_object_store
+from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
+from checkpoint_store.provider_file_names import ProviderFileName
+from checkpoint_store.provider_state import (
+    StorePartition,
+    read_partition_changes,
+    read_partition_state,
+)
+from tests.unit.checkpoint_store.provider_file_bytes import (
+    Row,
+    changelog,
+    file_bytes,
+    schema_json,
+    snapshot,
+    unique,
+)
+
+WHERE = StorePartition()
+CHANGES: dict[int, list[Row]] = {
+    1: [(1, "a"), (2, "b"), (3, "c")],
+    2: [(2, None), (1, "aa"), (1, "aaa")],
+    3: [(4, "d"), (4, None), (3, None), (3, "cc")],
+    4: [],
+}
+STATES: dict[int, dict[int, str]] = {
+    1: {1: "a", 2: "b", 3: "c"},
+    2: {1: "aaa", 3: "c"},
+    3: {1: "aaa", 3: "cc"},
+    4: {1: "aaa", 3: "cc"},
+}
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "local":
+        return open_object_store(str(tmp_path))
+    return open_object_store(f"memory://{tmp_path.name}")
+
+
+def put(store: ObjectStore, name: ProviderFileName, data: bytes, partition: int = 0) -> None:
+    store.put(f"state/0/{partition}/{name}", data)
+
+
+def fill(store: ObjectStore, partition: int = 0) -> None:
+    """Changelogs of all versions, and snapshots of the second and the third."""
+    for version, rows in CHANGES.items():
+        put(store, changelog(version), file_bytes(changelog(version), rows), partition)
+    for version in (2, 3):
+        data = file_bytes(snapshot(version), [*STATES[version].items()])
+        put(store, snapshot(version), data, partition)
+
+
+def replace(store: ObjectStore, name: ProviderFileName, data: bytes | None) -> None:
+    path = f"state/0/0/{name}"
+    store.delete([path])
+    if data is not None:
+        store.put(path, data)
+
+
+def flipped(store: ObjectStore, name: ProviderFileName) -> bytes:
+    data = bytearray(store.get(f"state/0/0/{name}"))
+    data[-20] ^= 1
+    return bytes(data)
+
+
+def state(store: ObjectStore, version: int) -> dict[int, str]:
+    table = read_partition_state(store, WHERE, version)
+    table.validate(full=True)
+    assert table.column_names == ["key", "value", "partition_id"]
+    rows = table.to_pylist()
+    found = {row["key"]["number"]: row["value"]["text"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_each_version_has_what_its_lineage_leads_to(store: ObjectStore) -> None:
+    fill(store)
+    assert {version: state(store, version) for version in CHANGES} == STATES
+
+
+def test_changes_are_those_of_one_version_in_order(store: ObjectStore) -> None:
+    fill(store)
+    for version, rows in CHANGES.items():
+        found = read_partition_changes(store, WHERE, version).to_pylist()
+        assert [
+            (row["change_type"], row["key"]["number"], row["value"] and row["value"]["text"])
+            for row in found
+        ] == [("delete" if text is None else "update", number, text) for number, text in rows]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "later format"])
+def test_a_damaged_snapshot_is_passed_over(
+    store: ObjectStore, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(store)
+    for version in (2, 3):
+        name = snapshot(version)
+        data = {
+            "flipped": flipped(store, name),
+            "cut": store.get(f"state/0/0/{name}")[:100],
+            "later format": file_bytes(name, [], {"cowstate.format": "9"}),
+        }[damage]
+        replace(store, name, data)
+    with caplog.at_level(logging.WARNING):
+        assert state(store, 4) == STATES[4]
+    assert [str(snapshot(version)) in caplog.text for version in (2, 3)] == [True, True]
+
+
+def test_a_damaged_snapshot_upon_a_missing_changelog_is_an_error_that_names_both(
+    store: ObjectStore,
+) -> None:
+    fill(store)
+    for version in (2, 3):
+        replace(store, snapshot(version), flipped(store, snapshot(version)))
+    replace(store, changelog(2), None)
+    with pytest.raises(ObjectMissingError, match=rf"{2:019}-\*-{unique(2)}") as raised:
+        state(store, 4)
+    assert str(snapshot(3)) in str(raised.value.__cause__)
+
+
+def test_a_damaged_changelog_is_an_error_that_names_it(store: ObjectStore) -> None:
+    fill(store)
+    replace(store, changelog(4), flipped(store, changelog(4)))
+    with pytest.raises(CorruptObjectError, match=str(changelog(4))):
+        state(store, 4)
+    with pytest.raises(CorruptObjectError, match=str(changelog(4))):
+        read_partition_changes(store, WHERE, 4)
+    assert state(store, 3) == STATES[3]
+
+
+def test_a_version_that_is_not_there_is_told_with_those_that_are(store: ObjectStore) -> None:
+    fill(store)
+    with pytest.raises(VersionNotFoundError, match=r"version 5 \(batch 4\); it has 1 to 4"):
+        state(store, 5)
+    with pytest.raises(VersionNotFoundError, match="it has none"):
+        read_partition_state(store, StorePartition(store_name="left-keyToNumValues"), 1)
+
+
+def test_the_changes_of_a_version_that_is_a_snapshot_alone_are_missing(store: ObjectStore) -> None:
+    put(store, snapshot(3), file_bytes(snapshot(3), [(1, "a")]))
+    assert state(store, 3) == {1: "a"}
+    with pytest.raises(ObjectMissingError, match=r"changelog\.arrow"):
+        read_partition_changes(store, WHERE, 3)
+
+
+def test_files_of_spark_below_ours_are_refused_with_the_way_out(store: ObjectStore) -> None:
+    name = ProviderFileName(8, 1, unique(8), "0000000000000adf")
+    put(store, name, file_bytes(name, [(1, "a")]))
+    store.put("state/0/0/7.delta", b"x")
+    with pytest.raises(UnreadableStateError, match=r"0/0/7\.delta .*statestore"):
+        state(store, 8)
+    assert read_partition_changes(store, WHERE, 8).num_rows == 1
+
+
+def test_files_of_different_schemas_are_refused(store: ObjectStore) -> None:
+    fill(store)
+    forged = {"cowstate.value_schema": schema_json("text", "long")}
+    replace(store, changelog(4), file_bytes(changelog(4), [], forged))
+    with pytest.raises(CorruptObjectError, match="its schemas are not those of"):
+        state(store, 4)
+
+
+def test_a_column_may_have_another_name_since(store: ObjectStore) -> None:
+    fill(store)
+    forged = {"cowstate.value_schema": schema_json("renamed", "string")}
+    replace(store, changelog(4), file_bytes(changelog(4), [], forged))
+    found = read_partition_state(store, WHERE, 4).to_pylist()
+    assert {row["value"]["renamed"] for row in found} == {"aaa", "cc"}
+
+
+def test_a_row_that_is_none_of_its_schema_is_an_error_that_names_file_and_column(
+    store: ObjectStore,
+) -> None:
+    fill(store)
+    forged = {"cowstate.value_schema": schema_json("text", "decimal(20,0)")}
+    data = file_bytes(changelog(1), [(1, "a text of more bytes than a decimal")], forged)
+    replace(store, changelog(1), data)
+    with pytest.raises(CorruptObjectError, match=rf"{changelog(1)}.*column value\.text has"):
+        state(store, 1)
+
+
+def test_a_checkpoint_has_the_rows_of_all_its_partitions(store: ObjectStore) -> None:
+    for partition in (0, 1, 10):
+        fill(store, partition)
+    store.put("state/0/_metadata/schema/0_x", b"")
+    for batch in range(4):
+        store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+    store.put("commits/.3.crc", b"")
+    assert committed_batches(store) == [0, 1, 2, 3]
+    found = read_state(store, 2).to_pylist()
+    assert sorted({row["partition_id"] for row in found}) == [0, 1, 10]
+    assert len(found) == 3 * len(STATES[3])
+    assert read_changes(store, 0).num_rows == 9
+    with pytest.raises(VersionNotFoundError, match=r"version 8 \(batch 7\); it has 1 to 4"):
+        read_state(store, 7)
+    with pytest.raises(VersionNotFoundError, match=r"state/1 .*it has none"):
+        read_state(store, 2, operator=1)
+
+
+def test_the_commit_log_says_which_attempt_counts(store: ObjectStore) -> None:
+    fill(store)
+    zombie = ProviderFileName(1, 9, "f" * 16, "0")
+    put(store, zombie, file_bytes(zombie, [(9, "late")]))
+    ids = {"stateUniqueIds": {"0": [[unique(1)]]}}
+    store.put("commits/0", b"v2\n" + json.dumps(ids).encode())
+    assert len(read_state(store, 0)) == 3
+    assert state(store, 1) == {9: "late"}
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n[]", "v2\n{", 'v2\n{"stateUniqueIds":{"0":[3]}}'])
+def test_a_damaged_commit_is_an_error_that_names_it(store: ObjectStore, text: str) -> None:
+    store.put("commits/0", text.encode())
+    with pytest.raises(CorruptObjectError, match="commits/0"):
+        read_state(store, 0)
