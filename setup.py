@@ -24,7 +24,11 @@ class BuildWithJar(build_py):
         newest = max(source.stat().st_mtime for source in sources)
         if not JAR.exists() or JAR.stat().st_mtime < newest:
             compiler = runpy.run_path(str(SOURCES / "scala_compiler.py"))
-            compiler["compile_jar"](SOURCES.glob("*.scala"), JAR)
+            try:
+                compiler["compile_jar"](SOURCES.glob("*.scala"), JAR)
+            except compiler["ScalaCompilerError"] as error:
+                # An editable install goes on after any other exception, without the jar.
+                raise SystemExit(f"cowstate cannot be built: {error}") from error
         super().run()
 
 

@@ -3,9 +3,10 @@
 `transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` runs an
 unmodified PySpark StatefulProcessor on it. `configure(SparkSession.builder)` makes the stateful
 operators of existing jobs keep their state in cowstate's provider, whose jar is at `jar_path()`.
+`OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
-What needs Spark is imported when it is first used: state hosts and readers of state import this
-package without Spark's session and plans.
+Only the errors are imported with the package, the rest when it is first used: state hosts and
+readers of state import it without Spark's session and plans.
 """
 
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from spark_state.errors import (
     BatchIdentityError,
     ConfigurationError,
+    CorruptStreamError,
     CowstateError,
     FencedError,
     KeyGroupError,
@@ -25,15 +27,18 @@ from spark_state.errors import (
 )
 
 if TYPE_CHECKING:
+    from spark_state.operator_state.operator_state_backend import OperatorStateBackend
     from spark_state.spark.operator_plan import transform_with_state
     from spark_state.spark.provider import configure, jar_path
 
 __all__ = [
     "BatchIdentityError",
     "ConfigurationError",
+    "CorruptStreamError",
     "CowstateError",
     "FencedError",
     "KeyGroupError",
+    "OperatorStateBackend",
     "OutputRowError",
     "StateHostError",
     "StateMigrationError",
@@ -45,6 +50,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
     "configure": "spark_state.spark.provider",
     "jar_path": "spark_state.spark.provider",
     "transform_with_state": "spark_state.spark.operator_plan",

@@ -7,6 +7,7 @@
     ├── StateValueError             a processor put a value that its state's schema does not hold
     ├── OutputRowError              a processor emitted a row that is not of its output schema
     ├── StateMigrationError         the store holds this state under another schema
+    ├── CorruptStreamError          a channel breaks the order of its epochs: stop its second writer
     ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread
     ├── FencedError                 a newer run, attempt or epoch took over (I9): nothing changed
     └── StateHostError              the resident process is gone or did not start: run it again
@@ -43,6 +44,10 @@ class OutputRowError(CowstateError):
 
 class StateMigrationError(CowstateError):
     """The restored schema of a state is incompatible with the registered one."""
+
+
+class CorruptStreamError(CowstateError):
+    """A channel delivered a barrier not newer than its last one, or went on after its end."""
 
 
 class BatchIdentityError(CowstateError):

@@ -26,9 +26,11 @@ PUBLIC_NAMES = {
     "spark_state": {
         "BatchIdentityError",
         "ConfigurationError",
+        "CorruptStreamError",
         "CowstateError",
         "FencedError",
         "KeyGroupError",
+        "OperatorStateBackend",
         "OutputRowError",
         "StateHostError",
         "StateMigrationError",

@@ -68,6 +68,29 @@ final class CopyOnWritePagedMap(
     epoch
   }
 
+  /** Before it is filled: room in the table for so many entries, as far as memory permits. */
+  def reserve(expected: Long): Unit = if (rehashed == null) {
+    val capacity = capacityFor(expected)
+    if (capacity > primary.length && account.permits(capacity * 8L)) replaceTable(capacity)
+  }
+
+  /** After it was filled: a smaller table if less came than was expected. Takes time of `size`. */
+  def trim(): Unit = {
+    val capacity = capacityFor(entries)
+    if (rehashed == null && capacity < primary.length) replaceTable(capacity)
+  }
+
+  private def replaceTable(capacity: Int): Unit = account.withoutLimit {
+    val table = newTable(capacity)
+    var index = 0
+    while (index < primary.length) {
+      moveBucket(index, table)
+      index += 1
+    }
+    account.release(primary.length * 8L)
+    primary = table
+  }
+
   /** A copy of the value of a key, null if there is none. */
   def get(key: UnsafeRow, valueFields: Int): UnsafeRow = {
     val address = find(key)
@@ -80,12 +103,19 @@ final class CopyOnWritePagedMap(
   def put(key: UnsafeRow, value: UnsafeRow, undo: UndoLog): Unit =
     put(key, value, checksums.of(key, value), undo)
 
+  /** Put a row whose key is not there. */
+  def add(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
+    if (rehashed != null) rehashSome()
+    insert(key, key.hashCode, value, checksum)
+  }
+
   /** Put a value; what it replaces goes to `undo`, unless that is null. */
   def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
-    val address = find(key)
+    val hash = key.hashCode
+    val address = find(key, hash)
     if (address == 0) {
       if (undo != null) undo.logAbsent(key)
-      insert(key, value, checksum)
+      insert(key, hash, value, checksum)
     } else {
       val modified = records.getInt(address, Modified)
       if (undo != null && modified < undo.epoch) logOld(undo, address)
@@ -94,7 +124,7 @@ final class CopyOnWritePagedMap(
         writeValue(address, value, checksum)
         records.putInt(address, Modified, epoch)
       } else {
-        replace(address, predecessor, append(key, value, checksum))
+        replace(address, predecessor, append(key, hash, value, checksum))
         compactIfDue()
       }
     }
@@ -190,9 +220,10 @@ final class CopyOnWritePagedMap(
     if (before == 0) setHead(hash, address) else records.putLong(before, Next, address)
 
   /** The record of a key, 0 if none; `predecessor` is the one before it, 0 for the head. */
-  private def find(key: UnsafeRow): Long = {
+  private def find(key: UnsafeRow): Long = find(key, key.hashCode)
+
+  private def find(key: UnsafeRow, hash: Int): Long = {
     if (rehashed != null) rehashSome()
-    val hash = key.hashCode
     val length = key.getSizeInBytes
     var before = 0L
     var address = head(hash)
@@ -212,13 +243,12 @@ final class CopyOnWritePagedMap(
     0L
   }
 
-  private def insert(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
+  private def insert(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit = {
     if (rehashed == null && entries >= primary.length / 4 * 3 && primary.length < MaxCapacity) {
       rehashed = newTable(primary.length * 2)
       rehashIndex = 0
     }
-    val address = append(key, value, checksum)
-    val hash = records.getInt(address, Hash)
+    val address = append(key, hash, value, checksum)
     records.putLong(address, Next, head(hash))
     setHead(hash, address)
     entries += 1
@@ -229,15 +259,7 @@ final class CopyOnWritePagedMap(
   private def rehashSome(): Unit = {
     var moved = 0
     while (moved < MinTransferred && rehashIndex < primary.length) {
-      var address = primary(rehashIndex)
-      while (address != 0) {
-        val next = records.getLong(address, Next)
-        val bucket = records.getInt(address, Hash) & (rehashed.length - 1)
-        records.putLong(address, Next, rehashed(bucket))
-        rehashed(bucket) = address
-        address = next
-        moved += 1
-      }
+      moved += moveBucket(rehashIndex, rehashed)
       primary(rehashIndex) = 0
       rehashIndex += 1
     }
@@ -248,9 +270,24 @@ final class CopyOnWritePagedMap(
     }
   }
 
-  private def append(key: UnsafeRow, value: UnsafeRow, checksum: Int): Long = {
+  /** Link the records of a bucket of `primary` into another table; their number. */
+  private def moveBucket(index: Int, into: Array[Long]): Int = {
+    var moved = 0
+    var address = primary(index)
+    while (address != 0) {
+      val next = records.getLong(address, Next)
+      val bucket = records.getInt(address, Hash) & (into.length - 1)
+      records.putLong(address, Next, into(bucket))
+      into(bucket) = address
+      address = next
+      moved += 1
+    }
+    moved
+  }
+
+  private def append(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Long = {
     val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes)
-    records.putInt(address, Hash, key.hashCode)
+    records.putInt(address, Hash, hash)
     records.putInt(address, Modified, epoch)
     key.writeToMemory(records.page(address), records.offset(address) + records.headerBytes)
     writeValue(address, value, checksum)
@@ -402,6 +439,13 @@ object CopyOnWritePagedMap {
   private val MinTransferred = 4
   private val MinCompactBytes = 64L << 10
   private val MaxCompactBytes = 4L << 20
+
+  /** The size of a table that is at most three quarters full with so many entries. */
+  private def capacityFor(size: Long): Int = {
+    var capacity = InitialCapacity
+    while (capacity / 4 * 3 < size && capacity < MaxCapacity) capacity *= 2
+    capacity
+  }
 
   private[cowstate] def rowOf(
       base: Array[Byte], offset: Long, length: Int, fields: Int): UnsafeRow = {

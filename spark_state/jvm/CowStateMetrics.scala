@@ -10,16 +10,26 @@ private[cowstate] object CowStateMetrics {
     "cowstateLoadMs", "cowstate: time to restore state from files")
   val SnapshotMs = StateStoreCustomTimingMetric(
     "cowstateSnapshotMs", "cowstate: time that the last snapshot took in the background")
-  val ChangelogBytes = StateStoreCustomSizeMetric(
+  val ChangelogBytes = sizeMetric(
     "cowstateChangelogBytes", "cowstate: bytes of changelogs written")
-  val SnapshotBytes = StateStoreCustomSizeMetric(
+  val SnapshotBytes = sizeMetric(
     "cowstateSnapshotBytes", "cowstate: bytes of the last snapshot")
   val Pages = StateStoreCustomSumMetric("cowstatePages", "cowstate: pages of records")
-  val DeadBytes = StateStoreCustomSizeMetric(
+  val DeadBytes = sizeMetric(
     "cowstateDeadBytes", "cowstate: bytes of records that are dead and not freed yet")
   val RehashPercent = StateStoreCustomSumMetric(
     "cowstateRehashPercent", "cowstate: progress of incremental rehashing, 100 when done, summed")
 
   val All: Seq[StateStoreCustomMetric] = Seq(
     CommitMs, LoadMs, SnapshotMs, ChangelogBytes, SnapshotBytes, Pages, DeadBytes, RehashPercent)
+
+  /**
+   * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is
+   * off by default; found at run time, one jar serves 4.2 and 4.3.
+   */
+  private def sizeMetric(name: String, description: String): StateStoreCustomMetric = {
+    val constructor = classOf[StateStoreCustomSizeMetric].getConstructors.head
+    val flags = Seq.fill(constructor.getParameterCount - 2)(java.lang.Boolean.FALSE)
+    constructor.newInstance(name +: description +: flags: _*).asInstanceOf[StateStoreCustomMetric]
+  }
 }

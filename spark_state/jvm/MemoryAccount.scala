@@ -26,6 +26,9 @@ final class MemoryAccount(limitBytes: Long, owner: String) {
     held.addAndGet(bytes)
   }
 
+  /** Whether so many bytes more are within the limit. */
+  def permits(bytes: Long): Boolean = MemoryAccount.executorBytes + bytes <= limitBytes
+
   /** Run `f` with every allocation granted: undoing must not fail. */
   def withoutLimit(f: => Unit): Unit = {
     val before = limited

@@ -57,29 +57,46 @@ final class StateCheckpoints(
     val value = new UnsafeRow(valueSchema.length)
     lineage.adopted.foreach(adopted(_, map))
     val sizes = mutable.LinkedHashMap.empty[StateFileName, FileSize]
-    val onFile = (name: StateFileName, bytes: Long) => sizes(name) = FileSize(bytes, 0)
+    val onFile = (file: OpenFile) => {
+      if (sizes.isEmpty) map.reserve(expectedEntries(lineage.files, file))
+      sizes(file.name) = FileSize(file.input.length, 0)
+    }
     foreachBatch(lineage.files, onFile) { (name, batch) =>
       sizes(name) = sizes(name).withRows(batch.rowBytes)
       val checksumOf = batch.carried.getOrElse((_: Int) => map.checksums.of(key, value))
       var row = 0
       while (row < batch.rows) {
         batch.pointToKey(row, key)
-        if (batch.pointToValue(row, value)) map.put(key, value, checksumOf(row), null)
+        val present = batch.pointToValue(row, value)
+        if (name.isSnapshot) map.add(key, value, checksumOf(row))
+        else if (present) map.put(key, value, checksumOf(row), null)
         else map.remove(key, null)
         row += 1
       }
     }
+    map.trim()
     sizes.toSeq
   }
 
+  /**
+   * How many entries files may come to, of which `first` is one that is read into an empty map:
+   * those of a snapshot, or, as if no key came twice and all rows were as long, of all changelogs.
+   */
+  private def expectedEntries(files: Seq[StateFileName], first: OpenFile): Long =
+    if (first.name.isSnapshot || files.size == 1) first.reader.rows
+    else {
+      val bytes = directory.lengths(files.map(_.toString)).values.sum
+      (first.reader.rows.toDouble * bytes / first.input.length).toLong
+    }
+
   /** Call `f` with each record batch of the files, in order. Other threads read ahead. */
   private def foreachBatch(
-      files: Seq[StateFileName], onFile: (StateFileName, Long) => Unit)(
+      files: Seq[StateFileName], onFile: OpenFile => Unit)(
       f: (StateFileName, StateFileBatch) => Unit): Unit = {
     val opened = files.iterator.map(name => () => openFile(name))
     inOrder(opened, close = (_: OpenFile).input.close()) { file =>
       try {
-        onFile(file.name, file.input.length)
+        onFile(file)
         file.first.foreach(f(file.name, _))
         val rest = Iterator.range(1, file.reader.batchCount)
         inOrder(rest.map(i => () => file.reader.batch(i)), close = (_: StateFileBatch) => ())(

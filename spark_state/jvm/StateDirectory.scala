@@ -30,6 +30,8 @@ trait StateDirectory {
   def open(name: String): StateFileInput
   /** The names in the directory; empty if there is none. */
   def list(): Seq[String]
+  /** The lengths of these files, as far as they are there. */
+  def lengths(names: Seq[String]): Map[String, Long]
   /** Delete a file; it may be gone already. */
   def delete(name: String): Unit
   /** Delete unfinished files of writers that were killed, a day later. */
@@ -97,6 +99,9 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
       files.iterator.asScala.map(_.getFileName.toString).toList
     }
 
+  override def lengths(names: Seq[String]): Map[String, Long] =
+    names.map(name => name -> directory.resolve(name).toFile.length).toMap
+
   override def delete(name: String): Unit = Files.deleteIfExists(directory.resolve(name))
 
   override def deleteAbandoned(): Unit = {
@@ -137,6 +142,11 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
   override def list(): Seq[String] =
     try manager.list(directory).map(_.getPath.getName).toSeq
     catch { case _: FileNotFoundException => Nil }
+
+  override def lengths(names: Seq[String]): Map[String, Long] = {
+    val found = manager.list(directory).map(file => file.getPath.getName -> file.getLen).toMap
+    found.filter { case (name, _) => names.contains(name) }
+  }
 
   override def delete(name: String): Unit = manager.delete(new Path(directory, name))
 

@@ -24,7 +24,7 @@ def spark_jars() -> Path:
     """The directory of PySpark's jars. Raises ScalaCompilerError when PySpark is not installed."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ScalaCompilerError("pyspark is not installed: pip install 'pyspark>=4.2,<4.4'")
+        raise ScalaCompilerError("pyspark is not installed: pip install 'pyspark>=4.3,<4.4'")
     return Path(spec.origin).parent / "jars"
 
 
@@ -44,7 +44,10 @@ def compile_jar(sources: Iterable[Path], jar: Path, classpath: Sequence[Path] = 
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
-            raise ScalaCompilerError(f"the Scala sources do not compile:\n{run.stdout}{run.stderr}")
+            raise ScalaCompilerError(
+                f"the Scala sources do not compile against {spark_jars()}, which must be Spark "
+                f"4.3's:\n{run.stdout}{run.stderr}"
+            )
         unfinished.replace(jar)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -20,14 +20,12 @@ import pyarrow.parquet as pq
 EVENT_SCHEMA = "key string, moment timestamp, text string, amount bigint"
 LONGEST_TEXT = 200
 _START = datetime(2024, 5, 1, tzinfo=UTC)
-_ARROW_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string()),
-        pa.field("moment", pa.timestamp("us", "UTC")),
-        pa.field("text", pa.string()),
-        pa.field("amount", pa.int64()),
-    ]
-)
+_ARROW_TYPES: dict[str, pa.DataType] = {
+    "key": pa.string(),
+    "moment": pa.timestamp("us", "UTC"),
+    "text": pa.string(),
+    "amount": pa.int64(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +60,13 @@ def _event(chance: random.Random, batch: int, shape: EventShape) -> dict[str, ob
 def write_batches(folder: Path, seed: int, batches: int, shape: EventShape) -> list[Path]:
     """One file for each batch, dated in order, so that a file source reads them in order."""
     folder.mkdir(parents=True)
+    schema = pa.schema(_ARROW_TYPES)
     chance = random.Random(seed)
     files = []
     for batch in range(batches):
         events = [_event(chance, batch, shape) for _ in range(shape.rows)]
         file = folder / f"{batch:05d}.parquet"
-        pq.write_table(pa.Table.from_pylist(events, schema=_ARROW_SCHEMA), file)
+        pq.write_table(pa.Table.from_pylist(events, schema=schema), file)
         os.utime(file, (1_700_000_000 + batch,) * 2)
         files.append(file)
     return files

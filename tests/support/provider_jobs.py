@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.provider_inputs import EVENT_SCHEMA, deliver
@@ -56,13 +57,16 @@ class Job:
     """A stateful query.
 
     `build` makes it of two streams of events; `stores` are the options with which Spark's state
-    reader finds each of its stores; `shrinks`: some batches leave less state than there was.
+    reader finds each of its stores; `shrinks`: some batches leave less state than there was;
+    `entry` is what to compare of a row that the reader gives; `settings` are those it needs.
     """
 
     build: Callable[[DataFrame, DataFrame], DataFrame]
     mode: str = "append"
     stores: Sequence[Options] = ({},)
     shrinks: bool = True
+    entry: str = "struct(key.*, value.*)"
+    settings: Options = field(default_factory=dict)
 
 
 @contextmanager
@@ -129,40 +133,38 @@ class ProviderRun:
         for _ in range(self.actions):
             self.outputs[number].append(in_order(batch.collect()))
 
-    def run(self, left: list[Path], right: list[Path]) -> None:
-        """Start or go on, until these files are processed, one of each side a batch; stop."""
+    def start(self, left: list[Path], right: list[Path]) -> StreamingQuery:
+        """Start or go on with these files, one of each side a batch."""
         deliver(left, self.folder / "left")
         deliver(right, self.folder / "right")
-        with configured(self.spark, {PROVIDER_KEY: self.provider, **self.settings}):
+        settings = {PROVIDER_KEY: self.provider, **self.job.settings, **self.settings}
+        with configured(self.spark, settings):
             output = self.job.build(self._source("left"), self._source("right"))
-            query = (
+            return (
                 output.writeStream.foreachBatch(self._collect)
                 .outputMode(self.job.mode)
                 .option("checkpointLocation", str(self.checkpoint))
                 .trigger(availableNow=True)
                 .start()
             )
-            try:
-                query.awaitTermination()
-            finally:
-                query.stop()
+
+    def run(self, left: list[Path], right: list[Path]) -> None:
+        """As `start`, until these files are processed; stop."""
+        run_together([self], left, right)
 
     def run_with_restart(self, left: list[Path], right: list[Path]) -> None:
-        half = len(left) // 2
-        self.run(left[:half], right[:half])
-        self.run(left[half:], right[half:])
+        run_together_with_restart([self], left, right)
 
     def read_state(self, options: Options) -> DataFrame:
         """What Spark's own reader finds in the checkpoint."""
         return self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
 
     def _entries(self, options: Options, batch: int, store: int) -> DataFrame:
-        content = F.struct("key.*", "value.*")
         return self.read_state(options).select(
             F.lit(batch).alias("batch"),
             F.lit(store).alias("store"),
             F.col("partition_id").alias("partition"),
-            F.to_json(content, {"ignoreNullFields": "false"}).alias("content"),
+            F.to_json(F.expr(self.job.entry), {"ignoreNullFields": "false"}).alias("content"),
         )
 
     def state_entries(self, options: Options) -> list[Entry]:
@@ -206,3 +208,23 @@ class ProviderRun:
             (row.batch_id, row.partition_id, repr(row.key)): f"{row.change_type} {row.value!r}"
             for row in feed.collect()
         }
+
+
+def run_together(runs: Sequence[ProviderRun], left: list[Path], right: list[Path]) -> None:
+    """As `ProviderRun.run`, all at once: a query alone waits for its files most of the time."""
+    queries: list[StreamingQuery] = []
+    try:
+        queries.extend(run.start(left, right) for run in runs)
+        for query in queries:
+            query.awaitTermination()
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def run_together_with_restart(
+    runs: Sequence[ProviderRun], left: list[Path], right: list[Path]
+) -> None:
+    half = len(left) // 2
+    run_together(runs, left[:half], right[:half])
+    run_together(runs, left[half:], right[half:])

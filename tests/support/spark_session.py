@@ -12,6 +12,8 @@ import spark_state
 
 def start_spark(master: str, folder: Path) -> SparkSession:
     """A session on `master`, without UI; warehouse, scratch space and stores are in `folder`."""
+    # Short queries spend more time in the second compiler than it saves them.
+    java_options = f"-Dderby.system.home={folder / 'derby'}", "-XX:TieredStopAtLevel=1"
     return (
         SparkSession.builder.master(master)
         .appName("cowstate-tests")
@@ -23,7 +25,10 @@ def start_spark(master: str, folder: Path) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "scratch"))
-        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={folder / 'derby'}")
+        .config("spark.driver.extraJavaOptions", " ".join(java_options))
+        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
+        .config("spark.sql.streaming.stateStore.maintenanceShutdownTimeout", "5s")
+        .config("spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout", "5s")
         .config("spark.cowstate.store", (folder / "store").as_uri())
         .getOrCreate()
     )

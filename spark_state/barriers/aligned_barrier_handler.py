@@ -1,0 +1,79 @@
+"""Aligning the barriers of several channels, for exactly once.
+
+One epoch is aligned at a time. A channel whose barrier is there is blocked: its records belong to a
+later epoch and must wait. The outcome ends the epoch and blocks no channel any more, except, after
+a newer barrier, the channel that brought it.
+
+    barrier of the epoch being aligned   block the channel; with the last one the epoch is aligned
+    of a newer epoch                     the current one can no longer complete: abort it, begin
+    of an older, or of one that ended    ignored
+    end of a channel                     counts as closed; the current epoch is aborted
+"""
+
+from __future__ import annotations
+
+from spark_state.barriers.epoch_outcome import (
+    AbortReason,
+    AlignmentStatistics,
+    EpochAborted,
+    EpochAligned,
+    EpochOutcome,
+    alignment_statistics,
+)
+
+
+class AlignedBarrierHandler:
+    """The BarrierHandler (see input_gate) of `exactly_once` over `channels` channels."""
+
+    def __init__(self, channels: int) -> None:
+        assert channels > 0, "no channel"
+        self._channels = channels
+        self._epoch = -1
+        self._arrived: dict[int, None] = {}
+        self._closed: set[int] = set()
+
+    def is_blocked(self, channel: int) -> bool:
+        return channel in self._arrived
+
+    def barrier(self, channel: int, epoch: int) -> tuple[EpochOutcome, ...]:
+        assert channel not in self._arrived, f"channel {channel} is blocked"
+        aligning = bool(self._arrived)
+        if epoch < self._epoch or (epoch == self._epoch and not aligning):
+            return ()
+        outcomes: list[EpochOutcome] = []
+        if epoch > self._epoch:
+            outcomes += self._abort("newer barrier")
+            self._epoch = epoch
+        self._arrived[channel] = None
+        if len(self._arrived) + len(self._closed) == self._channels:
+            outcomes.append(EpochAligned(epoch, self._statistics()))
+            self._arrived.clear()
+        return tuple(outcomes)
+
+    def end_of_channel(self, channel: int) -> tuple[EpochOutcome, ...]:
+        assert channel not in self._arrived, f"channel {channel} is blocked"
+        aborted = self._abort("channel ended")
+        self._closed.add(channel)
+        return aborted
+
+    def end_of_input(self) -> tuple[EpochOutcome, ...]:
+        return self._abort("input ended")
+
+    def pending(self) -> dict[int, AlignmentStatistics]:
+        return {self._epoch: self._statistics()} if self._arrived else {}
+
+    def _abort(self, reason: AbortReason) -> tuple[EpochOutcome, ...]:
+        if not self._arrived:
+            return ()
+        aborted = EpochAborted(self._epoch, reason, self._statistics())
+        self._arrived.clear()
+        return (aborted,)
+
+    def _statistics(self) -> AlignmentStatistics:
+        return alignment_statistics(self._arrived, self._closed, self._channels)
+
+    def check_invariants(self) -> None:
+        counted = [*self._arrived, *self._closed]
+        assert len(set(counted)) == len(counted), "a channel counts twice"
+        assert set(counted) <= set(range(self._channels)), "a channel that does not exist"
+        assert not self._arrived or len(counted) < self._channels, "an aligned epoch is pending"

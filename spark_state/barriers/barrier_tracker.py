@@ -1,0 +1,86 @@
+"""Tracking the barriers of several channels, for at least once.
+
+No channel is ever blocked, so when an epoch is aligned, records of later epochs may have been
+handed on, too: after a restart from that epoch they come again.
+
+Several epochs are pending at once, the newest last, at most `MAX_PENDING_EPOCHS`; the oldest is
+dropped for a new one. An aligned epoch ends all older ones, which cannot be aligned after it. A
+barrier of an epoch that is not pending is ignored unless it is newer than all seen. The end of a
+channel aborts the epochs whose barrier it did not deliver; later ones do not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spark_state.barriers.epoch_outcome import (
+    AbortReason,
+    AlignmentStatistics,
+    EpochAborted,
+    EpochAligned,
+    EpochOutcome,
+    alignment_statistics,
+)
+
+MAX_PENDING_EPOCHS = 50
+
+
+class BarrierTracker:
+    """The BarrierHandler (see input_gate) of `at_least_once` over `channels` channels."""
+
+    def __init__(self, channels: int) -> None:
+        assert channels > 0, "no channel"
+        self._channels = channels
+        self._newest = -1
+        self._arrived: dict[int, list[int]] = {}
+        self._closed: set[int] = set()
+
+    def is_blocked(self, channel: int) -> bool:
+        return False
+
+    def barrier(self, channel: int, epoch: int) -> tuple[EpochOutcome, ...]:
+        if epoch > self._newest:
+            self._newest = epoch
+            self._arrived[epoch] = []
+        if epoch not in self._arrived:
+            return ()
+        arrived = self._arrived[epoch]
+        arrived.append(channel)
+        if len(self._closed.union(arrived)) == self._channels:
+            older = [pending for pending in self._arrived if pending < epoch]
+            aligned = EpochAligned(epoch, self._statistics(epoch))
+            del self._arrived[epoch]
+            return (*self._abort(older, "newer epoch aligned"), aligned)
+        surplus = list(self._arrived)[:-MAX_PENDING_EPOCHS]
+        return self._abort(surplus, "too many pending epochs")
+
+    def end_of_channel(self, channel: int) -> tuple[EpochOutcome, ...]:
+        unfinished = [epoch for epoch, there in self._arrived.items() if channel not in there]
+        aborted = self._abort(unfinished, "channel ended")
+        self._closed.add(channel)
+        return aborted
+
+    def end_of_input(self) -> tuple[EpochOutcome, ...]:
+        return self._abort(list(self._arrived), "input ended")
+
+    def pending(self) -> dict[int, AlignmentStatistics]:
+        return {epoch: self._statistics(epoch) for epoch in self._arrived}
+
+    def _abort(self, epochs: Iterable[int], reason: AbortReason) -> tuple[EpochOutcome, ...]:
+        aborted = []
+        for epoch in epochs:
+            aborted.append(EpochAborted(epoch, reason, self._statistics(epoch)))
+            del self._arrived[epoch]
+        return tuple(aborted)
+
+    def _statistics(self, epoch: int) -> AlignmentStatistics:
+        return alignment_statistics(self._arrived[epoch], self._closed, self._channels)
+
+    def check_invariants(self) -> None:
+        assert list(self._arrived) == sorted(self._arrived), "pending epochs are out of order"
+        assert len(self._arrived) <= MAX_PENDING_EPOCHS, "too many pending epochs"
+        for epoch, arrived in self._arrived.items():
+            assert arrived, f"epoch {epoch} has no barrier"
+            assert len(set(arrived)) == len(arrived), f"a channel counts twice in epoch {epoch}"
+            there = self._closed.union(arrived)
+            assert there < set(range(self._channels)), f"epoch {epoch} is aligned and pending"

@@ -1,0 +1,58 @@
+"""Where the events of channels that are ahead wait until their epoch's turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from spark_state.barriers.channel_event import ChannelEvent
+
+T = TypeVar("T")
+
+
+class EventBuffer(Protocol[T]):
+    """Events in the order they were put: first all are put, then they are replayed once."""
+
+    def put(self, event: ChannelEvent[T]) -> None:
+        """Keep an event. Not called after `replay`."""
+
+    def replay(self) -> Iterator[ChannelEvent[T]]:
+        """The events, one at a time; may be left before the last one."""
+
+    def close(self) -> None:
+        """Give up what is left and what it takes up. Safe to call again."""
+
+
+class MemoryEventBuffer(Generic[T]):
+    """Keeps events in memory up to `bound_bytes` of their `size_bytes`, the rest in a spill.
+
+    `open_spill()` makes the spill, at the first event beyond the bound; from then on all events go
+    there, which keeps their order.
+    """
+
+    def __init__(self, bound_bytes: int, open_spill: Callable[[], EventBuffer[T]]) -> None:
+        self._room_bytes = bound_bytes
+        self._open_spill = open_spill
+        self._events: deque[ChannelEvent[T]] = deque()
+        self._spill: EventBuffer[T] | None = None
+
+    def put(self, event: ChannelEvent[T]) -> None:
+        if self._spill is None and event.size_bytes <= self._room_bytes:
+            self._room_bytes -= event.size_bytes
+            self._events.append(event)
+            return
+        if self._spill is None:
+            self._spill = self._open_spill()
+        self._spill.put(event)
+
+    def replay(self) -> Iterator[ChannelEvent[T]]:
+        while self._events:
+            yield self._events.popleft()
+        if self._spill is not None:
+            yield from self._spill.replay()
+
+    def close(self) -> None:
+        self._events.clear()
+        if self._spill is not None:
+            self._spill.close()

@@ -1,0 +1,207 @@
+"""Several channels in, one sequence of records and outcomes of epochs out.
+
+What an event of a blocked channel means is decided when the channel is not blocked any more: the
+event waits in a buffer. When the epoch ends, what has waited is replayed before anything new, in
+the order in which it came. A replayed channel may be blocked again while others are still being
+replayed; then what it delivers waits in a new buffer, which is replayed, when its time comes,
+before the rest of the old one:
+
+    waiting    [b5 b6 b7]                          epoch 5 is aligned
+    replaying  [b5 b6 b7] -> b5 out, then a barrier: b6, b7 wait again, [b6 b7] | new events
+
+The bytes in memory never exceed the bound of one buffer, because replaying moves events and
+copies none.
+
+    gate = open_input_gate("exactly_once", 3, lambda: MemoryEventBuffer(64 << 20, open_spill))
+    for output in gate.process(events):
+        match output: ChannelRecord, EndOfChannel, EpochAligned or EpochAborted
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Generic, Literal, Protocol, TypeVar
+
+from spark_state.barriers.aligned_barrier_handler import AlignedBarrierHandler
+from spark_state.barriers.barrier_tracker import BarrierTracker
+from spark_state.barriers.channel_event import (
+    ChannelBarrier,
+    ChannelEvent,
+    ChannelRecord,
+    EndOfChannel,
+)
+from spark_state.barriers.epoch_outcome import AlignmentStatistics, EpochOutcome
+from spark_state.barriers.event_buffer import EventBuffer
+from spark_state.errors import ConfigurationError, CorruptStreamError
+
+T = TypeVar("T")
+CheckpointingMode = Literal["exactly_once", "at_least_once"]
+GateOutput = ChannelRecord[T] | EndOfChannel | EpochOutcome
+
+
+class BarrierHandler(Protocol):
+    """Decides from barriers and ends of channels when an epoch is aligned.
+
+    It is told of no event of a channel while that is blocked, of no barrier that is not newer than
+    the channel's last one, and of none of a closed channel. Outcomes are in the order in which they
+    take place; each epoch that began ends once, and aligned epochs only grow.
+    """
+
+    def is_blocked(self, channel: int) -> bool:
+        """Whether the channel's events must wait for the next outcome."""
+
+    def barrier(self, channel: int, epoch: int) -> tuple[EpochOutcome, ...]:
+        """The channel delivered the barrier of `epoch`."""
+
+    def end_of_channel(self, channel: int) -> tuple[EpochOutcome, ...]:
+        """The channel is closed."""
+
+    def end_of_input(self) -> tuple[EpochOutcome, ...]:
+        """No barrier will come any more: abort what is pending."""
+
+    def pending(self) -> dict[int, AlignmentStatistics]:
+        """The epochs that began and have not ended, oldest first."""
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the handler contradicts itself; for tests."""
+
+
+class InputGate(Generic[T]):
+    """Applies a handler's decisions to the events of its channels.
+
+    `open_buffer()` makes a buffer for what must wait; there may be several at a time. Close the
+    gate when it is no longer used: buffers may hold files.
+    """
+
+    def __init__(self, handler: BarrierHandler, open_buffer: Callable[[], EventBuffer[T]]) -> None:
+        self._handler = handler
+        self._open_buffer = open_buffer
+        self._newest_barrier: dict[int, int] = {}
+        self._ended: set[int] = set()
+        self._input_ended = False
+        self._waiting: EventBuffer[T] | None = None
+        self._waiting_bytes = 0
+        self._replaying: deque[tuple[EventBuffer[T], Iterator[ChannelEvent[T]]]] = deque()
+        self._outputs: deque[GateOutput[T]] = deque()
+
+    def process(self, events: Iterable[ChannelEvent[T]]) -> Iterator[GateOutput[T]]:
+        """What the events, in their order of arrival, let through.
+
+        `events` is read as far as the outputs are; when both are left, the next call goes on with
+        what was not yet given back, so a reader may stop after an aligned epoch. Raises
+        CorruptStreamError when a channel's epochs do not grow or it delivers after its end.
+        """
+        assert not self._input_ended, "the input has ended"
+        arriving = iter(events)
+        while True:
+            yield from self._replayed()
+            event = next(arriving, None)
+            if event is None:
+                return
+            self._check_arrival(event)
+            self._handle(event)
+
+    def end_of_input(self) -> Iterator[GateOutput[T]]:
+        """No event will come any more: all records that wait, without aligning further epochs."""
+        yield from self._replayed()
+        self._input_ended = True
+        self._end_epochs(self._handler.end_of_input())
+        yield from self._replayed()
+
+    def pending(self) -> dict[int, AlignmentStatistics]:
+        """The epochs that began and have not ended, oldest first, with whom they wait for."""
+        return {
+            epoch: replace(statistics, buffered_bytes=self._waiting_bytes)
+            for epoch, statistics in self._handler.pending().items()
+        }
+
+    def close(self) -> None:
+        """Give up what waits. Safe to call again."""
+        if self._waiting is not None:
+            self._waiting.close()
+        for buffer, _ in self._replaying:
+            buffer.close()
+        self._replaying.clear()
+
+    def _replayed(self) -> Iterator[GateOutput[T]]:
+        """The outputs that are ready, until only a new event can give more."""
+        while True:
+            while self._outputs:
+                yield self._outputs.popleft()
+            if not self._replaying:
+                return
+            buffer, events = self._replaying[0]
+            event = next(events, None)
+            if event is None:
+                self._replaying.popleft()
+                buffer.close()
+            else:
+                self._handle(event)
+
+    def _check_arrival(self, event: ChannelEvent[T]) -> None:
+        channel = event.channel
+        if channel in self._ended:
+            raise _corrupt(channel, "something came after its end")
+        if isinstance(event, EndOfChannel):
+            self._ended.add(channel)
+        elif isinstance(event, ChannelBarrier):
+            newest = self._newest_barrier.get(channel, -1)
+            if event.epoch == newest:
+                raise _corrupt(channel, f"the barrier of epoch {newest} came twice")
+            if event.epoch < newest:
+                raise _corrupt(
+                    channel, f"the barrier of epoch {event.epoch} came after that of {newest}"
+                )
+            self._newest_barrier[channel] = event.epoch
+
+    def _handle(self, event: ChannelEvent[T]) -> None:
+        if self._handler.is_blocked(event.channel):
+            self._wait(event)
+        elif isinstance(event, ChannelBarrier):
+            if not self._input_ended:
+                self._end_epochs(self._handler.barrier(event.channel, event.epoch))
+        else:
+            if isinstance(event, EndOfChannel):
+                self._end_epochs(self._handler.end_of_channel(event.channel))
+            self._outputs.append(event)
+
+    def _wait(self, event: ChannelEvent[T]) -> None:
+        if self._waiting is None:
+            self._waiting = self._open_buffer()
+        self._waiting.put(event)
+        self._waiting_bytes += event.size_bytes
+
+    def _end_epochs(self, outcomes: Iterable[EpochOutcome]) -> None:
+        for outcome in outcomes:
+            statistics = replace(outcome.statistics, buffered_bytes=self._waiting_bytes)
+            self._outputs.append(replace(outcome, statistics=statistics))
+            if self._waiting is not None:
+                self._replaying.appendleft((self._waiting, self._waiting.replay()))
+            self._waiting, self._waiting_bytes = None, 0
+
+    def check_invariants(self) -> None:
+        self._handler.check_invariants()
+        assert self._waiting is None or self._handler.pending(), "events wait for no epoch"
+
+
+def open_input_gate(
+    mode: CheckpointingMode, channels: int, open_buffer: Callable[[], EventBuffer[T]]
+) -> InputGate[T]:
+    """The gate of a checkpointing mode. Raises ConfigurationError for an unknown one."""
+    if mode == "exactly_once":
+        return InputGate(AlignedBarrierHandler(channels), open_buffer)
+    if mode == "at_least_once":
+        return InputGate(BarrierTracker(channels), open_buffer)
+    raise ConfigurationError(
+        f"checkpointingMode is {mode!r}; allowed are 'exactly_once' and 'at_least_once'"
+    )
+
+
+def _corrupt(channel: int, problem: str) -> CorruptStreamError:
+    return CorruptStreamError(
+        f"the stream of channel {channel} is corrupt: {problem}. Two writers deliver as this "
+        "channel, or what one wrote was changed: stop the other writer, then read the stream again "
+        "from the last epoch that was aligned"
+    )

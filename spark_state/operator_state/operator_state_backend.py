@@ -1,0 +1,129 @@
+"""The operator state of one subtask: registered by name, snapshotted to bytes, restored.
+
+A state is registered once ("try register"): if the backend was restored and has its name, mode and
+schema must agree; a restored state that nobody registers is kept and written on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from spark_state.errors import ConfigurationError
+from spark_state.operator_state.broadcast_state import BroadcastOperatorState, broadcast_item_type
+from spark_state.operator_state.list_state import ListOperatorState
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, check_compatible
+from spark_state.operator_state.operator_state_snapshot import (
+    OperatorState,
+    OperatorStateSnapshot,
+    StoredOperatorState,
+)
+from spark_state.operator_state.repartitioner import assign_items
+
+
+class OperatorStateBackend:
+    """State without a key, for one subtask: lists that are dealt out, unions, broadcast maps.
+
+    Begins empty; `restore` makes one from snapshots. Used by one thread at a time, except that a
+    snapshot may be written by another. Items, keys and values are tuples, one value a field of the
+    Arrow schema they are registered with.
+    """
+
+    def __init__(self) -> None:
+        self._states: dict[str, OperatorState] = {}
+
+    @classmethod
+    def restore(
+        cls, snapshots: Sequence[bytes], subtask: int = 0, parallelism: int = 1
+    ) -> OperatorStateBackend:
+        """The backend of `subtask` out of the snapshots of all old subtasks, in their order.
+
+        As many snapshots as `parallelism`: lists and maps go back as they were. Otherwise the items
+        of a list state are dealt round robin. Every subtask gets all items of a union state. No
+        snapshots: an empty backend.
+
+        Raises checkpoint_store's CorruptObjectError for bytes that no snapshot wrote and its
+        UnsupportedFormatError for those of a newer release, StateMigrationError when the snapshots
+        disagree on a state, and ConfigurationError when there is no such subtask.
+        """
+        if not 0 <= subtask < parallelism:
+            raise ConfigurationError(
+                f"there is no subtask {subtask} of {parallelism}; the first is 0, the last "
+                f"{parallelism - 1}"
+            )
+        stored = [
+            StoredOperatorState(data, f"the snapshot of subtask {old}")
+            for old, data in enumerate(snapshots)
+        ]
+        meta_infos = _agreed(stored)
+        assigned = assign_items([one.meta_infos for one in stored], subtask, parallelism)
+        backend = cls()
+        for name, assignments in assigned.items():
+            items = [
+                item
+                for mine in assignments
+                for item in stored[mine.snapshot].items(name, mine.offsets)
+            ]
+            kind = _kind(meta_infos[name])
+            backend._states[name] = kind(meta_infos[name], items)
+        return backend
+
+    def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
+        """Register a list whose items are dealt out to the subtasks at another parallelism.
+
+        Raises StateMigrationError when a state of that name has another mode or schema, and
+        StateValueError for a type that state cannot hold.
+        """
+        state = self._register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
+        assert isinstance(state, ListOperatorState)
+        return state
+
+    def union_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
+        """Register a list of which every subtask gets the items of all after a restore.
+
+        A subtask then replaces them by its own (`update`); otherwise the next restore gives
+        everybody's items once for every subtask. Raises as `list_state`.
+        """
+        state = self._register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
+        assert isinstance(state, ListOperatorState)
+        return state
+
+    def broadcast_state(
+        self, name: str, key_schema: pa.Schema, value_schema: pa.Schema
+    ) -> BroadcastOperatorState:
+        """Register a map that is the same on every subtask. Raises as `list_state`, and
+        ConfigurationError for keys that hold lists or maps."""
+        item_type = broadcast_item_type(pa.struct(list(key_schema)), pa.struct(list(value_schema)))
+        state = self._register(OperatorStateMetaInfo(name, "broadcast", item_type))
+        assert isinstance(state, BroadcastOperatorState)
+        return state
+
+    def _register(self, meta_info: OperatorStateMetaInfo) -> OperatorState:
+        known = self._states.get(meta_info.name)
+        if known is None:
+            known = self._states[meta_info.name] = _kind(meta_info)(meta_info)
+        else:
+            check_compatible(known.meta_info, meta_info, "what is registered")
+        return known
+
+    def snapshot(self) -> OperatorStateSnapshot:
+        """All states of this moment; `to_bytes` of it may run in another thread."""
+        return OperatorStateSnapshot(list(self._states.values()))
+
+
+def _kind(
+    meta_info: OperatorStateMetaInfo,
+) -> type[ListOperatorState] | type[BroadcastOperatorState]:
+    return BroadcastOperatorState if meta_info.mode == "broadcast" else ListOperatorState
+
+
+def _agreed(stored: Sequence[StoredOperatorState]) -> dict[str, OperatorStateMetaInfo]:
+    """The states by name. Raises StateMigrationError when the snapshots disagree on one."""
+    agreed: dict[str, OperatorStateMetaInfo] = {}
+    for subtask, one in enumerate(stored):
+        for meta_info in one.meta_infos:
+            first = agreed.setdefault(meta_info.name, replace(meta_info, offsets=range(0)))
+            check_compatible(first, meta_info, f"the snapshot of subtask {subtask}")
+    return agreed

@@ -1,0 +1,124 @@
+"""The bytes of a subtask's operator state: an Arrow IPC stream, zstd-compressed, and its checksum.
+
+    schema, with our metadata | record batch | end of stream | SHA-256 of all before, 32 bytes
+
+The batch has a row for each item and a column for each state, null in the rows of other states. A
+column is a struct with the fields of the state's schema; of a broadcast state, with the structs
+`key` and `value`. The items of a state are consecutive rows, in order. The schema's metadata:
+
+    cowstate.format_version  "1"
+    cowstate.kind            "operator_state"
+    cowstate.states          [{"name", "mode", "first", "count", "schema"}, ...], JSON
+
+`mode` is "split", "union" or "broadcast"; `first` and `count` give the offsets of the items, which
+are their rows; `schema` is the Arrow IPC schema message of an item, base64.
+
+Taking a snapshot copies the items; writing it may be done by another thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from spark_state.operator_state.broadcast_state import BroadcastOperatorState
+from spark_state.operator_state.list_state import ListOperatorState
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo
+from spark_state.serializers import StructSerializer
+
+FORMAT_VERSION = 1
+OperatorState = ListOperatorState | BroadcastOperatorState
+Item = tuple[Any, ...]
+
+_KIND = "operator_state"
+_NAME = "operator state"
+_CHECKSUM_BYTES = 32
+
+
+class OperatorStateSnapshot:
+    """All states of a backend at one moment."""
+
+    def __init__(self, states: Sequence[OperatorState]) -> None:
+        self._states = [(state.meta_info, state.serializer, state.copy_items()) for state in states]
+
+    def to_bytes(self) -> bytes:
+        """The snapshot, for `OperatorStateBackend.restore`."""
+        rows = sum(len(items) for _, _, items in self._states)
+        described, columns, first = [], [], 0
+        for meta_info, serializer, items in self._states:
+            described.append(_describe(meta_info, first, len(items)))
+            column = serializer.to_arrow(items)
+            before = pa.nulls(first, column.type)
+            after = pa.nulls(rows - first - len(items), column.type)
+            columns.append(pa.concat_arrays([before, column, after]))
+            first += len(items)
+        metadata = {
+            "cowstate.format_version": str(FORMAT_VERSION),
+            "cowstate.kind": _KIND,
+            "cowstate.states": json.dumps(described),
+        }
+        names = [meta_info.name for meta_info, _, _ in self._states]
+        batch = pa.RecordBatch.from_arrays(columns, names=names)
+        batch = batch.replace_schema_metadata(metadata)
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+        stream = sink.getvalue().to_pybytes()
+        return stream + hashlib.sha256(stream).digest()
+
+
+class StoredOperatorState:
+    """A snapshot that was read. `meta_infos`: of its states, in the order of registration.
+
+    Raises CorruptObjectError for bytes that no snapshot wrote, UnsupportedFormatError for those of
+    a newer release. `whose`: what the errors call the place they come from.
+    """
+
+    def __init__(self, data: bytes, whose: str) -> None:
+        stream, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+        if hashlib.sha256(stream).digest() != checksum:
+            problem = f"the SHA-256 of its {len(data)} bytes is wrong"
+            raise CorruptObjectError(whose, _NAME, problem)
+        try:
+            reader = pa.ipc.open_stream(stream)
+            metadata: dict[bytes, bytes] = reader.schema.metadata or {}
+            if metadata[b"cowstate.kind"] != _KIND.encode():
+                raise ValueError(f"kind {metadata[b'cowstate.kind']!r}")
+            version = int(metadata[b"cowstate.format_version"])
+            if version > FORMAT_VERSION:
+                raise UnsupportedFormatError(whose, _NAME, version, FORMAT_VERSION)
+            described = json.loads(metadata[b"cowstate.states"])
+            self.meta_infos = tuple(_meta_info(**state) for state in described)
+            self._batch = reader.read_next_batch()
+        except (pa.ArrowException, StopIteration, KeyError, TypeError, ValueError) as error:
+            raise CorruptObjectError(whose, _NAME, f"not a snapshot: {error!r}") from error
+
+    def items(self, name: str, offsets: range) -> list[Item]:
+        """The items of a state at some of its offsets."""
+        meta_info = next(one for one in self.meta_infos if one.name == name)
+        serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}")
+        column = self._batch.column(name).take(pa.array(offsets, pa.int64()))
+        return [item for item in serializer.from_arrow(column) if item is not None]
+
+
+def _describe(meta_info: OperatorStateMetaInfo, first: int, count: int) -> dict[str, Any]:
+    schema = pa.schema(list(meta_info.item_type)).serialize().to_pybytes()
+    return {
+        "name": meta_info.name,
+        "mode": meta_info.mode,
+        "first": first,
+        "count": count,
+        "schema": base64.b64encode(schema).decode(),
+    }
+
+
+def _meta_info(name: str, mode: Any, first: int, count: int, schema: str) -> OperatorStateMetaInfo:
+    item_type = pa.struct(list(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))))
+    return OperatorStateMetaInfo(name, mode, item_type, range(first, first + count))

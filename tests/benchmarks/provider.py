@@ -1,0 +1,229 @@
+"""The state store provider against HDFSBacked, RocksDB and a store that does nothing.
+
+    python tests/benchmarks/provider.py [--scenario a b c] [--rounds 3] [--scale 1.0] [--soak]
+
+Every run is a process with a JVM of its own (local[2], default collector); in each round every
+provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
+
+    a        2M keys, 500,000 rows a batch: count and sum by key, about 442,000 updates
+    b        the same with 4.5M keys and 10,000 rows a batch; then, in a new JVM that has run a
+             small query to warm up, the first batch on that checkpoint: from changelogs alone
+             (`restart`), and again after maintenance wrote snapshots (`restart snapshot`)
+    session  session windows (one half of c)
+    join     inner join of two streams (the other half)
+    soak     500 batches that update the same keys, some values with another length each time
+
+The first keys of `a` and `b` come one by one, to fill the state; hashed ones follow. Of each batch
+after warming up it takes wall time (Spark's triggerExecution) and task CPU; of all of them the CPU
+of the collector's threads (Linux) and the beans' collection time. Live heap is what is in use after
+a forced collection, with the query stopped and its state still loaded; RSS is the process's peak.
+
+The answers are checked: the counts in the state against the rows read, and in `c` what each batch
+put out against the other providers. The floor gives wrong answers. Times are printed beside what
+is required of them; they fail nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from provider_run.process import PROVIDERS, SNAPSHOT_FILES, Task
+from provider_run.queries import SCENARIOS
+
+from spark_state.jvm.scala_compiler import compile_jar
+
+HERE = Path(__file__).resolve().parent
+LETTERS = {"a": ("a",), "b": ("b",), "c": ("session", "join")}
+FIGURES = ("wall_ms", "task_cpu_ms", "gc_cpu_ms", "gc_ms", "live_heap_mb", "peak_rss_mb")
+RESTARTS = ("restart_ms", "restart_snapshot_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """cowstate's figure over that of the peer, or of the faster of two, may be at most this."""
+
+    scenario: str
+    figure: str
+    peers: tuple[str, ...]
+    at_most: float
+
+
+REQUIREMENTS = (
+    Requirement("a", "wall_ms", ("hdfs",), 0.5),
+    Requirement("a", "wall_ms", ("rocksdb",), 0.25),
+    Requirement("a", "wall_ms", ("floor",), 1.5),
+    Requirement("a", "live_heap_mb", ("hdfs",), 0.6),
+    Requirement("b", "wall_ms", ("hdfs",), 0.15),
+    Requirement("b", "wall_ms", ("rocksdb",), 0.7),
+    Requirement("b", "restart_ms", ("hdfs",), 0.5),
+    Requirement("b", "restart_ms", ("rocksdb",), 0.15),
+    Requirement("session", "wall_ms", ("hdfs", "rocksdb"), 1.0),
+    Requirement("join", "wall_ms", ("hdfs", "rocksdb"), 1.0),
+)
+
+
+Figures = dict[str, float]
+
+
+def run(task: Task) -> dict[str, Any]:
+    """Do the task in a process of its own."""
+    result = Path(task.folder) / "result.json"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "provider_run.process", json.dumps(asdict(task)), str(result)]
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    settings = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    subprocess.run(command, env={**os.environ, **settings}, check=True)
+    found: dict[str, Any] = json.loads(result.read_text())
+    return found
+
+
+def run_scenario(task: Task) -> dict[str, Any]:
+    """All phases of a scenario with one provider, from an empty folder."""
+    Path(task.folder).mkdir()
+    try:
+        result = run(task)
+        if SCENARIOS[task.scenario].restarts:
+            result["restart_ms"] = run(replace(task, phase="restart"))["first_ms"]
+            if task.provider in SNAPSHOT_FILES:
+                written = run(replace(task, phase="snapshot"))
+                again = run(replace(task, phase="restart"))
+                result |= {**written, "restart_snapshot_ms": again["first_ms"]}
+        return result
+    finally:
+        shutil.rmtree(task.folder)
+
+
+def check_answers(scenario: str, results: dict[str, dict[str, Any]]) -> None:
+    """What each batch put out is the same with all providers, in the batches that all ran."""
+    outputs = {name: r["answers"] for name, r in results.items() if name != "floor"}
+    if len(outputs) < 2:
+        return
+    (first, expected), *others = outputs.items()
+    for name, found in others:
+        for batch in sorted(expected.keys() & found.keys(), key=int):
+            assert found[batch] == expected[batch], (
+                f"{scenario}, batch {batch}: {name} put out {found[batch]} (rows, checksum), "
+                f"{first} {expected[batch]}"
+            )
+
+
+def medians(rounds: list[dict[str, Any]]) -> Figures:
+    names = [name for name in (*FIGURES, *RESTARTS) if name in rounds[0]]
+    return {name: statistics.median(one[name] for one in rounds) for name in names}
+
+
+def ratios(figures: dict[str, Figures]) -> dict[str, Figures]:
+    """cowstate's figures over those of each peer."""
+    ours = figures.get("cowstate", {})
+    return {
+        peer: {n: ours[n] / theirs[n] for n in theirs if n in ours and theirs[n] > 0}
+        for peer, theirs in figures.items()
+        if peer != "cowstate" and ours
+    }
+
+
+def verdicts(scenario: str, figures: dict[str, Figures]) -> list[str]:
+    """The requirements of a scenario whose providers all ran, with what was measured."""
+    lines = []
+    for one in REQUIREMENTS:
+        if one.scenario != scenario or not {"cowstate", *one.peers} <= figures.keys():
+            continue
+        ratio = figures["cowstate"][one.figure] / min(figures[p][one.figure] for p in one.peers)
+        peers = "the faster of hdfs and rocksdb" if len(one.peers) > 1 else one.peers[0]
+        verdict = "met" if ratio <= one.at_most else "MISSED"
+        lines.append(
+            f"{one.figure} of cowstate / {peers}: {ratio:.2f}, at most {one.at_most}: {verdict}"
+        )
+    return lines
+
+
+def print_scenario(scenario: str, figures: dict[str, Figures]) -> None:
+    columns = [name for name in (*FIGURES, *RESTARTS) if any(name in f for f in figures.values())]
+    print(f"\n{scenario:20}" + "".join(f"{name:>{len(name) + 2}}" for name in columns))
+    rows = [(name, found, "10.0f") for name, found in figures.items()]
+    rows += [(f"cowstate / {peer}", r, "10.2f") for peer, r in ratios(figures).items()]
+    for label, found, form in rows:
+        cells = (
+            f"{found[name]:{len(name) + 2}{form[2:]}}" if name in found else " " * (len(name) + 2)
+            for name in columns
+        )
+        print(f"{label:20}" + "".join(cells))
+    print("\n".join(verdicts(scenario, figures)))
+
+
+def measure(scenario: str, task: Task, providers: list[str], rounds: int) -> dict[str, Any]:
+    found: dict[str, list[dict[str, Any]]] = {provider: [] for provider in providers}
+    for number in range(rounds):
+        in_turn = providers if number % 2 == 0 else providers[::-1]
+        for provider in in_turn:
+            print(f"{scenario}: round {number + 1}/{rounds}, {provider}", file=sys.stderr)
+            one = replace(task, scenario=scenario, provider=provider, checks_state=number == 0)
+            found[provider].append(run_scenario(one))
+        check_answers(scenario, {provider: found[provider][-1] for provider in providers})
+    for runs in found.values():
+        for result in runs:
+            del result["answers"]
+    figures = {provider: medians(runs) for provider, runs in found.items()}
+    print_scenario(scenario, figures)
+    load = asdict(SCENARIOS[scenario].load.scaled(task.scale))
+    return {"load": load, "median": figures, "ratio": ratios(figures), "runs": found}
+
+
+def soak(task: Task, providers: list[str]) -> dict[str, Any]:
+    found = {}
+    for provider in providers:
+        found[provider] = run_scenario(
+            replace(task, phase="soak", scenario="soak", provider=provider)
+        )
+        shares = found[provider]["last_quarter_of_first"]
+        text = ", ".join(f"{name} {value:.2f}" for name, value in shares.items())
+        print(f"soak, {provider}: last quarter / first: {text}")
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", nargs="+", choices=list(LETTERS), default=list(LETTERS))
+    parser.add_argument("--providers", nargs="+", choices=list(PROVIDERS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="of keys and rows")
+    parser.add_argument("--memory", default="8g", help="of each JVM")
+    parser.add_argument("--soak", action="store_true", help="the soak only; cowstate by default")
+    parser.add_argument("--folder", type=Path, help="where checkpoints go; default: temporary")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, and write the JSON."""
+    given = arguments()
+    out = given.out or HERE / "results" / f"provider{'-soak' if given.soak else ''}.json"
+    with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-", dir=given.folder) as name:
+        floor_jar = Path(name) / "floor.jar"
+        compile_jar((HERE / "scala").glob("*.scala"), floor_jar)
+        folder = str(Path(name) / "run")
+        task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
+        result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
+        if given.soak:
+            result["soak"] = soak(task, given.providers or ["cowstate"])
+        else:
+            for scenario in [one for letter in given.scenario for one in LETTERS[letter]]:
+                providers = given.providers or list(PROVIDERS)
+                result[scenario] = measure(scenario, task, providers, given.rounds)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=2))
+    print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main()

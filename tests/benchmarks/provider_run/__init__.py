@@ -1,0 +1,1 @@
+"""One run of `tests/benchmarks/provider.py`, in a process of its own."""

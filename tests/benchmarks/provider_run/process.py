@@ -1,0 +1,248 @@
+"""Does one task of the benchmark: `python -m provider_run.process TASK_JSON RESULT_FILE`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import spark_state
+from provider_run.machine import SPARK_STATE, Machine, Stream
+from provider_run.queries import SCENARIOS, WARM_UP, Load
+from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+
+STATE_STORE = "spark.sql.streaming.stateStore"
+PROVIDERS = {
+    "hdfs": f"{SPARK_STATE}.HDFSBackedStateStoreProvider",
+    "rocksdb": f"{SPARK_STATE}.RocksDBStateStoreProvider",
+    "cowstate": PROVIDER_CLASS,
+    "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
+}
+SNAPSHOT_FILES = {"hdfs": "*.snapshot", "rocksdb": "*.zip", "cowstate": "*.snapshot.arrow"}
+SNAPSHOT_WAIT_SECONDS = 300
+SOAK_SAMPLE_BATCHES = 10
+PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a process is to do: `phase` is run, restart, snapshot or soak."""
+
+    phase: str
+    scenario: str
+    provider: str
+    scale: float
+    memory: str
+    folder: str
+    floor_jar: str
+    checks_state: bool = False
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.folder) / "checkpoint"
+
+    @property
+    def load(self) -> Load:
+        return SCENARIOS[self.scenario].load.scaled(self.scale)
+
+
+def start_session(task: Task) -> SparkSession:
+    opened = "java.management/sun.management", "jdk.management/com.sun.management.internal"
+    # Snapshots have a phase of their own in what is restarted.
+    interval = {"snapshot": "2s", "soak": "10s"}.get(task.phase, "60s")
+    if SCENARIOS[task.scenario].restarts and task.phase != "snapshot":
+        interval = "3600s"
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": task.memory,
+        "spark.driver.extraJavaOptions": " ".join(f"--add-opens={o}=ALL-UNNAMED" for o in opened),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "FATAL",
+        "spark.local.dir": str(Path(task.folder) / "scratch"),
+        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
+        f"{STATE_STORE}.maintenanceInterval": interval,
+        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
+        f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
+        f"{STATE_STORE}.maintenanceForceShutdownTimeout": "5s",
+        f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    }
+    builder = SparkSession.builder.master(f"local[{PARTITIONS}]").appName("provider")
+    spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
+    return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop the session and its JVM, which would go on deleting its files for a while."""
+    gateway: Any = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
+    """The counts in the state sum up to the rows read, over as many keys as there are."""
+    load = task.load
+    keys = sum(operator["numRowsTotal"] for operator in last["stateOperators"])
+    assert keys == load.keys, f"{task.provider} holds {keys} keys of {load.keys}"
+    if task.checks_state:
+        rows = last["sources"][0]["endOffset"]["offset"]
+        reader = spark.read.format("statestore").option("batchId", last["batchId"])
+        state = reader.load(str(task.checkpoint))
+        counted = state.agg(F.sum("value.count")).collect()[0][0]
+        assert counted == rows, f"{task.provider} counted {counted} rows of {rows}"
+
+
+def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+    """By batch, number and checksum of the rows put out."""
+    found: dict[str, list[Any]] = {}
+    for one in progress:
+        answer = one.get("observedMetrics", {}).get("answers")
+        if answer is not None:
+            found[str(one["batchId"])] = [answer["rows"], answer["checksum"]]
+    return found
+
+
+def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
+    """Fill the state, warm up, measure."""
+    scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
+    warm = load.warm
+    if load.prefill_rows == load.rows and scenario.counts:
+        warm += load.prefill_batches
+    elif scenario.counts:
+        df = scenario.build(spark, load, load.prefill_rows)
+        filling = Stream(machine, df, scenario.mode, task.checkpoint)
+        filling.wait_for(load.prefill_batches)
+        filling.stop()
+        machine.stores.stop()
+    df = scenario.build(spark, load, load.rows)
+    stream = Stream(machine, df, scenario.mode, task.checkpoint)
+    stream.wait_for(warm)
+    cpu_before, collections_before = machine.collector_ms()
+    stream.wait_for(warm + load.measured)
+    cpu_after, collections_after = machine.collector_ms()
+    stream.stop()
+    progress = stream.progress()
+    batches = progress[warm : warm + load.measured]
+    task_cpu = machine.task_cpu_ms(stream.run)
+    result = {
+        "wall_ms": statistics.median(b["durationMs"]["triggerExecution"] for b in batches),
+        "task_cpu_ms": statistics.median(task_cpu[b["batchId"]] for b in batches),
+        "gc_cpu_ms": (cpu_after - cpu_before) / len(batches),
+        "gc_ms": (collections_after - collections_before) / len(batches),
+        "live_heap_mb": machine.live_heap_mb(),
+        "peak_rss_mb": machine.rss_mb("VmHWM"),
+        "walls_ms": [b["durationMs"]["triggerExecution"] for b in batches],
+        "answers": answers_of(progress),
+    }
+    if scenario.counts and task.provider != "floor":
+        check_counts(spark, task, progress[-1])
+    return result
+
+
+def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
+    scenario, machine = SCENARIOS[task.scenario], Machine(spark)
+    small = scenario.build(spark, WARM_UP, WARM_UP.rows)
+    warming = Stream(machine, small, scenario.mode, Path(task.folder) / "warm-up")
+    warming.wait_for(WARM_UP.measured)
+    warming.stop()
+    machine.stores.stop()
+    df = scenario.build(spark, task.load, task.load.rows)
+    stream = Stream(machine, df, scenario.mode, task.checkpoint)
+    stream.wait_for(1)
+    stream.stop()
+    shutil.rmtree(Path(task.folder) / "warm-up")
+    first, *_, last = stream.progress() * 2
+    if scenario.counts and task.provider != "floor":
+        check_counts(spark, task, last)
+    return {"first_ms": first["durationMs"]["triggerExecution"]}
+
+
+def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
+    """Go on until maintenance has written a snapshot of every partition."""
+    scenario, machine = SCENARIOS[task.scenario], Machine(spark)
+    df = scenario.build(spark, task.load, task.load.rows)
+    stream = Stream(machine, df, scenario.mode, task.checkpoint)
+    stream.wait_for(1)
+    began = time.monotonic()
+    stores = [task.checkpoint / "state" / "0" / str(number) for number in range(PARTITIONS)]
+    while time.monotonic() - began < SNAPSHOT_WAIT_SECONDS and not all(
+        any(store.glob(SNAPSHOT_FILES[task.provider])) for store in stores
+    ):
+        time.sleep(0.5)
+    stream.wait_for(12)
+    stream.stop()
+    found = sum(any(store.glob(SNAPSHOT_FILES[task.provider])) for store in stores)
+    return {"partitions_with_snapshot": found}
+
+
+def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
+    """Heap, RSS and size of the checkpoint, every few batches."""
+    scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
+    df = scenario.build(spark, load, load.rows)
+    stream = Stream(machine, df, scenario.mode, task.checkpoint)
+    samples: dict[str, list[float]] = {"heap_mb": [], "rss_mb": [], "checkpoint_mb": []}
+    for batch in range(load.warm, load.warm + load.measured + 1, SOAK_SAMPLE_BATCHES):
+        stream.wait_for(batch)
+        samples["rss_mb"].append(machine.rss_mb("VmRSS"))
+        samples["heap_mb"].append(machine.live_heap_mb())
+        samples["checkpoint_mb"].append(bytes_below(task.checkpoint) / 2**20)
+    stream.stop()
+    progress = stream.progress()
+    measured = progress[load.warm : load.warm + load.measured]
+    samples["wall_ms"] = [float(b["durationMs"]["triggerExecution"]) for b in measured]
+    if task.provider != "floor":
+        check_counts(spark, task, progress[-1])
+    return {"samples": samples, "last_quarter_of_first": quarters(samples)}
+
+
+def quarters(samples: dict[str, list[float]]) -> dict[str, float]:
+    """The mean of the last quarter over that of the first."""
+    found = {}
+    for name, values in samples.items():
+        count = max(1, len(values) // 4)
+        found[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
+    return found
+
+
+def bytes_below(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+PHASES: dict[str, Callable[[SparkSession, Task], dict[str, Any]]] = {
+    "run": run_batches,
+    "restart": run_first_batch,
+    "snapshot": run_until_snapshots,
+    "soak": run_soak,
+}
+
+
+def main() -> None:
+    task = Task(**json.loads(sys.argv[1]))
+    spark = start_session(task)
+    try:
+        result = PHASES[task.phase](spark, task)
+    finally:
+        stop_session(spark)
+    Path(sys.argv[2]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

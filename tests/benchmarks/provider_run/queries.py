@@ -1,0 +1,116 @@
+"""The queries that are measured, and how much each of them gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+SOAK_WARM_BATCHES = 50
+SOAK_BATCHES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much of it. `prefill_rows`: rows of a batch while the state fills."""
+
+    keys: int
+    rows: int
+    prefill_rows: int
+    warm: int
+    measured: int
+
+    def scaled(self, scale: float) -> Load:
+        return Load(
+            max(1, int(self.keys * scale)),
+            max(1, int(self.rows * scale)),
+            max(1, int(self.prefill_rows * scale)),
+            self.warm,
+            self.measured,
+        )
+
+    @property
+    def prefill_batches(self) -> int:
+        return math.ceil(self.keys / self.prefill_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A query. `counts`: its state counts the rows read; `restarts`: first batches are measured."""
+
+    build: Callable[[SparkSession, Load, int], DataFrame]
+    mode: str
+    load: Load
+    counts: bool = False
+    restarts: bool = False
+
+
+def rows_of(spark: SparkSession, rows: int) -> DataFrame:
+    """`value` counts up; a batch's `timestamp` is a second after that of the one before."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    return source.option("advanceMillisPerBatch", 1000).load()
+
+
+def key_of(load: Load) -> Column:
+    """Each key once, then hashed ones."""
+    hashed = F.pmod(F.xxhash64("value"), F.lit(load.keys))
+    return F.when(F.col("value") < load.keys, F.col("value")).otherwise(hashed).alias("key")
+
+
+def count_and_sum(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    totals = F.count("*").alias("count"), F.sum("value").alias("sum")
+    return rows_of(spark, rows).groupBy(key_of(load)).agg(*totals)
+
+
+def count_and_text(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    text = F.repeat(F.lit("x"), F.pmod(F.hash("value"), F.lit(40)).cast("int"))
+    totals = F.count("*").alias("count"), F.last(text).alias("text")
+    return rows_of(spark, rows).groupBy(key_of(load)).agg(*totals)
+
+
+def with_answers(df: DataFrame) -> DataFrame:
+    """Number and checksum of the rows put out, in the progress of each batch."""
+    checksum = F.bit_xor(F.xxhash64(*df.columns)).alias("checksum")
+    return df.observe("answers", F.count("*").alias("rows"), checksum)
+
+
+def session_windows(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    key = F.pmod(F.xxhash64("value"), F.lit(load.keys)).alias("key")
+    events = rows_of(spark, rows).withWatermark("timestamp", "2 seconds")
+    session = F.session_window("timestamp", "3 seconds")
+    return with_answers(events.groupBy(key, session).agg(F.count("*"), F.sum("value")))
+
+
+def stream_join(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    """Each row on the right meets the one on the left that came three batches before."""
+    left = rows_of(spark, rows).selectExpr("value AS id", "timestamp AS shown")
+    right = rows_of(spark, rows).selectExpr(f"value - 3 * {rows} AS ref", "timestamp AS clicked")
+    joined = left.withWatermark("shown", "1 second").join(
+        right.withWatermark("clicked", "1 second"),
+        F.expr("id = ref AND clicked >= shown AND clicked <= shown + INTERVAL 10 SECONDS"),
+    )
+    return with_answers(joined)
+
+
+SCENARIOS = {
+    "a": Scenario(count_and_sum, "update", Load(2_000_000, 500_000, 500_000, 3, 8), counts=True),
+    "b": Scenario(
+        count_and_sum,
+        "update",
+        Load(4_500_000, 10_000, 1_500_000, 5, 30),
+        counts=True,
+        restarts=True,
+    ),
+    "session": Scenario(session_windows, "append", Load(150_000, 50_000, 50_000, 8, 15)),
+    "join": Scenario(stream_join, "append", Load(50_000, 50_000, 50_000, 16, 15)),
+    "soak": Scenario(
+        count_and_text,
+        "update",
+        Load(100_000, 100_000, 100_000, SOAK_WARM_BATCHES, SOAK_BATCHES),
+        counts=True,
+    ),
+}
+WARM_UP = Load(1000, 1000, 1000, 0, 3)

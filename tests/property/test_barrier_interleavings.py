@@ -1,0 +1,210 @@
+"""Any interleaving of any channels, against the definition of a barrier.
+
+A channel's barrier of epoch n divides its records into those before and those after it. So when
+epoch n is aligned, of each channel that has a barrier of n, exactly the records before it are out
+(at least once: at least these), and of each other channel, which has ended, all records are.
+Whether an epoch is aligned may depend on the interleaving, but an epoch of which every channel has
+a barrier always is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_state.barriers.channel_event import (
+    ChannelBarrier,
+    ChannelEvent,
+    ChannelRecord,
+    EndOfChannel,
+)
+from spark_state.barriers.epoch_outcome import EpochAborted, EpochAligned
+from spark_state.barriers.event_buffer import MemoryEventBuffer
+from spark_state.barriers.input_gate import (
+    CheckpointingMode,
+    GateOutput,
+    InputGate,
+    open_input_gate,
+)
+from tests.support.channel_scripts import CountedBuffers
+
+Channel = list[ChannelEvent[str]]
+MODES: list[CheckpointingMode] = ["exactly_once", "at_least_once"]
+EXAMPLES = 500
+
+
+@st.composite
+def channels(draw: st.DrawFn) -> list[Channel]:
+    """Two to five channels of up to eight epochs; some skip an epoch or end early."""
+    epochs = draw(st.integers(0, 8))
+    skipping = draw(st.booleans())
+    streams: list[Channel] = []
+    for channel in range(draw(st.integers(2, 5))):
+        last = draw(st.integers(0, epochs)) if skipping else epochs
+        delivered = [e for e in range(last) if not skipping or draw(st.integers(0, 3))]
+        stream: Channel = []
+        for epoch in [*delivered, None]:
+            for _ in range(draw(st.integers(0, 3))):
+                name = f"record {len(stream)} of channel {channel}"
+                stream.append(ChannelRecord(channel, name, draw(st.integers(0, 20))))
+            if epoch is not None:
+                stream.append(ChannelBarrier(channel, epoch))
+        streams.append([*stream, EndOfChannel(channel)])
+    return streams
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> tuple[list[Channel], list[ChannelEvent[str]]]:
+    """The channels, and one order in which their events may arrive."""
+    streams = draw(channels())
+    turns = [channel for channel, stream in enumerate(streams) for _ in stream]
+    iterators = [iter(stream) for stream in streams]
+    return streams, [next(iterators[channel]) for channel in draw(st.permutations(turns))]
+
+
+def epochs_of(stream: Channel) -> set[int]:
+    return {event.epoch for event in stream if isinstance(event, ChannelBarrier)}
+
+
+def records_until(stream: Channel, epoch: int | None) -> list[str]:
+    """The records before the barrier of `epoch`; all if the channel has none, or for None."""
+    found = []
+    for event in stream:
+        if isinstance(event, ChannelRecord):
+            found.append(event.value)
+        elif isinstance(event, ChannelBarrier) and event.epoch == epoch:
+            break
+    return found
+
+
+class Observed:
+    """What came out: records by channel so far, and those at the moment of each aligned epoch."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, list[str]] = defaultdict(list)
+        self.ended: list[int] = []
+        self.aligned: dict[int, dict[int, list[str]]] = {}
+        self.aborted: list[int] = []
+
+    def add(self, output: GateOutput[str]) -> None:
+        if isinstance(output, ChannelRecord):
+            assert output.channel not in self.ended
+            self.records[output.channel].append(output.value)
+        elif isinstance(output, EndOfChannel):
+            self.ended.append(output.channel)
+        elif isinstance(output, EpochAborted):
+            self.aborted.append(output.epoch)
+        else:
+            assert output.epoch not in self.aligned
+            self.aligned[output.epoch] = {c: list(r) for c, r in self.records.items()}
+
+    def check_complete(self, streams: Sequence[Channel]) -> None:
+        """Every record came out once, in its channel's order; every epoch ended once."""
+        for channel, stream in enumerate(streams):
+            assert self.records[channel] == records_until(stream, None)
+        assert sorted(self.ended) == [*range(len(streams))]
+        assert list(self.aligned) == sorted(self.aligned)
+        assert max(Counter([*self.aborted, *self.aligned]).values(), default=1) == 1
+        of_all = set.intersection(*map(epochs_of, streams))
+        assert of_all <= self.aligned.keys()
+
+
+def run(
+    gate: InputGate[str], spills: CountedBuffers, bound: int, events: Sequence[ChannelEvent[str]]
+) -> Observed:
+    observed = Observed()
+    inside = 0
+
+    def arriving() -> Iterator[ChannelEvent[str]]:
+        nonlocal inside
+        for event in events:
+            inside += event.size_bytes
+            yield event
+
+    for output in gate.process(arriving()):
+        gate.check_invariants()
+        if not isinstance(output, EpochAligned | EpochAborted):
+            inside -= output.size_bytes
+        assert inside - spills.size_bytes() <= bound, "more in memory than the bound"
+        observed.add(output)
+    assert gate.pending() == {}
+    assert spills.open == []
+    assert inside == 0
+    return observed
+
+
+@settings(max_examples=EXAMPLES)
+@given(interleaved(), st.sampled_from([0, 20, 50, 1 << 20]))
+def test_exactly_once_every_aligned_epoch_is_a_cut_through_all_channels(
+    case: tuple[list[Channel], list[ChannelEvent[str]]], bound: int
+) -> None:
+    streams, events = case
+    spills = CountedBuffers()
+    gate: InputGate[str] = open_input_gate(
+        "exactly_once", len(streams), lambda: MemoryEventBuffer(bound, spills)
+    )
+    observed = run(gate, spills, bound, events)
+    observed.check_complete(streams)
+    for epoch, records in observed.aligned.items():
+        for channel, stream in enumerate(streams):
+            assert records.get(channel, []) == records_until(stream, epoch)
+
+
+@settings(max_examples=EXAMPLES)
+@given(interleaved())
+def test_at_least_once_records_pass_at_once_and_an_aligned_epoch_misses_none(
+    case: tuple[list[Channel], list[ChannelEvent[str]]],
+) -> None:
+    streams, events = case
+    spills = CountedBuffers()
+    gate: InputGate[str] = open_input_gate("at_least_once", len(streams), spills)
+    observed = run(gate, spills, 0, events)
+    observed.check_complete(streams)
+    assert spills.opened == 0
+    for epoch, records in observed.aligned.items():
+        for channel, stream in enumerate(streams):
+            before = records_until(stream, epoch)
+            assert records.get(channel, [])[: len(before)] == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reader_that_stops_anywhere_and_goes_on_sees_the_same(
+    mode: CheckpointingMode,
+) -> None:
+    @settings(max_examples=EXAMPLES)
+    @given(interleaved(), st.integers(0, 1 << 30))
+    def check(case: tuple[list[Channel], list[ChannelEvent[str]]], cut: int) -> None:
+        streams, events = case
+        gate: InputGate[str] = open_input_gate(mode, len(streams), CountedBuffers())
+        whole = list(open_input_gate(mode, len(streams), CountedBuffers()).process(events))
+        arriving = iter(events)
+        first = []
+        for output in gate.process(arriving):
+            first.append(output)
+            if len(first) > cut % (len(whole) + 1):
+                break
+        assert [*first, *gate.process(arriving)] == whole
+
+    check()
+
+
+@settings(max_examples=EXAMPLES)
+@given(interleaved(), st.data())
+def test_at_the_end_of_input_nothing_that_waited_is_lost(
+    case: tuple[list[Channel], list[ChannelEvent[str]]], data: st.DataObject
+) -> None:
+    streams, events = case
+    arrived = events[: data.draw(st.integers(0, len(events)))]
+    spills = CountedBuffers()
+    gate: InputGate[str] = open_input_gate("exactly_once", len(streams), spills)
+    outputs = [*gate.process(arrived), *gate.end_of_input()]
+    for channel in range(len(streams)):
+        mine = [e for e in arrived if e.channel == channel and not isinstance(e, ChannelBarrier)]
+        kept = [o for o in outputs if isinstance(o, ChannelRecord | EndOfChannel)]
+        assert [o for o in kept if o.channel == channel] == mine
+    assert gate.pending() == {}
+    assert spills.open == []

@@ -1,0 +1,248 @@
+"""Exactly once as scripts: events on the left, what they let through on the right.
+
+The words are explained in tests/support/channel_scripts.py. The situations are those of Flink's
+AlignedCheckpointsTest.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_state.barriers.aligned_barrier_handler import AlignedBarrierHandler
+from spark_state.barriers.epoch_outcome import AlignmentStatistics, EpochAborted, EpochAligned
+from spark_state.barriers.input_gate import InputGate
+from spark_state.errors import CorruptStreamError
+from tests.support.channel_scripts import CountedBuffers, event, events_of, feed, words_of
+
+Script = list[tuple[str, str]]
+
+
+class Gate:
+    """A gate of exactly once whose buffers are counted."""
+
+    def __init__(self, channels: int) -> None:
+        self.buffers = CountedBuffers()
+        self.gate: InputGate[str] = InputGate(AlignedBarrierHandler(channels), self.buffers)
+
+    def run(self, script: Script) -> None:
+        for events, expected in script:
+            assert feed(self.gate, events) == expected, f"after {events}"
+
+
+SCRIPTS: dict[str, tuple[int, Script]] = {
+    "one channel, no barriers": (1, [("a1 a2 a3", "a1 a2 a3"), ("a.", "a.")]),
+    "several channels, no barriers": (
+        4,
+        [("c1 c2 a1 b1 a2 a.", "c1 c2 a1 b1 a2 a."), ("d1 b2 d. b3 b. c3 c.",) * 2],
+    ),
+    "one channel is aligned by each barrier": (
+        1,
+        [("a1 a|1 a2 a3", "a1 (1) a2 a3"), ("a|2 a|3 a4 a|6 a.", "(2) (3) a4 (6) a.")],
+    ),
+    "channels that are ahead wait": (
+        3,
+        [
+            ("a1 c1 a2", "a1 c1 a2"),
+            ("b|1 c|1 c2 b1", ""),
+            ("a3", "a3"),
+            ("a|1", "(1) c2 b1"),
+            ("a4 b2 c3", "a4 b2 c3"),
+            ("a|2 b|2 c|2", "(2)"),
+            ("c4 c|3 c5 c6", "c4"),
+            ("a|3 b|3", "(3) c5 c6"),
+            ("b|4 c|4 a|4", "(4)"),
+            ("a5 b|5 c7 a6 b3 c8 c|5 b4 a7 c9", "a5 c7 a6 c8 a7"),
+            ("a|5", "(5) b3 b4 c9"),
+            ("a. b. c.", "a. b. c."),
+        ],
+    ),
+    "barriers of later epochs wait with their channel": (
+        3,
+        [
+            ("b|2 b1 c1 a|2 a|3 a1", "c1"),
+            ("b|3 a2 b2 c2 b|4 b3 c3", "c2 c3"),
+            ("c|2", "(2) b1"),
+            ("c4 b4 c5 a3 a|4 c6 b5 a4", "c4 c5 c6"),
+            ("c|3", "(3) a1 a2 b2 a3"),
+            ("c7 b6", "c7"),
+            ("c|4", "(4) b3 b4 b5 a4 b6"),
+        ],
+    ),
+    "what waits again is replayed before the rest of what waited": (
+        3,
+        [
+            ("a|1 a1 a|2 a2 b|1 b1 b|2 b2 a3", ""),
+            ("c|1", "(1) a1 b1"),
+            ("c|2", "(2) a2 b2 a3"),
+        ],
+    ),
+    "what waited during a replay comes before the rest of the replay": (
+        3,
+        [
+            ("a|1 a|2 a1 b|1 b|3 b1 a2", ""),
+            ("c|1", "(1) (2-) a1 a2"),
+            ("a|3 a3", ""),
+            ("c|3", "(3) b1 a3"),
+        ],
+    ),
+    "a newer barrier aborts the epoch and begins its own": (
+        3,
+        [
+            ("b|2 b1 c1 a|2", "c1"),
+            ("c2 a1", "c2"),
+            ("c|3", "(2-) b1 a1"),
+            ("c3 b2", "b2"),
+            ("b|3 b3 a|3", "(3) c3 b3"),
+        ],
+    ),
+    "a newer barrier that had waited joins the epoch it brought": (
+        2,
+        [("a|1 a1 a|3 a2", ""), ("b1 b|3", "b1 (1-) a1 (3) a2")],
+    ),
+    "a barrier of an aborted or older epoch is ignored": (
+        3,
+        [
+            ("a|1 b|2", "(1-)"),
+            ("c|1 c1", "c1"),
+            ("a1 a|2", "a1"),
+            ("c|2", "(2)"),
+            ("a|7 b|5 b1", "b1"),
+            ("b|7 c|6 c2 c|7", "c2 (7)"),
+        ],
+    ),
+    "an epoch that was skipped by all is not missed": (
+        2,
+        [("a|1 b|1", "(1)"), ("b|9 a|9", "(9)")],
+    ),
+    "a closed channel is not waited for": (
+        3,
+        [("b1 b.", "b1 b."), ("a|1 a1 c1", "c1"), ("c|1", "(1) a1"), ("a.", "a."), ("c|2", "(2)")],
+    ),
+    "a channel that closes aborts the epoch that waits for it": (
+        3,
+        [
+            ("a|1 a1 b|1 b1", ""),
+            ("c1 c.", "c1 (1-) c. a1 b1"),
+            ("a2 a|2 a3", "a2"),
+            ("b|2", "(2) a3"),
+        ],
+    ),
+    "barriers of an epoch that a closing channel aborted do not begin it again": (
+        3,
+        [("a|1 c.", "(1-) c."), ("b|1 b1", "b1"), ("a|2 b|2", "(2)")],
+    ),
+    "a channel that closes while it waits aborts nothing": (
+        2,
+        [("a|1 a1 a.", ""), ("b1 b|1", "b1 (1) a1 a."), ("b2 b|2", "b2 (2)")],
+    ),
+    "all channels close during an alignment": (
+        3,
+        [
+            ("b|2 b1 b2 b. a1 c1", "a1 c1"),
+            ("c|2 c2 c. a2", "a2"),
+            ("a.", "(2-) a. b1 b2 b. c2 c."),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script(name: str) -> None:
+    channels, script = SCRIPTS[name]
+    gate = Gate(channels)
+    gate.run(script)
+    assert gate.buffers.open == []
+    assert gate.gate.pending() == {}
+
+
+def test_the_end_of_input_gives_back_what_waits_and_aligns_nothing() -> None:
+    gate = Gate(3)
+    gate.run([("a|1 a1 a|2 a2 b|1 b|2 b1 b.", "")])
+    assert words_of(gate.gate, gate.gate.end_of_input()) == "(1-) a1 a2 b1 b."
+    assert gate.buffers.open == []
+
+
+def test_before_the_end_of_input_barriers_of_a_replay_that_was_left_still_count() -> None:
+    gate = Gate(3).gate
+    outputs = gate.process(events_of("a|1 a|2 a1 b|1 b|3 b1 a2 c|1"))
+    assert words_of(gate, [next(outputs)]) == "(1)"
+    assert words_of(gate, gate.end_of_input()) == "(2-) a1 a2 (3-) b1"
+
+
+def test_nothing_can_follow_the_end_of_input() -> None:
+    gate = Gate(1)
+    assert list(gate.gate.end_of_input()) == []
+    with pytest.raises(AssertionError):
+        feed(gate.gate, "a1")
+
+
+CORRUPT = [
+    ("a|5", "a|5", "channel 0 is corrupt: the barrier of epoch 5 came twice"),
+    ("a|5 b|5", "a|5", "channel 0 is corrupt: the barrier of epoch 5 came twice"),
+    ("b|5 a|6", "b|5", "channel 1 is corrupt: the barrier of epoch 5 came twice"),
+    ("b|5 b|6", "b|6", "channel 1 is corrupt: the barrier of epoch 6 came twice"),
+    ("a|5", "a|4", "channel 0 is corrupt: the barrier of epoch 4 came after that of 5"),
+    ("b.", "b1", "channel 1 is corrupt: something came after its end"),
+    ("a|1 a.", "a|2", "channel 0 is corrupt: something came after its end"),
+    ("b.", "b.", "channel 1 is corrupt: something came after its end"),
+]
+
+
+@pytest.mark.parametrize(("before", "corrupt", "message"), CORRUPT)
+def test_a_channel_out_of_order_is_corrupt(before: str, corrupt: str, message: str) -> None:
+    gate = Gate(2)
+    feed(gate.gate, before)
+    with pytest.raises(CorruptStreamError, match=message) as raised:
+        feed(gate.gate, corrupt)
+    assert "stop the other writer" in str(raised.value)
+
+
+def test_statistics_name_the_channels_waited_for_and_the_bytes_held_back() -> None:
+    gate = Gate(3).gate
+    assert gate.pending() == {}
+    feed(gate, "b|4 b1 b2 a1")
+    assert gate.pending() == {4: AlignmentStatistics((1,), (0, 2), 20)}
+    feed(gate, "a|4 a2")
+    assert gate.pending() == {4: AlignmentStatistics((1, 0), (2,), 30)}
+    outputs = list(gate.process([event("c|4"), event("c|5")]))
+    assert outputs[0] == EpochAligned(4, AlignmentStatistics((1, 0, 2), (), 30))
+    assert gate.pending() == {5: AlignmentStatistics((2,), (0, 1), 0)}
+
+
+def test_statistics_of_an_aborted_epoch_name_who_never_came() -> None:
+    gate = Gate(4).gate
+    feed(gate, "d. b|4 b1")
+    outputs = list(gate.process([event("a|6")]))
+    aborted = EpochAborted(4, "newer barrier", AlignmentStatistics((1,), (0, 2), 10))
+    assert outputs[0] == aborted
+    outputs = list(gate.process([event("c.")]))
+    aborted = EpochAborted(6, "channel ended", AlignmentStatistics((0,), (1, 2), 0))
+    assert outputs[0] == aborted
+    feed(gate, "a|7")
+    aborted = EpochAborted(7, "input ended", AlignmentStatistics((0,), (1,), 0))
+    assert list(gate.end_of_input()) == [aborted]
+
+
+def test_a_reader_that_stops_after_an_aligned_epoch_goes_on_where_it_was() -> None:
+    gate = Gate(2).gate
+    events = iter(events_of("a|1 a1 a|2 a2 b1 b|1 b|2 b2"))
+    words = []
+    for output in gate.process(events):
+        words.append(output)
+        if isinstance(output, EpochAligned):
+            break
+    assert words_of(gate, words) == "b1 (1)"
+    assert words_of(gate, gate.process(())) == "a1"
+    assert words_of(gate, gate.process(events)) == "(2) a2 b2"
+
+
+def test_closing_the_gate_closes_all_buffers() -> None:
+    gate = Gate(2)
+    assert feed(gate.gate, "a|1 a1 a|2 a2 a3 b1") == "b1"
+    replay = gate.gate.process([event("b|1")])
+    assert [next(replay) for _ in range(2)][1] == event("a1")
+    feed(gate.gate, "a4")
+    assert gate.buffers.open
+    gate.gate.close()
+    gate.gate.close()
+    assert gate.buffers.open == []
