@@ -82,7 +82,7 @@ def _session(options: AdoptOptions) -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    builder = configure(
+    builder = (
         SparkSession.builder.master(options.master)
         .appName("cowstate adopt")
         .config("spark.ui.enabled", "false")
@@ -91,7 +91,7 @@ def _session(options: AdoptOptions) -> Iterator[SparkSession]:
     )
     for key, value in options.settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = configure(builder).getOrCreate()
     try:
         yield spark
     finally:

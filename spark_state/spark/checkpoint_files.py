@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
@@ -155,4 +156,10 @@ class CheckpointFiles:
         return self._class("StateConversion").start(self._session, json.dumps(order))
 
     def _class(self, name: str) -> Any:
-        return getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")
+        found = getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")
+        if isinstance(found, JavaPackage):
+            raise ConfigurationError(
+                "the running Spark session has not the provider's jar: build it with "
+                "spark_state.configure(SparkSession.builder)"
+            )
+        return found

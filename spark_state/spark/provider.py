@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
@@ -13,6 +14,7 @@ from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
 _JARS_KEY = "spark.jars"
+_KEEPS_JARS = "_cowstate_keeps_jars"
 _SPARK_VERSIONS = ("4.2", "4.3")
 _JAR = Path(__file__).resolve().parents[1] / "jars" / "cowstate-provider.jar"
 
@@ -35,7 +37,8 @@ def jar_path() -> str:
 def configure(builder: _Builder) -> _Builder:
     """Make stateful queries of the session that `builder` creates keep their state in cowstate.
 
-    Adds the jar to `spark.jars` and sets the provider class; returns `builder`. A query whose
+    Adds the jar to `spark.jars`, beside those that are there by whatever way, and sets the provider
+    class; returns `builder`. A query whose
     checkpoint another provider wrote goes on with that one, see `cowstate adopt`. From now on,
     Spark's offline repartitioning, which would break a checkpoint on cowstate, refuses it first.
 
@@ -52,11 +55,40 @@ def configure(builder: _Builder) -> _Builder:
             f"--jars {jar} --conf {PROVIDER_KEY}={PROVIDER_CLASS}"
         )
     _check_running_session(jar)
-    jars = [entry for entry in options.get(_JARS_KEY, "").split(",") if entry]
-    if jar not in jars:
-        jars.append(jar)
-    builder.config(_JARS_KEY, ",".join(jars)).config(PROVIDER_KEY, PROVIDER_CLASS)
+    builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
+    builder.config(PROVIDER_KEY, PROVIDER_CLASS)
+    _keep_jars_of_launch(builder)
     return builder
+
+
+def _joined(*lists: str) -> str:
+    """Comma-separated lists as one, each entry once."""
+    entries = (entry.strip() for jars in lists for entry in jars.split(","))
+    return ",".join(dict.fromkeys(entry for entry in entries if entry))
+
+
+def _keep_jars_of_launch(builder: SparkSession.Builder) -> None:
+    """Let `builder.getOrCreate` add to `spark.jars` what the JVM was launched with.
+
+    That is what `spark-submit --jars` and `--packages`, PYSPARK_SUBMIT_ARGS or spark-defaults.conf
+    say. A value of the builder's own would replace it on the executors.
+    """
+    create = builder.getOrCreate
+    if hasattr(create, _KEEPS_JARS):
+        return
+
+    def get_or_create() -> SparkSession:
+        conf = SparkConf(loadDefaults=False)
+        for key, value in builder._options.items():
+            conf.set(key, str(value))
+        # As the session would: this launches the JVM unless it runs.
+        SparkContext._ensure_initialized(conf=conf)
+        launched = SparkConf().get(_JARS_KEY, "") or ""
+        builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
+        return create()
+
+    setattr(get_or_create, _KEEPS_JARS, True)
+    builder.getOrCreate = get_or_create  # type: ignore[method-assign]
 
 
 def check_spark_version(version: str) -> None:

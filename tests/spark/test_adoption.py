@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -303,6 +304,9 @@ def test_the_command_starts_and_stops_a_session_of_its_own(
     command = [sys.executable, "-m", "spark_state.cli", "adopt", str(query.checkpoint)]
     command += ["--apply", "--force", "--json", "--master", "local[1]"]
     command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
+    with zipfile.ZipFile(tmp_path / "theirs.jar", "w") as archive:
+        archive.writestr("content", "")
+    command += ["--conf", f"spark.jars={tmp_path / 'theirs.jar'}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

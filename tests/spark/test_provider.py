@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,6 +92,33 @@ class TestTurningItOn:
         options = configure(configure(builder))._options
         assert options["spark.jars"] == f"/a.jar,{jar_path()}"
         assert options[PROVIDER_KEY] == PROVIDER_CLASS
+
+    def test_jars_that_the_jvm_was_launched_with_are_kept(self, tmp_path: Path) -> None:
+        theirs = [tmp_path / "submitted.jar", tmp_path / "built.jar"]
+        for jar in theirs:
+            with zipfile.ZipFile(jar, "w") as archive:
+                archive.writestr("content", "")
+        program = (
+            "import spark_state; from pyspark.sql import SparkSession\n"
+            "builder = SparkSession.builder.master('local[1]')\n"
+            f"builder = builder.config('spark.jars', '{theirs[1]}')\n"
+            "builder = spark_state.configure(builder).appName('jars')\n"
+            "spark = builder.config('spark.ui.enabled', 'false').getOrCreate()\n"
+            "print(spark.sparkContext.appName, spark.sparkContext._jsc.sc().listJars())\n"
+        )
+        submitted = {"PYSPARK_SUBMIT_ARGS": f"--jars {theirs[0]} pyspark-shell"}
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, **submitted},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        name, listed = done.stdout.split(maxsplit=1)
+        assert name == "jars"
+        for jar in (*theirs, Path(jar_path())):
+            assert jar.name in listed
 
     def test_a_version_of_spark_without_support_is_refused(self) -> None:
         check_spark_version("4.2.7")
