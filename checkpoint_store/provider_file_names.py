@@ -113,10 +113,12 @@ class ProviderFiles:
 
     def state_at(self, version: int, uniques: Collection[str] | None = None) -> StateId | None:
         """The state that counts as `version`, of those in `uniques` if that is given; None if there
-        is no file of it."""
+        is no file of it. A state has the generation of its changelog, or of a snapshot if that is
+        gone."""
         there = [*self._changelogs.get(version, [])]
+        made = {file.unique for file in there}
         for state, files in self._snapshots.items():
-            there += files if state.version == version else []
+            there += files if state.version == version and state.unique not in made else []
         if uniques is not None:
             there = [file for file in there if file.unique in uniques]
         if there:

@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.util
-
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.array.ByteArrayMethods
@@ -31,7 +29,7 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  */
 final class CopyOnWritePagedMap(
     account: MemoryAccount,
-    prefixOf: Option[UnsafeRow => UnsafeRow],
+    private[cowstate] val prefixOf: Option[UnsafeRow => UnsafeRow],
     val checksums: RowChecksums = RowChecksums.Off) {
   import CopyOnWritePagedMap._
   import RecordPages._
@@ -44,9 +42,8 @@ final class CopyOnWritePagedMap(
   private var rehashIndex = 0
   private var entries = 0
   private var epoch = 1
-  private val viewEpochs = new util.TreeMap[Integer, Integer]
+  private val views = new OpenViews(account)
   private var highestRequired = 0
-  private var droppedUnderViews = 0L
   private var predecessor = 0L
   private var compactAt = MinCompactBytes
   private val scratchKey = new UnsafeRow(0)
@@ -160,20 +157,15 @@ final class CopyOnWritePagedMap(
   def openView(): MapView = {
     val (pages, used) = records.contents
     val view = new MapView(this, pages, used, epoch, records.headerBytes)
-    viewEpochs.merge(epoch, 1, (a, b) => a + b)
-    highestRequired = viewEpochs.lastKey
+    views.open(epoch)
+    highestRequired = views.newest
     beginEpoch()
     view
   }
 
   private[cowstate] def release(view: MapView): Unit = {
-    val left = viewEpochs.get(view.epoch).intValue - 1
-    if (left == 0) viewEpochs.remove(view.epoch) else viewEpochs.put(view.epoch, left)
-    highestRequired = if (viewEpochs.isEmpty) 0 else viewEpochs.lastKey
-    if (viewEpochs.isEmpty) {
-      account.release(droppedUnderViews)
-      droppedUnderViews = 0
-    }
+    views.release(view.epoch)
+    highestRequired = views.newest
   }
 
   private def compactIfDue(): Unit = if (records.deadBytes >= compactAt) {
@@ -194,8 +186,8 @@ final class CopyOnWritePagedMap(
         left -= records.sizeOf(address)
         move(address)
       }
-      val freed = records.drop(number)
-      if (viewEpochs.isEmpty) account.release(freed) else droppedUnderViews += freed
+      val born = records.bornIn(number)
+      views.drop(records.drop(number), born, epoch)
       number = if (left > 0) records.pollSparse() else 0
     }
   }
@@ -286,7 +278,7 @@ final class CopyOnWritePagedMap(
   }
 
   private def append(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Long = {
-    val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes)
+    val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes, epoch)
     records.putInt(address, Hash, hash)
     records.putInt(address, Modified, epoch)
     key.writeToMemory(records.page(address), records.offset(address) + records.headerBytes)
@@ -319,7 +311,7 @@ final class CopyOnWritePagedMap(
       at = records.getLong(at, Next)
     }
     val copy = records.allocate(
-      records.getInt(address, KeyLength), records.getInt(address, ValueLength))
+      records.getInt(address, KeyLength), records.getInt(address, ValueLength), epoch)
     Platform.copyMemory(
       records.page(address), records.offset(address), records.page(copy), records.offset(copy),
       records.sizeOf(address))

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
@@ -28,13 +29,18 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
   override def allColumnFamilyNames: Set[String] = Set(StateStore.DEFAULT_COL_FAMILY_NAME)
 }
 
-/** Reads one state. Its rows are the caller's own. */
+/**
+ * Reads one state. Its rows are the caller's own. It is one of the users of `loaded`, until it is
+ * released, or its task ends: aggregations never release theirs.
+ */
 private[cowstate] final class CowReadStore(
     provider: CowStateStoreProvider, loaded: LoadedState, state: StateId)
   extends WithoutColumnFamilies {
   private val shape = provider.rowShape
   @volatile private var writer: CowStateStore = _
   private var views = List.empty[() => Unit]
+  private var released = false
+  Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => release()))
 
   override def id: StateStoreId = provider.stateStoreId
   override def version: Long = state.version
@@ -67,9 +73,11 @@ private[cowstate] final class CowReadStore(
 
   override def abort(): Unit = release()
 
-  override def release(): Unit = {
+  override def release(): Unit = synchronized {
     views.foreach(_())
     views = Nil
+    if (!released) loaded.leave()
+    released = true
   }
 
   private def pairs(
@@ -91,9 +99,9 @@ private[cowstate] final class CowStateStore(
   private val versions = state.versions
   private val map = versions.map
   val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
-  private val undo = versions.begin(base)
   private val changelog = provider.newChangelog(
     StateFileName(newState.version, state.generation, newState.unique, Some(base.unique)))
+  private val undo = versions.begin(base)
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
   private var commitMs = 0L
@@ -155,12 +163,12 @@ private[cowstate] final class CowStateStore(
       changelog.commit()
     } catch {
       case e: Throwable =>
-        abortIfOpen()
+        try abortIfOpen() catch { case later: Throwable if later ne e => e.addSuppressed(later) }
         throw e
     }
     releaseViews()
     versions.commit(newState)
-    state.committed(changelog.rows.writtenBytes)
+    state.committed(newState, changelog.rows.writtenBytes)
     phase = Committed
     commitMs = (System.nanoTime - started) / 1000000
     session.committed(this)
@@ -173,13 +181,10 @@ private[cowstate] final class CowStateStore(
   def abortIfOpen(): Unit = synchronized {
     if (phase == Updating) {
       phase = Aborted
-      try {
-        releaseViews()
-        changelog.cancel()
-      } finally {
-        versions.abort()
-        session.aborted()
-      }
+      try releaseViews()
+      finally try changelog.cancel()
+      finally try versions.abort()
+      finally session.aborted()
     } else {
       releaseViews()
     }

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util.UUID
-import java.util.concurrent.atomic.{AtomicLong, AtomicReference}
+import java.util.concurrent.atomic.AtomicLong
 
 import scala.util.control.NonFatal
 
@@ -40,13 +40,12 @@ class CowStateStoreProvider
   @volatile private var checkpoints: StateCheckpoints = _
   @volatile private var lock: StoreLock = _
   @volatile private var loaded: LoadedState = _
-  @volatile private var cleanedBefore = 0L
+  @volatile private var cleanup: StateFileCleanup = _
   @volatile private var closed = false
   private val snapshotMs = new AtomicLong
   private val snapshotBytes = new AtomicLong
   private val uploadedSnapshot = new AtomicLong(-1L)
-  @volatile private var snapshotWanted = false
-  private val viewTaken = new AtomicReference[TakenView]
+  private val handover = new ViewHandover
 
   override def init(
       stateStoreId: StateStoreId,
@@ -74,6 +73,7 @@ class CowStateStoreProvider
       StateDirectory.of(directory, hadoopConf),
       new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
       RowChecksums(storeConfs, toString))
+    cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
   private def prefixColumns(spec: KeyStateEncoderSpec): Int = spec match {
@@ -92,6 +92,7 @@ class CowStateStoreProvider
     closed = true
     if (loaded != null) loaded.close()
     loaded = null
+    handover.clear()
   }
 
   override def getStore(
@@ -102,19 +103,22 @@ class CowStateStoreProvider
     write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty)
 
   override def getReadStore(version: Long, stateStoreCkptId: Option[String]): ReadStateStore = {
-    val (state, at) = synchronized {
-      find(version, stateStoreCkptId).getOrElse {
-        val reader = new Object
-        if (lock.tryAcquire(reader)) {
-          try install(load(version, stateStoreCkptId)) finally lock.release(reader)
-        } else {
-          val own = load(version, stateStoreCkptId)
-          (own, own.versions.head)
+    val held = synchronized {
+      find(version, stateStoreCkptId)
+        .orElse {
+          val reader = new Object
+          Option.when(lock.tryAcquire(reader)) {
+            try reload(version, stateStoreCkptId) finally lock.release(reader)
+          }
         }
-      }
+        .map { case (state, at) => new CowReadStore(this, state.use(), at) }
     }
-    new CowReadStore(this, state, at)
+    held.getOrElse(readerOf(load(version, stateStoreCkptId)))
   }
+
+  /** A reader to which the state belongs. */
+  private def readerOf(own: LoadedState): CowReadStore =
+    new CowReadStore(this, own, own.versions.head)
 
   override def upgradeReadStoreToWriteStore(
       readStore: ReadStateStore,
@@ -136,8 +140,9 @@ class CowStateStoreProvider
     try {
       val (state, base) = synchronized {
         if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
-        else find(version, unique).getOrElse(install(load(version, unique)))
+        else find(version, unique).getOrElse(reload(version, unique))
       }
+      state.begin(base, isFirstAttempt, () => checkpoints.list())
       session.begin(state, base)
     } catch {
       case e: Throwable =>
@@ -146,21 +151,21 @@ class CowStateStoreProvider
     }
   }
 
+  private def isFirstAttempt: Boolean =
+    Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
+
   /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
   private final class WriteSession(forceSnapshot: Boolean) extends StoreSession {
-    override def begin(state: LoadedState, base: StateId): CowStateStore = {
-      val store = new CowStateStore(CowStateStoreProvider.this, state, base, this)
-      Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
-      store
-    }
+    override def begin(state: LoadedState, base: StateId): CowStateStore =
+      open(state, base, this)
 
     override def committed(store: CowStateStore): Unit = {
       try {
         if (forceSnapshot) {
+          handover.clear()
           writeSnapshot(store.state.takeView())
-        } else if (snapshotWanted) {
-          snapshotWanted = false
-          viewTaken.set(store.state.takeView())
+        } else {
+          handover.leave(store.state.takeView())
         }
       } finally lock.release(this)
       if (storeConf.commitValidationEnabled) {
@@ -169,6 +174,13 @@ class CowStateStoreProvider
     }
 
     override def aborted(): Unit = lock.release(this)
+  }
+
+  /** A write store, which is aborted at the latest when its task ends. */
+  private def open(state: LoadedState, base: StateId, session: StoreSession): CowStateStore = {
+    val store = new CowStateStore(this, state, base, session)
+    Option(TaskContext.get()).foreach(_.addTaskCompletionListener[Unit](_ => store.abortIfOpen()))
+    store
   }
 
   private[cowstate] def usesCheckpointIds: Boolean = storeConf.enableStateStoreCheckpointIds
@@ -187,7 +199,7 @@ class CowStateStoreProvider
       state.close()
       throw new CowStateException(s"$this was unloaded; Spark will try the task again")
     }
-    if (loaded != null) loaded.close()
+    giveUp()
     loaded = state
     (state, state.versions.head)
   }
@@ -203,15 +215,40 @@ class CowStateStoreProvider
       account, shape.prefixOf(), RowChecksums(storeConf, toString))
     new LoadedState(
       account, new VersionedState(map, account, storeConf.maxVersionsToRetainInMemory, at),
-      generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
+      at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
   }
 
-  /** Restore a version from files. The state that is held until now is given up first. */
-  private def load(version: Long, unique: Option[String]): LoadedState = {
-    val started = System.nanoTime
+  /**
+   * Restore a version from files, in the place of the state that is held until now. That one is
+   * given up first: two of them at once may be more than memory permits.
+   */
+  private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
     val files = checkpoints.list()
-    val state = files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
-    val restored = restore(files, state, Damaged())
+    val at = stateAt(version, unique, files)
+    giveUp()
+    install(load(files, at))
+  }
+
+  /** The state is charged until its last reader leaves. No batch may be writing to it. */
+  private def giveUp(): Unit = {
+    handover.clear()
+    if (loaded != null) loaded.leave()
+    loaded = null
+  }
+
+  /** Restore a version from files. */
+  private def load(version: Long, unique: Option[String]): LoadedState = {
+    val files = checkpoints.list()
+    load(files, stateAt(version, unique, files))
+  }
+
+  private def stateAt(version: Long, unique: Option[String], files: StateFiles): StateId =
+    files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
+
+  private def load(files: StateFiles, at: StateId): LoadedState = {
+    val version = at.version
+    val started = System.nanoTime
+    val restored = restore(files, at, Damaged())
     restored.loadMs = (System.nanoTime - started) / 1000000
     logInfo(s"$this restored version $version in ${restored.loadMs} ms")
     restored
@@ -231,10 +268,10 @@ class CowStateStoreProvider
       lineage.snapshot.foreach(found => reportSnapshot(found.version))
       state
     } catch {
-      case e: CowStateException if damaged.withSnapshotIn(lineage, e.getMessage).isDefined =>
+      case e: CowStateException if damaged.withSnapshotIn(lineage, e).isDefined =>
         logError(s"$this: a snapshot cannot be used, going back to the one before", e)
         state.close()
-        try restore(files, at, damaged.withSnapshotIn(lineage, e.getMessage).get)
+        try restore(files, at, damaged.withSnapshotIn(lineage, e).get)
         catch { case later: CowStateException => later.addSuppressed(e); throw later }
       case e: Throwable =>
         state.close()
@@ -278,9 +315,8 @@ class CowStateStoreProvider
 
   override def doSnapshotMaintenance(): Unit = triedAgainLater("writing a snapshot") {
     val state = loaded
-    if (state != null && state.snapshotIsDue) {
-      Option(viewTaken.getAndSet(null)).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
-    }
+    if (state == null || !state.snapshotIsDue) handover.clear()
+    else handover.take(state).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
   }
 
   /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
@@ -290,18 +326,16 @@ class CowStateStoreProvider
     }
 
   /**
-   * A view of the newest version. Batches that take longer than this waits are asked to leave one
-   * when they commit, for the next maintenance.
+   * A view of the newest version. A batch that is writing is asked to leave one when it commits,
+   * for the next maintenance: this thread serves other stores too, and does not wait.
    */
   private def viewBetweenBatches(state: LoadedState): Option[TakenView] = {
     val holder = new Object
-    try {
-      lock.acquire(holder)
+    if (lock.tryAcquire(holder)) {
       try synchronized(Option.when(loaded eq state)(state.takeView())) finally lock.release(holder)
-    } catch {
-      case _: CowStateBusyException =>
-        snapshotWanted = true
-        None
+    } else {
+      handover.ask()
+      None
     }
   }
 
@@ -327,23 +361,9 @@ class CowStateStoreProvider
   }
 
   override def doCleanupMaintenance(): Unit = triedAgainLater("deleting old files") {
+    cleanup.deleteAbandoned()
     val state = loaded
-    if (state != null) deleteOldFiles(state)
-  }
-
-  private def deleteOldFiles(state: LoadedState): Unit = {
-    val head = state.versions.head
-    val oldest = head.version - storeConf.minVersionsToRetain
-    if (oldest <= 0 || oldest - cleanedBefore < math.max(1, storeConf.minVersionsToDelete)) return
-    val files = checkpoints.list()
-    val deletable = files.deletable(head, oldest).map(f => f.version -> f.toString) ++
-      files.deletableAdopted(head, oldest).map(f => f.version -> f.toString)
-    val limit = storeConf.maxVersionsToDeletePerMaintenance
-    val versions = deletable.map(_._1).distinct.sorted
-    val chosen = (if (limit > 0) versions.take(limit) else versions).toSet
-    deletable.foreach { case (v, name) => if (chosen(v)) checkpoints.directory.delete(name) }
-    checkpoints.directory.deleteAbandoned()
-    cleanedBefore = oldest
+    if (state != null) cleanup.deleteUnneeded(state.versions.head)
   }
 
   override def replayStateFromSnapshot(
@@ -356,7 +376,7 @@ class CowStateStoreProvider
       snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
     val session = new StoreSession {
       override def begin(state: LoadedState, base: StateId): CowStateStore =
-        new CowStateStore(CowStateStoreProvider.this, state, base, this)
+        open(state, base, this)
       override def committed(store: CowStateStore): Unit = state.close()
       override def aborted(): Unit = state.close()
     }
@@ -370,7 +390,7 @@ class CowStateStoreProvider
       endVersionStateStoreCkptId: Option[String]): ReadStateStore = {
     val state = replay(
       snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
-    new CowReadStore(this, state, state.versions.head)
+    readerOf(state)
   }
 
   private def replay(
@@ -411,30 +431,21 @@ class CowStateStoreProvider
       .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
     val changelogs = files.changelogsTo(end, startVersion) match {
       case Right(found) => found
+      case Left(gap) if gap.unique == StateId.Adopted =>
+        throw CowStateException.noChanges(
+          checkpoints.directory.url, gap.version, files.firstUponAdopted)
       case Left(gap) => throw missingOnTheWay(end, gap, Nil)
     }
-    val changes = changelogs.iterator.flatMap { name =>
+    new ChangeFeed(changelogs.iterator.flatMap { name =>
       checkpoints.rowsOf(name).map { case (key, value) =>
         val kind = if (value == null) RecordType.DELETE_RECORD else RecordType.PUT_RECORD
         (kind, key, value, name.version - 1)
       }
-    }
-    new NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
-      override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
-        if (changes.hasNext) {
-          changes.next()
-        } else {
-          finished = true
-          null
-        }
-      override protected def close(): Unit = ()
-    }
+    })
   }
 
   private[cowstate] def newChangelog(name: StateFileName): PendingStateFile =
     checkpoints.create(name)
-
-  private[cowstate] def isReporting(state: LoadedState): Boolean = loaded eq state
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = CowStateMetrics.All
 
@@ -466,17 +477,4 @@ object CowStateStoreProvider {
 
   private[cowstate] def newUnique(): String =
     UUID.randomUUID().toString.replace("-", "").take(16)
-}
-
-/** Snapshots that a restore has found to be damaged and passes over. */
-private[cowstate] final case class Damaged(
-    own: Set[StateFileName] = Set.empty, adopted: Set[Long] = Set.empty) {
-  def names: Seq[String] =
-    own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
-
-  /** These and the snapshot of `lineage`, if that is the file that an error's message names. */
-  def withSnapshotIn(lineage: Lineage, message: String): Option[Damaged] =
-    lineage.snapshot.filter(s => message.contains(s.toString)).map(s => copy(own = own + s))
-      .orElse(lineage.adopted.find(f => f.isSnapshot && message.contains(s"/$f"))
-        .map(f => copy(adopted = adopted + f.version)))
 }

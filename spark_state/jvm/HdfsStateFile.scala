@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.DataInputStream
+import java.io.{DataInputStream, FileNotFoundException, FilterInputStream, IOException, InputStream}
 
 import scala.util.Using
 
@@ -43,19 +43,25 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
 
   def all: Iterable[HdfsStateFile] = files
 
-  /** The files of a version in the order in which they apply, or the version that is missing. */
-  def lineageOf(version: Long, damaged: Set[Long]): Either[Long, Seq[HdfsStateFile]] = {
+  /**
+   * The files of a version in the order in which they apply, or the version that is missing.
+   * Snapshots in `damaged` are not used, and only that of version `fromSnapshot` if it is given.
+   */
+  def lineageOf(
+      version: Long,
+      damaged: Set[Long],
+      fromSnapshot: Option[Long]): Either[Long, Seq[HdfsStateFile]] = {
     var applied = List.empty[HdfsStateFile]
     var at = version
     while (at > 0) {
-      if (snapshots(at) && !damaged(at)) {
+      if (snapshots(at) && !damaged(at) && fromSnapshot.forall(_ == at)) {
         return Right(HdfsStateFile(at, isSnapshot = true) :: applied)
       }
       if (!deltas(at)) return Left(at)
       applied = HdfsStateFile(at, isSnapshot = false) :: applied
       at -= 1
     }
-    Right(applied)
+    if (fromSnapshot.isDefined) Left(at) else Right(applied)
   }
 }
 
@@ -70,11 +76,14 @@ private[cowstate] final class HdfsStateFileReader(
   private lazy val codec = CompressionCodec.createCodec(
     Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf), codecName)
 
-  /** Apply a file to `map`. Throws CowStateCorruptException, which names it. */
+  /**
+   * Apply a file to `map`. Throws CowStateCorruptException or StateFileReadException, which name
+   * it.
+   */
   def apply(file: HdfsStateFile, map: CopyOnWritePagedMap): Unit = {
     val path = new Path(directory, file.toString)
     try {
-      Using.resource(new DataInputStream(codec.compressedInputStream(manager.open(path)))) { in =>
+      Using.resource(new DataInputStream(codec.compressedInputStream(open(path)))) { in =>
         val key = new UnsafeRow(0)
         val value = new UnsafeRow(0)
         var keyLength = in.readInt()
@@ -95,10 +104,25 @@ private[cowstate] final class HdfsStateFileReader(
       }
     } catch {
       case e: CowStateException => throw e
-      case e: java.io.FileNotFoundException => throw new CowStateMissingException(
-        s"$path is missing: ${e.getMessage}. Restore it from a copy")
-      case e @ (_: java.io.IOException | _: IllegalArgumentException) =>
+      case e: StateFileReadException => throw e
+      case e @ (_: IOException | _: IllegalArgumentException) =>
         throw new CowStateCorruptException(path.toString, String.valueOf(e.getMessage), e)
+    }
+  }
+
+  private def open(path: Path): InputStream = {
+    val file = path.toString
+    val input =
+      try StateFileReadException.about(file)(manager.open(path))
+      catch {
+        case e: StateFileReadException if e.getCause.isInstanceOf[FileNotFoundException] =>
+          throw new CowStateMissingException(
+            s"$path is missing: ${e.getMessage}. Restore it from a copy", Some(file))
+      }
+    new FilterInputStream(input) {
+      override def read(): Int = StateFileReadException.about(file)(in.read())
+      override def read(into: Array[Byte], from: Int, count: Int): Int =
+        StateFileReadException.about(file)(in.read(into, from, count))
     }
   }
 

@@ -1,16 +1,38 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import java.util.concurrent.atomic.AtomicInteger
+
 /**
  * A state in memory, and what is known of its files.
  *
- * @param generation of the files that are written from it
+ * @param at      where it begins
+ * @param listing the generation of a writer that saw the directory when this was loaded
  */
 private[cowstate] final class LoadedState(
     val account: MemoryAccount,
     val versions: VersionedState,
-    val generation: Long,
+    at: StateId,
+    listing: Long,
     schedule: SnapshotSchedule) {
   private var loadTime = 0L
+  private val users = new AtomicInteger(1)
+  private var current = listing
+  private var continued = Option(at)
+
+  /** Of the files that are written from it. */
+  def generation: Long = synchronized(current)
+
+  /**
+   * A batch begins upon `base`. Unless it is the first attempt to continue what this holder loaded
+   * or committed last, another attempt may have written files since: its own are to outrank those,
+   * so the directory is listed.
+   */
+  def begin(base: StateId, isFirstAttempt: Boolean, list: () => StateFiles): Unit = synchronized {
+    if (!isFirstAttempt || !continued.contains(base)) {
+      current = math.max(current + 1, list().nextGeneration)
+    }
+    continued = None
+  }
 
   def loadMs: Long = loadTime
   def loadMs_=(ms: Long): Unit = loadTime = ms
@@ -22,12 +44,15 @@ private[cowstate] final class LoadedState(
     ms
   }
 
-  /** A row was found to be damaged: the state is to be restored from its files. */
-  def isDamaged: Boolean = versions.map.checksums.foundDamage
+  /** A row is damaged, or undoing failed: the state is to be restored from its files. */
+  def isDamaged: Boolean = versions.map.checksums.foundDamage || versions.isBroken
 
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = schedule.restored(files)
 
-  def committed(changelogBytes: Long): Unit = schedule.committed(changelogBytes)
+  def committed(made: StateId, changelogBytes: Long): Unit = synchronized {
+    schedule.committed(changelogBytes)
+    continued = Some(made)
+  }
 
   def snapshotIsDue: Boolean = {
     val rowBytes = versions.map.synchronized(versions.map.rowBytes)
@@ -42,6 +67,16 @@ private[cowstate] final class LoadedState(
 
   def snapshotWritten(of: TakenView, size: FileSize): Unit = schedule.written(size, of.replaces)
 
+  /** One more uses it: it stays charged until as many have left. */
+  def use(): this.type = {
+    users.incrementAndGet()
+    this
+  }
+
+  /** One of those who use it, at first whoever made it, leaves. */
+  def leave(): Unit = if (users.decrementAndGet() == 0) account.close()
+
+  /** It counts no more, whoever uses it still. */
   def close(): Unit = account.close()
 }
 

@@ -26,15 +26,6 @@ final class MapView private[cowstate] (
     }
   }
 
-  /**
-   * Call `f` for each entry, page by page, with the page, the offset and length of the key, and
-   * those of the value that follows it.
-   */
-  def foreach(f: (Array[Byte], Long, Int, Int) => Unit): Unit = {
-    val walk = cursor()
-    while (walk.next()) f(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength)
-  }
-
   /** Rows of its own for each entry. */
   def rows(keyFields: Int, valueFields: Int): Iterator[(UnsafeRow, UnsafeRow)] =
     new Iterator[(UnsafeRow, UnsafeRow)] {

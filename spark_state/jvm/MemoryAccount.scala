@@ -3,28 +3,29 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.concurrent.atomic.AtomicLong
 
 /**
- * What the state of one store holds in memory, charged to the executor's total.
+ * What the state of one store holds in memory, charged to the executor's total. Safe for several
+ * threads: a task that was given up may still write while the account is closed.
  *
  * @param limitBytes of the total of all stores of this executor; exceeding it fails the allocation
  * @param owner      whose state it is, for the error
  */
 final class MemoryAccount(limitBytes: Long, owner: String) {
-  private val held = new AtomicLong
+  private var held = 0L
   @volatile private var limited = true
-  @volatile private var closed = false
+  private var closed = false
 
   /** Bytes that this account holds. */
-  def bytes: Long = held.get
+  def bytes: Long = synchronized(held)
 
   /** Charge `bytes`. Throws CowStateMemoryLimitException, and charges nothing, beyond the limit. */
-  def acquire(bytes: Long): Unit = if (!closed) {
+  def acquire(bytes: Long): Unit = synchronized(if (!closed) {
     val total = MemoryAccount.executorTotal.addAndGet(bytes)
     if (limited && total > limitBytes) {
       MemoryAccount.executorTotal.addAndGet(-bytes)
       throw new CowStateMemoryLimitException(owner, total, limitBytes)
     }
-    held.addAndGet(bytes)
-  }
+    held += bytes
+  })
 
   /** Whether so many bytes more are within the limit. */
   def permits(bytes: Long): Boolean = MemoryAccount.executorBytes + bytes <= limitBytes
@@ -36,16 +37,17 @@ final class MemoryAccount(limitBytes: Long, owner: String) {
     try f finally limited = before
   }
 
-  def release(bytes: Long): Unit = if (!closed) {
+  def release(bytes: Long): Unit = synchronized(if (!closed) {
+    assert(bytes <= held, s"$owner releases $bytes bytes, and holds $held")
     MemoryAccount.executorTotal.addAndGet(-bytes)
-    val left = held.addAndGet(-bytes)
-    assert(left >= 0, s"$owner released $bytes bytes too many")
-  }
+    held -= bytes
+  })
 
   /** Give back all that is held. A task that was given up and still writes is not charged. */
-  def close(): Unit = {
+  def close(): Unit = synchronized {
     closed = true
-    MemoryAccount.executorTotal.addAndGet(-held.getAndSet(0))
+    MemoryAccount.executorTotal.addAndGet(-held)
+    held = 0
   }
 }
 

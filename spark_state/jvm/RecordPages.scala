@@ -32,6 +32,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
   private var pages = new Array[Array[Byte]](8)
   private var used = new Array[Int](8)
   private var dead = new Array[Int](8)
+  private var born = new Array[Int](8)
   private val freeNumbers = new util.ArrayDeque[Integer]
   private val sparse = new util.ArrayDeque[Integer]
   private var nextNumber = 1
@@ -66,10 +67,13 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
   def putInt(address: Long, field: Int, value: Int): Unit =
     Platform.putInt(page(address), offset(address) + field, value)
 
-  /** Room for a record of these lengths at the tail; its bytes are zero except for the lengths. */
-  def allocate(keyLength: Int, valueLength: Int): Long = {
+  /**
+   * Room for a record of these lengths at the tail, in an epoch; its bytes are zero except for the
+   * lengths.
+   */
+  def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
     val size = recordBytes(keyLength, valueLength)
-    if (tail == 0 || used(tail) + size > pages(tail).length) addPage(size)
+    if (tail == 0 || used(tail) + size > pages(tail).length) addPage(size, epoch)
     val address = (tail.toLong << OffsetBits) | (used(tail) >>> 3)
     used(tail) += size
     usedTotal += size
@@ -112,6 +116,9 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     }
   }
 
+  /** The epoch in which a page was allocated. */
+  def bornIn(number: Int): Int = born(number)
+
   /** Drop a page that holds nothing that is needed; the bytes that this frees. */
   def drop(number: Int): Int = {
     assert(number != tail)
@@ -144,12 +151,13 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     Math.addExact(Math.addExact(headerBytes, keyLength), valueLength)
   }
 
-  private def addPage(minBytes: Int): Unit = {
+  private def addPage(minBytes: Int, epoch: Int): Unit = {
     val bytes = math.max(minBytes, nextPageBytes)
     account.acquire(bytes)
     nextPageBytes = math.min(nextPageBytes * 2, MaxPageBytes)
     val number = if (freeNumbers.isEmpty) newNumber() else freeNumbers.poll().intValue
     pages(number) = new Array[Byte](bytes)
+    born(number) = epoch
     if (tail != 0 && isSparse(tail)) sparse.add(tail)
     tail = number
     allocated += bytes
@@ -163,6 +171,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
       pages = util.Arrays.copyOf(pages, number * 2)
       used = util.Arrays.copyOf(used, number * 2)
       dead = util.Arrays.copyOf(dead, number * 2)
+      born = util.Arrays.copyOf(born, number * 2)
     }
     number
   }

@@ -11,8 +11,10 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
  *
  * It is due when the changelogs are half as large again as the snapshot: each of their bytes then
  * costs less than two bytes of snapshots, since the new one holds no more than the old one and the
- * changelogs. It is also due when a restore would read four times what a new snapshot takes, as
- * after many removes; it then is a quarter of what it replaces.
+ * changelogs. It is also due when a restore would cost four times what reading a new snapshot
+ * does, where opening a file counts as `OpeningBytes`: after many removes, when it is a quarter of
+ * what it replaces, or after many small changelogs. Whatever the sizes, it is due when there are
+ * `MaxChangelogs`, so that a restore does not open thousands of files.
  *
  * @param minChangelogs after a snapshot before the next one may be due
  */
@@ -41,8 +43,9 @@ final class SnapshotSchedule(minChangelogs: Int) {
   def isDue(rowBytes: Long): Boolean = synchronized {
     since.count >= minChangelogs && snapshot.forall { last =>
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
-      since.bytes >= last.bytes * 3 / 2 ||
-        last.bytes + since.bytes >= MaxRestoreRatio * rowBytes * compression
+      val restore = last.bytes + since.bytes + (since.count + 1) * OpeningBytes
+      since.count >= MaxChangelogs || since.bytes >= last.bytes * 3 / 2 ||
+        restore >= MaxRestoreRatio * (rowBytes * compression + OpeningBytes)
     }
   }
 
@@ -55,6 +58,9 @@ final class SnapshotSchedule(minChangelogs: Int) {
 
 object SnapshotSchedule {
   private val MaxRestoreRatio = 4
+  /** About twice what the smallest file has: so few that small changelogs outweigh snapshots. */
+  private val OpeningBytes = 4L << 10
+  private val MaxChangelogs = 200
 
   final case class Changelogs(count: Int, bytes: Long)
 }

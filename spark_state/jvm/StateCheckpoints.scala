@@ -1,9 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.util.concurrent.{Callable, ExecutorService, Executors, Future, ThreadFactory}
+import java.util.concurrent.{Callable, ExecutionException, ExecutorService, Executors}
+import java.util.concurrent.ThreadFactory
 
 import scala.collection.mutable
-import scala.util.Using
+import scala.util.{Try, Using}
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.types.StructType
@@ -189,26 +190,53 @@ object StateCheckpoints {
 
   /** Run `tasks` in the readers' threads, some ahead, and `f` with each result in order. */
   private def inOrder[T](tasks: Iterator[() => T], close: T => Unit)(f: T => Unit): Unit = {
-    val ahead = new mutable.Queue[Future[T]]
+    val ahead = new mutable.Queue[Ahead[T]]
     def fill(): Unit = while (ahead.size < ReadAhead && tasks.hasNext) {
-      val task = tasks.next()
-      val call: Callable[T] = () => task()
-      ahead.enqueue(readers.submit(call))
+      ahead.enqueue(new Ahead(tasks.next(), close))
     }
     try {
       fill()
       while (ahead.nonEmpty) {
-        val next = result(ahead.dequeue())
+        val next = ahead.head.take()
+        ahead.dequeue()
         fill()
         f(next)
       }
-    } finally ahead.foreach { future =>
-      // What was opened ahead of a failure is closed; a task that failed itself has done so.
-      if (!future.cancel(false)) scala.util.Try(future.get()).foreach(close)
-    }
+    } finally ahead.foreach(_.giveUp())
   }
 
-  private def result[T](future: Future[T]): T =
-    try future.get()
-    catch { case e: java.util.concurrent.ExecutionException => throw e.getCause }
+  /**
+   * A task in a reader's thread. What it makes is either taken or closed, also when it is given up
+   * while it runs, or when the wait for it is interrupted.
+   */
+  private final class Ahead[T](task: () => T, close: T => Unit) {
+    private var made = Option.empty[T]
+    private var isGivenUp = false
+    private val running = readers.submit(new Callable[Unit] {
+      override def call(): Unit = run()
+    })
+
+    private def run(): Unit = if (!synchronized(isGivenUp)) {
+      val result = task()
+      synchronized {
+        if (isGivenUp) close(result) else made = Some(result)
+      }
+    }
+
+    def take(): T = {
+      try running.get()
+      catch { case e: ExecutionException => throw e.getCause }
+      synchronized {
+        val taken = made.get
+        made = None
+        taken
+      }
+    }
+
+    def giveUp(): Unit = synchronized {
+      isGivenUp = true
+      made.foreach(result => Try(close(result)))
+      made = None
+    }
+  }
 }

@@ -116,11 +116,12 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
 private final class ManagedStateDirectory(directory: Path, conf: Configuration)
   extends StateDirectory {
   private val manager = CheckpointFileManager.create(directory, conf)
+  private lazy val made: Unit = if (!manager.exists(directory)) manager.mkdirs(directory)
 
   override def url: String = directory.toString
 
   override def create(name: String): StateFileOutput = new StateFileOutput {
-    if (!manager.exists(directory)) manager.mkdirs(directory)
+    made
     private val out = manager.createAtomic(new Path(directory, name), overwriteIfPossible = false)
     override def stream: OutputStream = out
     override def commit(): Unit = out.close()
@@ -129,8 +130,8 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
 
   override def open(name: String): StateFileInput = new StateFileInput {
     private val path = new Path(directory, name)
-    private val (in: FSDataInputStream, size: Long) =
-      try (manager.open(path), sizeOf(path))
+    private val (size: Long, in: FSDataInputStream) =
+      try (sizeOf(path), manager.open(path))
       catch { case _: FileNotFoundException => throw StateDirectoryErrors.missing(url, name) }
     override def length: Long = size
     override def readFully(position: Long, into: Array[Byte]): Unit = in.readFully(position, into)
@@ -158,5 +159,5 @@ private object StateDirectoryErrors {
   def missing(url: String, name: String): CowStateMissingException =
     new CowStateMissingException(
       s"$url/$name is missing: something other than cowstate deleted it. Restore it from a copy, " +
-        "or restart the query from a batch before it")
+        "or restart the query from a batch before it", Some(s"$url/$name"))
 }

@@ -10,11 +10,20 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  * Version and generation are decimal, padded with zeros to 19 and 10 digits. `unique` is 16 hex
  * digits drawn by each attempt, so that no two writers meet in one name, and stands for the state
  * that the attempt made; `base` is the unique of the state that it started from, "0" for the empty
- * one. A writer's generation is one more than the highest that it found in the directory: of two
- * attempts of one version the one of the higher generation counts, so a zombie that looked before
- * its successor did never wins by writing late. Of two attempts that saw the same files either may
- * count, whole: both ran one batch upon one base. A state is restored along its lineage: from the
- * version asked for, over the bases, to a snapshot or to the empty state.
+ * one. A writer's generation is above all that it found in the directory when it looked; it looks
+ * when it loads a state, when its task is not a first attempt, and when it begins anything but the
+ * direct continuation of its own last commit. Of two attempts of one version the one of the higher
+ * generation counts: a batch that runs again replaces the run that it follows, and a zombie that
+ * looked before its successor did, and wrote by then, never wins by writing late.
+ *
+ * What generations cannot order are two attempts of which the later one did not see a file of the
+ * earlier: a zombie whose file comes after its successor looked, or a second action of foreachBatch
+ * that goes, as a first attempt, to an executor that holds the state. Then either may count, whole:
+ * both ran one batch upon one base, but their results may differ. Checkpoint format 2 names the one
+ * that Spark took.
+ *
+ * A state is restored along its lineage: from the version asked for, over the bases, to a snapshot
+ * or to the empty state.
  */
 final case class StateFileName(
     version: Long, generation: Long, unique: String, base: Option[String]) {
@@ -75,16 +84,18 @@ final class StateFiles(
   def snapshotOf(state: StateId): Option[StateFileName] =
     snapshots.get(state).map(_.maxBy(_.generation))
 
-  def snapshotVersions: Seq[Long] = snapshots.keys.map(_.version).toSeq.sorted
-
   /**
    * The state that counts as `version`: of the highest generation, unless `unique` names one. None
-   * if there is no file of it.
+   * if there is no file of it. A state has the generation of its changelog; snapshots, which are
+   * written later, have no say unless that is gone.
    */
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
-    val there = changelogs.getOrElse(version, Nil) ++
-      snapshots.collect { case (state, files) if state.version == version => files }.flatten
+    val made = changelogs.getOrElse(version, Nil)
+    val there = made ++ snapshots.collect {
+      case (state, files) if state.version == version && !made.exists(_.unique == state.unique) =>
+        files
+    }.flatten
     unique match {
       case Some(id) => there.find(_.unique == id).map(_.state)
       case None =>
@@ -108,7 +119,10 @@ final class StateFiles(
       val snapshot =
         snapshotOf(at).filterNot(damaged.contains).filter(s => fromSnapshot.forall(_ == s.version))
       if (snapshot.isDefined) return Right(Lineage(snapshot, applied))
-      if (at.unique == StateId.Adopted) return adoptedLineage(at.version, applied, damagedAdopted)
+      if (at.unique == StateId.Adopted) {
+        return adopted.lineageOf(at.version, damagedAdopted, fromSnapshot)
+          .left.map(StateId(_, StateId.Adopted)).map(Lineage(None, applied, _))
+      }
       changelogs.getOrElse(at.version, Nil).find(_.unique == at.unique) match {
         case Some(file) =>
           applied = file :: applied
@@ -119,14 +133,14 @@ final class StateFiles(
     if (fromSnapshot.isDefined) Left(StateId.Empty) else Right(Lineage(None, applied))
   }
 
-  private def adoptedLineage(
-      version: Long,
-      applied: List[StateFileName],
-      damaged: Set[Long]): Either[StateId, Lineage] =
-    adopted.lineageOf(version, damaged).left.map(StateId(_, StateId.Adopted))
-      .map(Lineage(None, applied, _))
+  /** The oldest version that was made upon files of an adopted checkpoint, if one was. */
+  def firstUponAdopted: Option[Long] =
+    names.filter(_.base.contains(StateId.Adopted)).map(_.version).minOption
 
-  /** The changelogs that lead to a state, from the one that made `startVersion` on. */
+  /**
+   * The changelogs that lead to a state, from the one that made `startVersion` on, or the state on
+   * the way that has none.
+   */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
     var found = List.empty[StateFileName]
     var at = state

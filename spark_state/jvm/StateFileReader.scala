@@ -51,26 +51,25 @@ final class StateFileBatch private[cowstate] (
 /**
  * Reads a state file that StateFileWriter wrote, and verifies it: magic, length, checksum of the
  * footer when it is opened, the checksum of each record batch when that is read, and then those of
- * the rows, if they carry any. Throws CowStateCorruptException, which names the file.
+ * the rows, if they carry any. Throws CowStateCorruptException if the bytes are not what was
+ * written, and StateFileReadException if they cannot be read now; both name the file.
  */
 final class StateFileReader(input: StateFileInput, name: String) {
   private val footer = verified("its end") {
     val end = new Array[Byte](10)
     require(input.length > 20, s"it has ${input.length} bytes")
-    input.readFully(input.length - 10, end)
+    read(input.length - 10, end)
     require(end.drop(4).sameElements(ArrowIpc.Magic), "it does not end with ARROW1")
     val length = ByteBuffer.wrap(end).order(ByteOrder.LITTLE_ENDIAN).getInt(0)
     require(length > 0 && length < input.length - 10, s"its footer has $length bytes")
     val bytes = new Array[Byte](length)
-    input.readFully(input.length - 10 - length, bytes)
+    read(input.length - 10 - length, bytes)
     require(StateFileMetadata.isIntact(bytes), "the checksum of its footer differs")
     Footer.getRootAsFooter(ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN))
   }
 
   val metadata: Map[String, String] = StateFileMetadata.of(footer)
   private val rowChecksum = metadata.get(StateFileMetadata.RowChecksum)
-  private val checksums =
-    metadata(StateFileMetadata.BlockChecksums).split(',').filter(_.nonEmpty)
 
   {
     val format = metadata.getOrElse(StateFileMetadata.Format, "none")
@@ -86,13 +85,16 @@ final class StateFileReader(input: StateFileInput, name: String) {
     }
   }
 
+  private val checksums =
+    metadata(StateFileMetadata.BlockChecksums).split(',').filter(_.nonEmpty)
+
   def rows: Long = metadata(StateFileMetadata.Rows).toLong
   def batchCount: Int = footer.recordBatchesLength
 
   def batch(index: Int): StateFileBatch = verified(s"record batch $index") {
     val block = footer.recordBatches(index)
     val bytes = new Array[Byte](Math.toIntExact(block.metaDataLength + block.bodyLength))
-    input.readFully(block.offset, bytes)
+    read(block.offset, bytes)
     val crc = new CRC32
     crc.update(bytes)
     require(StateFileMetadata.hex(crc) == checksums(index), "its checksum differs")
@@ -126,9 +128,12 @@ final class StateFileReader(input: StateFileInput, name: String) {
   private def ints(bytes: Array[Byte]): ByteBuffer =
     ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
 
+  private def read(position: Long, into: Array[Byte]): Unit =
+    StateFileReadException.about(name)(input.readFully(position, into))
+
   private def verified[T](what: String)(f: => T): T = {
     try f catch {
-      case e: CowStateException => throw e
+      case e: StateFileReadException => throw e
       case NonFatal(e) => throw new CowStateCorruptException(name, s"$what: ${e.getMessage}", e)
     }
   }

@@ -4,6 +4,7 @@ import java.util
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
+import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
  * What one version changed: for each changed key its value before, as bytes.
@@ -21,7 +22,9 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
   private var ends = new Array[Int](4)
   private var count = 0
   private var held = 0L
-  private var firstEntries: util.HashMap[UnsafeRow, UnsafeRow] = _
+  /** Open addressing: 0, or where the first entry of a key is: block + 1 << 32 | offset. */
+  private var slots: Array[Long] = _
+  private var indexed = 0
   private var indexedBlock = 0
   private var indexedTo = 0
 
@@ -71,27 +74,93 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
 
   /** The first entry of a key: None if it has none, null for a key that was not there. */
   def valueBefore(key: UnsafeRow): Option[UnsafeRow] = {
-    val found = firstValues()
-    if (found.containsKey(key)) Some(found.get(key)) else None
+    indexEntries()
+    val position = slots(slotOf(key))
+    if (position == 0) None
+    else {
+      val value = new UnsafeRow(0)
+      val there = point(blockAt(position), position.toInt, new UnsafeRow(0), value)
+      Some(if (there) value else null)
+    }
   }
 
-  /** For each key its first entry; null for a key that was not there. */
-  def firstValues(): util.Map[UnsafeRow, UnsafeRow] = {
-    if (firstEntries == null) firstEntries = new util.HashMap
+  /** Call `f` with the key and value of each entry, in order; null for a key that was not there. */
+  def foreach(f: (UnsafeRow, UnsafeRow) => Unit): Unit =
+    for (index <- 0 until count) {
+      val block = blocks(index)
+      var at = 0
+      while (at < ends(index)) {
+        val key = new UnsafeRow(0)
+        val value = new UnsafeRow(0)
+        f(key, if (point(block, at, key, value)) value else null)
+        at += sizeAt(block, at)
+      }
+    }
+
+  /** Bring the index, which is made when it is first needed, up to the end of the log. */
+  private def indexEntries(): Unit = {
+    if (slots == null) slots = newSlots(MinSlots)
+    val key = new UnsafeRow(0)
+    val value = new UnsafeRow(0)
     while (indexedBlock < count) {
       val block = blocks(indexedBlock)
       while (indexedTo < ends(indexedBlock)) {
-        val key = new UnsafeRow(0)
-        val value = new UnsafeRow(0)
-        val old = if (point(block, indexedTo, key, value)) value else null
-        if (!firstEntries.containsKey(key)) firstEntries.put(key, old)
-        indexedTo += FixedBytes + key.getSizeInBytes + (if (old == null) 0 else old.getSizeInBytes)
+        if (indexed >= slots.length / 4 * 3) growIndex()
+        point(block, indexedTo, key, value)
+        val slot = slotOf(key)
+        if (slots(slot) == 0) {
+          slots(slot) = (indexedBlock + 1L) << 32 | indexedTo
+          indexed += 1
+        }
+        indexedTo += sizeAt(block, indexedTo)
       }
-      if (indexedBlock == count - 1) return firstEntries
+      if (indexedBlock == count - 1) return
       indexedBlock += 1
       indexedTo = 0
     }
-    firstEntries
+  }
+
+  private def growIndex(): Unit = {
+    val old = slots
+    slots = newSlots(old.length * 2)
+    val key = new UnsafeRow(0)
+    val value = new UnsafeRow(0)
+    old.foreach { position =>
+      if (position != 0) {
+        point(blockAt(position), position.toInt, key, value)
+        slots(slotOf(key)) = position
+      }
+    }
+    account.release(old.length * 8L)
+    held -= old.length * 8L
+  }
+
+  private def newSlots(length: Int): Array[Long] = {
+    account.acquire(length * 8L)
+    held += length * 8L
+    new Array[Long](length)
+  }
+
+  /** The slot of the index that leads to the first entry of a key, or the free one for it. */
+  private def slotOf(key: UnsafeRow): Int = {
+    var slot = key.hashCode & (slots.length - 1)
+    while (slots(slot) != 0 && !isKeyAt(slots(slot), key)) slot = (slot + 1) & (slots.length - 1)
+    slot
+  }
+
+  private def isKeyAt(position: Long, key: UnsafeRow): Boolean = {
+    val block = blockAt(position)
+    val at = Platform.BYTE_ARRAY_OFFSET + position.toInt
+    val length = key.getSizeInBytes
+    Platform.getInt(block, at) == length &&
+      ByteArrayMethods.arrayEquals(block, at + 8, key.getBaseObject, key.getBaseOffset, length)
+  }
+
+  private def blockAt(position: Long): Array[Byte] = blocks((position >>> 32).toInt - 1)
+
+  private def sizeAt(block: Array[Byte], start: Int): Int = {
+    val at = Platform.BYTE_ARRAY_OFFSET + start
+    FixedBytes + Platform.getInt(block, at) + math.max(Platform.getInt(block, at + 4), 0)
   }
 
   /** Give the memory back; the log is not used afterwards. */
@@ -99,6 +168,7 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
     account.release(held)
     held = 0
     blocks = null
+    slots = null
   }
 
   /** Point the rows at the entry; false if the key was not there. */
@@ -141,6 +211,7 @@ object UndoLog {
   /** Two lengths in front, the checksum and one length behind. */
   private val FixedBytes = 16
   private val MinBlockBytes = 1 << 10
+  private val MinSlots = 64
   private val MaxBlockBytes = (256 << 10) - 64
 
   /** A value that a log gave out for a key is read. */

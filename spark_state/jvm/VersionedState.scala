@@ -34,6 +34,10 @@ final class VersionedState(
   /** Undo logs of committed versions with the state that each leads back to, newest first. */
   private val older = new util.ArrayDeque[(StateId, UndoLog)]
   private var writing: UndoLog = _
+  @volatile private var broken = false
+
+  /** Undoing failed half-way: the map is none of the versions, and nothing can be read. */
+  def isBroken: Boolean = broken
 
   def head: StateId = newest
 
@@ -51,9 +55,9 @@ final class VersionedState(
   def begin(base: StateId): UndoLog = map.synchronized {
     assert(writing == null, "a version is being written already")
     while (newest != base) {
-      val (before, log) = older.poll()
-      log.rollBack(map)
-      log.close()
+      val (before, log) = older.peek()
+      undo(log)
+      older.poll()
       newest = before
     }
     writing = new UndoLog(map.beginEpoch(), account)
@@ -71,10 +75,18 @@ final class VersionedState(
   /** Undo what was written. */
   def abort(): Unit = map.synchronized {
     if (writing != null) {
-      writing.rollBack(map)
-      writing.close()
+      undo(writing)
       writing = null
     }
+  }
+
+  private def undo(log: UndoLog): Unit = {
+    try log.rollBack(map) catch {
+      case e: Throwable =>
+        broken = true
+        throw e
+    }
+    log.close()
   }
 
   /** The value of a key in a held state, null if there is none. */
@@ -95,7 +107,7 @@ final class VersionedState(
       valueFields: Int): (Iterator[(UnsafeRow, UnsafeRow)], () => Unit) =
     map.synchronized {
       val before = new util.HashMap[UnsafeRow, UnsafeRow]
-      undoneIn(state).foreach(_.firstValues().forEach((key, old) =>
+      undoneIn(state).foreach(_.foreach((key, old) =>
         if (!before.containsKey(key)) before.put(key, old)))
       val view = map.openView()
       val now = view.rows(keyFields, valueFields)
@@ -103,34 +115,44 @@ final class VersionedState(
         (now, () => view.release())
       } else {
         val unchanged = now.filterNot { case (key, _) => before.containsKey(key) }
-        val undone = new util.ArrayList[(UnsafeRow, UnsafeRow)]
-        before.forEach { (key, old) =>
-          if (old != null) {
-            UndoLog.read(key, old, map.checksums)
-            undone.add((withFields(key, keyFields), withFields(old, valueFields)))
-          }
-        }
-        val iterator = undone.iterator
-        (unchanged ++ Iterator.continually(iterator).takeWhile(_.hasNext).map(_.next()),
-          () => view.release())
+        val undone = valuesOf(before, keyFields, valueFields)
+        (unchanged ++ undone.iterator, () => view.release())
       }
     }
 
-  /** The entries of a held state whose key begins with a prefix. */
+  /** Copies of what undo logs gave out, without the keys that were not there. */
+  private def valuesOf(
+      before: util.Map[UnsafeRow, UnsafeRow],
+      keyFields: Int,
+      valueFields: Int): Seq[(UnsafeRow, UnsafeRow)] = {
+    val found = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
+    before.forEach { (key, old) =>
+      if (old != null) {
+        UndoLog.read(key, old, map.checksums)
+        found += ((withFields(key, keyFields), withFields(old, valueFields)))
+      }
+    }
+    found.result()
+  }
+
+  /**
+   * The entries of a held state whose key begins with a prefix. Costs what it finds and, for a
+   * state that is not the present one, a pass over the undo logs between them.
+   */
   def prefixScan(
       state: StateId, prefix: UnsafeRow, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
     map.synchronized {
-      if (undoneIn(state).isEmpty) {
-        map.prefixScan(prefix, shape.keyFields, shape.valueFields).toSeq
-      } else {
-        val prefixOf = shape.prefixOf().get
-        val (rows, release) = entries(state, shape.keyFields, shape.valueFields)
-        try rows.filter { case (key, _) => prefixOf(key) == prefix }.toList finally release()
-      }
+      val before = new util.HashMap[UnsafeRow, UnsafeRow]
+      undoneIn(state).foreach(_.foreach((key, old) =>
+        if (map.prefixOf.get(key) == prefix && !before.containsKey(key)) before.put(key, old)))
+      val unchanged = map.prefixScan(prefix, shape.keyFields, shape.valueFields).toSeq
+        .filterNot { case (key, _) => before.containsKey(key) }
+      unchanged ++ valuesOf(before, shape.keyFields, shape.valueFields)
     }
 
   /** The logs between a state and the present, the one that follows the state first. */
   private def undoneIn(state: StateId): Iterator[UndoLog] = {
+    if (broken) throw new CowStateException(s"version ${state.version} is not held any more")
     var logs = if (writing == null) List.empty[UndoLog] else List(writing)
     if (state != newest) {
       val newer = older.iterator

@@ -265,15 +265,29 @@ def test_a_zombie_that_publishes_late_is_not_picked_up(provider_jvm: ProviderJvm
     assert len(directory.chains) == 1 + 1 + 1 + 3 + 1 + 3
 
 
-def test_either_of_two_writers_that_saw_the_same_files_counts_whole(
+@pytest.mark.parametrize(("first", "second"), [("a" * 16, "b" * 16), ("b" * 16, "a" * 16)])
+def test_of_two_runs_of_a_batch_the_one_whose_writer_looked_last_counts(
+    provider_jvm: ProviderJvm, first: str, second: str
+) -> None:
+    lines = ["writer one 0", "writer two 0", f"commit one {first}", "again two"]
+    lines += [f"commit two {second}", "snapshot one", "at 1", f"lineage 1 {second}"]
+    results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
+    assert results[6] == second
+    assert results[7] == results[4]
+
+
+def test_a_writer_that_looks_outranks_two_that_did_not_see_each_other(
     provider_jvm: ProviderJvm,
 ) -> None:
-    first, second = "a" * 16, "b" * 16
+    """Which of the two counts is left open; each is there whole."""
+    first, second, third = "a" * 16, "f" * 16, "b" * 16
     lines = ["writer one 0", "writer two 0", f"commit one {first}", f"commit two {second}", "at 1"]
     lines += [f"lineage 1 {first}", f"lineage 1 {second}"]
+    lines += ["writer three 0", f"commit three {third}", "at 1"]
     results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
     assert results[4] in (first, second)
-    assert results[5:] == results[2:4]
+    assert results[5:7] == results[2:4]
+    assert results[9] == third
 
 
 uniques = st.integers(0, (1 << 64) - 1).map("{:016x}".format)

@@ -314,6 +314,31 @@ def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been
     assert model.states["2/4"] == {0: Value(5, 3), 2: Value(2, 1)}
 
 
+def test_a_map_that_was_undone_half_way_is_not_read_any_more(provider_jvm: ProviderJvm) -> None:
+    gone = "error version 1 is not held any more"
+    lines = {
+        "begin head": "",
+        f"puts 1,2,3 {Value(2, 1)}": "",
+        "commit 1/1": "",
+        "begin 1/1": "",
+        f"put 1 {Value(2, 2)}": "",
+        "remove 2": "",
+        f"put 3 {Value(2, 3)}": "",
+        "commit 2/2": "",
+        "fail 2": "",
+        "begin 0/0": "error as asked for",
+        "fail -1": "",
+        "entries 2/2": "error version 2 is not held any more",
+        "entries 1/1": gone,
+        "get 1/1 2": gone,
+        "scan 1/1 101": gone,
+    }
+    results = Script(list(lines), [None] * len(lines)).run_on(
+        provider_jvm.new("VersionsScript", True, 3, 0)
+    )
+    assert [result.split(";")[0] for result in results] == list(lines.values())
+
+
 @dataclass(frozen=True)
 class LimitedBatch:
     """Removes first, then puts."""

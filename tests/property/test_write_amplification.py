@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ BATCHES = 400
 LARGE = 4000
 MAX_WRITTEN = 3.0
 MAX_READ = 4.0
+# As `MAX_READ` with what it takes to open the files; the provider guesses what a snapshot takes.
+MAX_COST = 5.0
+# What opening a file counts as, and when a snapshot is due whatever it costs.
+OPENING_BYTES = 4096
+MAX_CHANGELOGS = 200
 # A file's schemas and checksums, whatever its rows are.
 FILE_BYTES = 2000
 UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
@@ -129,14 +135,39 @@ def test_snapshots_cost_less_than_twice_the_changelogs_and_keep_restores_short(
         for line, result in zip(lines, results, strict=True)
         if line == "maintain"
     ]
-    first_changelogs, first_snapshots, _, _ = measured[0]
-    changelogs, snapshots, _, _ = measured[-1]
+    first_changelogs, first_snapshots, *_ = measured[0]
+    changelogs, snapshots, *_ = measured[-1]
     changes = changelogs - first_changelogs
     amplification = (changes + snapshots - first_snapshots) / changes
-    worst_read = 0.0
-    for number, (written, _, read, _) in enumerate(measured):
+    worst_read = worst_cost = 0.0
+    for number, (written, _, read, _, files) in enumerate(measured):
         unconsidered = measured[max(number + 1 - min_changelogs, 0) : number + 1]
-        state_bytes = max(state for _, _, _, state in unconsidered) + FILE_BYTES
-        worst_read = max(worst_read, (read - written + unconsidered[0][0]) / state_bytes)
+        state_bytes = max(state for *_, state, _ in unconsidered) + FILE_BYTES
+        considered = read - written + unconsidered[0][0]
+        worst_read = max(worst_read, considered / state_bytes)
+        cost = considered + OPENING_BYTES * (files - len(unconsidered))
+        worst_cost = max(worst_cost, cost / (state_bytes + OPENING_BYTES))
+        assert files <= MAX_CHANGELOGS + min_changelogs
     assert amplification < MAX_WRITTEN
     assert worst_read <= MAX_READ
+    assert worst_cost <= MAX_COST
+
+
+@pytest.mark.parametrize(("min_changelogs", "longest"), [(10, MAX_CHANGELOGS), (250, 250)])
+def test_a_large_state_of_which_one_key_changes_leaves_no_long_chain(
+    provider_jvm: ProviderJvm, tmp_path: Path, min_changelogs: int, longest: int
+) -> None:
+    """By bytes alone its snapshot would be due after thousands of batches."""
+    chance = random.Random(2)
+    large = 20 * LARGE
+    lines = [f"start stateStore.minDeltasForSnapshot={min_changelogs} {UNREPORTED}"]
+    batches = [Batch(f"0-{large - 1}", words=20), *(Batch("0") for _ in range(min_changelogs - 1))]
+    batches += [Batch(str(chance.randrange(large))) for _ in range(BATCHES)]
+    for number, batch in enumerate(batches):
+        lines += [*batch.lines(number)[:-1], "snapshot-if-due", "chain"]
+    results = provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines)).split("\n")
+    chains = [int(result) for line, result in zip(lines, results, strict=True) if line == "chain"]
+    snapshots = [place for place, chain in enumerate(chains) if chain == 1 and place > 0]
+    assert snapshots[0] == min_changelogs - 1
+    assert [later - earlier for earlier, later in pairwise(snapshots)][:1] == [longest]
+    assert max(chains) == longest

@@ -224,19 +224,27 @@ class TestFiles:
         last = {row.key.key: tuple(row.value) for row in changes.orderBy("batch_id").collect()}
         assert last == totals_of(stream.fed)
 
-    def test_a_late_file_of_an_earlier_generation_is_never_picked_up(self, stream: Stream) -> None:
+    @pytest.mark.parametrize("is_later", [False, True])
+    def test_of_two_runs_of_the_newest_batch_the_one_of_the_higher_generation_counts(
+        self, stream: Stream, is_later: bool
+    ) -> None:
         feed(stream, 2)
         run(stream)
-        (_, newest) = files(stream, "*.changelog.arrow")
-        version, generation, _, base = newest.name.split(".")[0].split("-")
-        assert int(generation) == 1
         feed(stream, 1, first=2)
         run(stream)
-        zombie = f"{version}-{0:010d}-{'f' * 16}-{base}.changelog.arrow"
-        shutil.copy(newest, state_of(stream) / zombie)
+        newest = files(stream, "*.changelog.arrow")[-1]
+        version, generation, _, base = newest.name.split(".")[0].split("-")
+        assert (int(version), int(generation)) == (3, 2)
+        other = f"{version}-{3 if is_later else 1:010d}-{'f' * 16}-{base}.changelog.arrow"
+        # Only its name is that of another run: whoever reads it finds a file that is damaged.
+        shutil.copy(newest, state_of(stream) / other)
         feed(stream, 1, first=3)
-        run(stream)
-        assert stream.totals() == totals_of(stream.fed)
+        if is_later:
+            with pytest.raises(StreamingQueryException, match=rf"{other} is damaged: it says"):
+                run(stream)
+        else:
+            run(stream)
+            assert stream.totals() == totals_of(stream.fed)
 
     def test_a_chosen_checkpoint_file_manager_is_used(
         self, stream: Stream, configured: Configure
@@ -299,7 +307,9 @@ class TestDamage:
         moved = state_of(stream).rename(stream.folder / "moved")
         state_of(stream).touch()
         feed(stream, 1, first=2)
-        with pytest.raises(StreamingQueryException):
+        with pytest.raises(
+            StreamingQueryException, match=f"not a directory: file:{state_of(stream)}"
+        ):
             run(stream)
         state_of(stream).unlink()
         moved.rename(state_of(stream))

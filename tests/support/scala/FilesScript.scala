@@ -7,7 +7,7 @@ final class FilesScript {
   private val names = mutable.LinkedHashSet.empty[String]
   private val writers = mutable.Map.empty[String, Writer]
 
-  private final class Writer(var head: StateId, val generation: Long)
+  private final class Writer(var head: StateId, var generation: Long)
 
   /** The results of the lines of a script, one line each. */
   def run(script: String): String =
@@ -20,6 +20,9 @@ final class FilesScript {
       val found = files.stateAt(version.toLong, None)
       found.foreach(head => writers(writer) = new Writer(head, files.nextGeneration))
       found.map(_.unique).getOrElse("none")
+    case List("again", writer) =>
+      writers(writer).generation = files.nextGeneration
+      ""
     case List("commit", writer, unique) =>
       val by = writers(writer)
       val base = by.head

@@ -2,30 +2,65 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util
 
-/** What the private parts of a map and of its versions hold, counted apart from the account. */
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.execution.streaming.state.StateStore
+
+/**
+ * What can be reached of a map, its versions and its open views, counted apart from the account:
+ * arrays of bytes, each once, tables, and indexes of undo logs.
+ */
 object HeldBytes {
-  def ofMap(map: CopyOnWritePagedMap): Long = {
+  def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): Long = {
+    val holders: Seq[AnyRef] = views.toSeq :+ field[RecordPages](map, "records")
+    val pages = util.Collections.newSetFromMap(
+      new util.IdentityHashMap[Array[Byte], java.lang.Boolean])
+    holders.foreach { holder =>
+      field[Array[Array[Byte]]](holder, "pages").filter(_ != null).foreach(pages.add)
+    }
     val tables = Seq("primary", "rehashed").map(field[Array[Long]](map, _)).filter(_ != null)
-    field[RecordPages](map, "records").allocatedBytes +
-      tables.map(_.length * 8L).sum +
-      field[Long](map, "droppedUnderViews") +
-      field[Option[CopyOnWritePagedMap]](map, "prefixes").map(ofMap).getOrElse(0L)
+    pages.asScala.toSeq.map(_.length.toLong).sum + tables.map(_.length * 8L).sum +
+      field[Option[CopyOnWritePagedMap]](map, "prefixes").map(ofMap(_, Nil)).getOrElse(0L)
   }
 
-  def ofVersions(versions: VersionedState): Long = {
-    val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older")
-    var logs = Option(field[UndoLog](versions, "writing")).toList
-    older.forEach(entry => logs = entry._2 :: logs)
-    ofMap(versions.map) + logs.map(field[Long](_, "held")).sum
+  def ofVersions(versions: VersionedState, views: Iterable[MapView]): Long = {
+    val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").asScala.map(_._2)
+    ofMap(versions.map, views) + (older ++ Option(writtenUndoLog(versions))).map(ofLog).sum
   }
+
+  private def ofLog(log: UndoLog): Long = {
+    val blocks = field[Array[Array[Byte]]](log, "blocks").filter(_ != null)
+    blocks.map(_.length.toLong).sum +
+      Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L)
+  }
+
+  /** The view that a function releases. */
+  def viewOf(release: () => Unit): MapView =
+    release.getClass.getDeclaredFields.map(f => field[AnyRef](release, f.getName)).collectFirst {
+      case view: MapView => view
+    }.get
+
+  def openViews(map: CopyOnWritePagedMap): Int =
+    field[util.Map[Integer, Integer]](field[OpenViews](map, "views"), "epochs").size
 
   /** The log that leads from the newest version to the one before it. */
   def newestUndoLog(versions: VersionedState): UndoLog =
     field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").peek()._2
 
-  private def field[T](of: AnyRef, name: String): T = {
-    val found = of.getClass.getDeclaredField(name)
+  /** The log of the version that is being written; null if none is. */
+  def writtenUndoLog(versions: VersionedState): UndoLog = field[UndoLog](versions, "writing")
+
+  /** Let the files of a write store go to another directory. */
+  def redirect(store: StateStore, directory: StateDirectory): Unit =
+    fieldOf(field[PendingStateFile](store, "changelog"), "directory")
+      .set(field[PendingStateFile](store, "changelog"), directory)
+
+  private def field[T](of: AnyRef, name: String): T = fieldOf(of, name).get(of).asInstanceOf[T]
+
+  private def fieldOf(of: AnyRef, name: String): java.lang.reflect.Field = {
+    val found = of.getClass.getDeclaredFields
+      .find(f => f.getName == name || f.getName.endsWith(s"$$$$$name")).get
     found.setAccessible(true)
-    found.get(of).asInstanceOf[T]
+    found
   }
 }

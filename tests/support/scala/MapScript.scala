@@ -18,7 +18,7 @@ final class MapScript(withPrefix: Boolean) {
     script.linesIterator.map { line =>
       val result = step(line.split(' ').toList)
       map.checkInvariants()
-      val held = HeldBytes.ofMap(map)
+      val held = HeldBytes.ofMap(map, views.values.map(_.view))
       assert(account.bytes == held, s"${account.bytes} bytes are charged, $held are held: $line")
       s"$result;${map.size}"
     }.mkString("\n")
@@ -30,6 +30,16 @@ final class MapScript(withPrefix: Boolean) {
       ""
     case List("puts", numbers, text) =>
       numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), null))
+      ""
+    case List("reserve", count) =>
+      map.reserve(count.toLong)
+      ""
+    case List("trim") =>
+      map.trim()
+      ""
+    case List("add", number, text) =>
+      val (absent, row) = (key(number.toLong), value(text))
+      map.add(absent, row, map.checksums.of(absent, row))
       ""
     case List("get", number) => showValue(map.get(key(number.toLong), ValueFields))
     case List("contains", number) => map.contains(key(number.toLong)).toString

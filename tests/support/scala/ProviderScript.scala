@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.OutputStream
+import java.io.{IOException, OutputStream}
 import java.nio.file.{Files, Path, Paths}
-import java.util.UUID
+import java.util.{Properties, UUID}
 
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
@@ -10,7 +10,8 @@ import scala.util.Using
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.SparkThrowable
+import org.apache.spark.{SparkThrowable, TaskContext, TaskContextImpl}
+import org.apache.spark.executor.TaskMetrics
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
@@ -20,6 +21,7 @@ import org.apache.spark.unsafe.Platform
 /**
  * A provider of one store in a local directory, which does what the lines of a script say, each
  * with one line of result. An error is a result too: its condition, or the name of its class.
+ * Providers of several executors may share the directory; `attempt` is of the tasks that begin.
  */
 final class ProviderScript(root: String) {
   import ScriptedRows._
@@ -28,8 +30,12 @@ final class ProviderScript(root: String) {
   private val directory = Paths.get(id.storeCheckpointLocation().toUri.getPath)
   private val shaped = shape(withPrefix = false)
   private val written = mutable.Map.empty[String, Long]
+  private val executors = mutable.Map.empty[String, CowStateStoreProvider]
+  private var settings = Seq.empty[(String, String)]
   private var provider: CowStateStoreProvider = _
   private var store: StateStore = _
+  private var reader: ReadStateStore = _
+  private var watched: CopyOnWritePagedMap = _
   private var version = 0L
   private var runId: UUID = _
 
@@ -39,18 +45,39 @@ final class ProviderScript(root: String) {
       try step(line.split(' ').toList) catch {
         case e: CowStateException => s"error ${e.getClass.getSimpleName}"
         case e: SparkThrowable => s"error ${e.getCondition}"
+        case e @ (_: IOException | _: NullPointerException) =>
+          (e +: e.getSuppressed).map(shown).mkString("error ", ", suppressed ", "")
       }
     }.mkString("\n")
-  } finally if (provider != null) provider.close()
+  } finally {
+    TaskContext.unset()
+    (executors.values ++ Option(provider)).foreach(_.close())
+  }
+
+  private def shown(e: Throwable): String = e match {
+    case _: IOException => e.getMessage
+    case _ => e.getClass.getSimpleName
+  }
 
   private def step(words: List[String]): String = words match {
-    case "start" :: settings =>
+    case "message" :: words =>
+      try step(words) catch { case e: Exception => e.getMessage.replace('\n', ' ') }
+    case "start" :: words =>
       if (provider != null) provider.close()
-      provider = started(settings.map(_.split('=')).map(pair => pair(0) -> pair(1)))
+      settings = words.map(_.split('=')).map(pair => pair(0) -> pair(1))
+      provider = started(settings)
       ""
-    case List("begin") =>
-      store = provider.getStore(version, None, forceSnapshotOnCommit = false, loadEmpty = false)
+    case List("executor", name) =>
+      executors.get(name).foreach(provider = _)
+      if (!executors.contains(name)) executors(name) = { provider = started(settings); provider }
       ""
+    case List("attempt", number) =>
+      TaskContext.setTaskContext(new TaskContextImpl(
+        0, 0, 0, 0, number.toInt, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty))
+      ""
+    case List("begin") => begin(version)
+    case List("begin", at) => begin(at.toLong)
+    case List("begin-forced") => begin(version, isForced = true)
     case List("put", numbers, text) =>
       numbersOf(numbers).foreach(number => store.put(key(number), value(text), Default))
       ""
@@ -66,27 +93,86 @@ final class ProviderScript(root: String) {
     case List("maintain") =>
       provider.doMaintenance()
       measured()
+    case _ => hold(words)
+  }
+
+  /** What holds memory and locks, and lets go of them. */
+  private def hold(words: List[String]): String = words match {
+    case List("read", at) =>
+      reader = provider.getReadStore(at.toLong, None)
+      ""
+    case List("replay", from, to) =>
+      reader = provider.replayReadStateFromSnapshot(from.toLong, to.toLong, None, None)
+      ""
+    case List("reader-entries") => entries(reader.iterator(Default))
+    case List("release") =>
+      reader.release()
+      ""
+    case List("end-task") =>
+      TaskContext.get().markTaskCompleted(None)
+      TaskContext.unset()
+      ""
+    case List("charged") => MemoryAccount.executorBytes.toString
+    case List("maintenance-seconds") =>
+      val started = System.nanoTime
+      provider.doMaintenance()
+      ((System.nanoTime - started) / 1000000000L).toString
+    case List("watch") =>
+      watched = state.versions.map
+      ""
+    case List("watched-views") => HeldBytes.openViews(watched).toString
+    case List("break", "abort") =>
+      HeldBytes.writtenUndoLog(state.versions).close()
+      ""
+    case List("break", "undo") =>
+      HeldBytes.newestUndoLog(state.versions).close()
+      ""
+    case List("break", "files") =>
+      HeldBytes.redirect(store, BrokenDirectory)
+      ""
+    case List("snapshot-if-due") =>
+      provider.doSnapshotMaintenance()
+      ""
     case _ => look(words)
+  }
+
+  private def begin(at: Long, isForced: Boolean = false): String = {
+    store = provider.getStore(at, None, forceSnapshotOnCommit = isForced, loadEmpty = false)
+    ""
   }
 
   private def look(words: List[String]): String = words match {
     case List("get", number) => showValue(store.get(key(number.toLong), Default))
     case List("entries") => entries(store.iterator(Default))
     case List("get", at, number) =>
-      showValue(provider.getReadStore(at.toLong, None).get(key(number.toLong), Default))
-    case List("entries", at) => entries(provider.getReadStore(at.toLong, None).iterator(Default))
+      withReader(at)(reader => showValue(reader.get(key(number.toLong), Default)))
+    case List("entries", at) => withReader(at)(reader => entries(reader.iterator(Default)))
     case List("flip", number) =>
       flip(number.toLong)
       ""
     case List("flip-old", number) =>
       val log = HeldBytes.newestUndoLog(state.versions)
-      flip(log.firstValues().get(key(number.toLong)))
+      flip(log.valueBefore(key(number.toLong)).get)
       ""
     case List("reported") =>
       val run = StateStoreProviderId(id, runId)
       StateStoreProvider.coordinatorRef.flatMap(_.getLatestSnapshotVersionForTesting(run)).mkString
     case List("files", kind) => filesOf(kind).size.toString
+    case List("changes", start, end) =>
+      provider.getStateStoreChangeDataReader(start.toLong, end.toLong, None, None)
+        .map { case (_, key, value, batch) => s"$batch:${showKey(key)}=${showValue(value)}" }
+        .mkString(" ")
+    case List("replay", snapshot, end) =>
+      val replayed = provider.replayReadStateFromSnapshot(snapshot.toLong, end.toLong, None, None)
+      entries(replayed.iterator(Default))
+    case List("chain") => lineage().files.size.toString
+    case List("names") => filesIn().map(_.getFileName.toString).sorted.mkString(" ")
     case _ => throw new IllegalArgumentException(words.mkString(" "))
+  }
+
+  private def withReader(at: String)(read: ReadStateStore => String): String = {
+    val reader = provider.getReadStore(at.toLong, None)
+    try read(reader) finally reader.release()
   }
 
   private val Default = StateStore.DEFAULT_COL_FAMILY_NAME
@@ -142,16 +228,21 @@ final class ProviderScript(root: String) {
 
   /**
    * Bytes of all changelogs and of all snapshots that were ever written, of the files that a
-   * restore reads, and of what a snapshot of the state takes.
+   * restore reads, and of what a snapshot of the state takes; how many files a restore reads.
    */
   private def measured(): String = {
     Seq("changelog", "snapshot").flatMap(filesOf).foreach { file =>
       written.getOrElseUpdate(file.getFileName.toString, Files.size(file))
     }
+    val names = lineage().files
+    val read = names.map(name => Files.size(directory.resolve(name.toString))).sum
+    val count = names.size
+    s"${writtenAs("changelog")} ${writtenAs("snapshot")} $read ${snapshotBytes()} $count"
+  }
+
+  private def lineage(): Lineage = {
     val names = new StateFiles(filesIn().map(_.getFileName.toString).flatMap(StateFileName.parse))
-    val lineage = names.lineageOf(names.stateAt(version, None).get).toOption.get
-    val read = lineage.files.map(name => Files.size(directory.resolve(name.toString))).sum
-    s"${writtenAs("changelog")} ${writtenAs("snapshot")} $read ${snapshotBytes()}"
+    names.lineageOf(names.stateAt(version, None).get).toOption.get
   }
 
   private def writtenAs(kind: String): Long =
@@ -162,8 +253,9 @@ final class ProviderScript(root: String) {
     val writer = new StateFileWriter(
       () => OutputStream.nullOutputStream(), "lz4",
       StateFileMetadata.header(name, shaped.keySchema, shaped.valueSchema))
-    provider.getReadStore(version, None).iterator(Default)
-      .foreach(pair => writer.put(pair.key, pair.value))
+    val reader = provider.getReadStore(version, None)
+    reader.iterator(Default).foreach(pair => writer.put(pair.key, pair.value))
+    reader.release()
     writer.finish()
     writer.writtenBytes
   }

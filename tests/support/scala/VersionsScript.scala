@@ -17,18 +17,26 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
     if (limitBytes == 0) Long.MaxValue else MemoryAccount.executorBytes + limitBytes
   private val account = new MemoryAccount(limit, "the versions of a script")
   private val map = new CopyOnWritePagedMap(
-    account, rowShape.prefixOf(), new KeptRowChecksums("the versions of a script", 1))
+    account, rowShape.prefixOf().map(failing), new KeptRowChecksums("the versions of a script", 1))
   private val versions = new VersionedState(map, account, versionsToRetain, StateId.Empty)
   private val opened = mutable.Map.empty[String, (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)]
   private var undo: UndoLog = _
   private var isFull = false
+  private var failingNumber = -1L
+
+  private def failing(prefixOf: UnsafeRow => UnsafeRow): UnsafeRow => UnsafeRow = key => {
+    if (key == ScriptedRows.key(failingNumber)) throw new IllegalStateException("as asked for")
+    prefixOf(key)
+  }
 
   /** The results of the lines. The map and its account are checked after each. */
   def run(script: String): String = try {
     script.linesIterator.map { line =>
-      val result = step(line.split(' ').toList)
+      val result = try step(line.split(' ').toList) catch {
+        case e @ (_: CowStateException | _: IllegalStateException) => s"error ${e.getMessage}"
+      }
       map.checkInvariants()
-      val held = HeldBytes.ofVersions(versions)
+      val held = HeldBytes.ofVersions(versions, opened.values.map(o => HeldBytes.viewOf(o._2)))
       assert(account.bytes == held, s"${account.bytes} bytes are charged, $held are held: $line")
       s"$result;${map.size}"
     }.mkString("\n")
@@ -48,6 +56,9 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
       ""
     case List("abort") =>
       versions.abort()
+      ""
+    case List("fail", number) =>
+      failingNumber = number.toLong
       ""
     case List("finish", unique) =>
       if (isFull) versions.abort()

@@ -71,6 +71,14 @@ def test_the_highest_generation_counts_and_then_the_greater_unique() -> None:
     assert files(changelog(1), changelog(2), zombie).state_at(2) == zombie.state
 
 
+def test_a_snapshot_that_was_written_later_does_not_raise_the_state_it_holds() -> None:
+    replaced = ProviderFileName(2, 1, "f" * 16, unique(1))
+    late = ProviderFileName(2, 9, "f" * 16, None)
+    found = files(changelog(1), changelog(2, generation=2), replaced, late)
+    assert found.state_at(2) == at(2)
+    assert files(changelog(1), changelog(2, generation=2), late).state_at(2) == late.state
+
+
 def test_the_ids_of_the_commit_log_outweigh_generations() -> None:
     zombie = ProviderFileName(2, 9, "f" * 16, unique(1))
     found = files(changelog(1), changelog(2), zombie)

@@ -1,0 +1,37 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+/**
+ * How maintenance that finds a store busy gets its view: it asks, the batch leaves one when it
+ * commits, and the next maintenance takes it. A view that nobody will take is released.
+ */
+private[cowstate] final class ViewHandover {
+  private var isAsked = false
+  private var left: TakenView = _
+
+  def ask(): Unit = synchronized {
+    isAsked = true
+  }
+
+  /** Leave a view, if one was asked for. */
+  def leave(view: => TakenView): Unit = synchronized {
+    if (isAsked) {
+      clear()
+      left = view
+    }
+  }
+
+  /** The view that was left, if it is of this state. */
+  def take(state: LoadedState): Option[TakenView] = synchronized {
+    val found = Option(left).filter(_.state eq state)
+    if (found.isDefined) left = null
+    clear()
+    found
+  }
+
+  /** Nothing is asked for any more, and what was left is released. */
+  def clear(): Unit = synchronized {
+    isAsked = false
+    if (left != null) left.view.release()
+    left = null
+  }
+}

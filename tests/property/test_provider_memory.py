@@ -1,0 +1,181 @@
+"""What stores charge to the executor, and what is left when they are given up or fail half-way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+# The values of scripts are longer than their schema says.
+UNCHECKED = "stateStore.formatValidation.enabled=false"
+ONE_VERSION = "maxBatchesToRetainInMemory=1"
+SNAPSHOTS = "stateStore.minDeltasForSnapshot=1 stateStore.coordinatorReportSnapshotUploadLag=false"
+NO_PATIENCE = "stateStore.cowstate.lockTimeoutSeconds=1"
+FIRST = "1=2:10 2=1:21"
+SECOND = "1=2:10 2=1:20 3=2:30"
+
+
+def filled(*settings_of_the_store: str) -> Script:
+    """A store of two batches: `FIRST` is what it holds after one, `SECOND` after both."""
+    script = Script()
+    for line in [
+        f"start {UNCHECKED} {' '.join(settings_of_the_store)}",
+        *("begin", "put 1 2:10", "put 2 1:21", "commit"),
+        *("begin", "put 2 1:20", "put 3 2:30", "commit"),
+    ]:
+        script.add(line, "")
+    return script
+
+
+def do(script: Script, *lines: str) -> None:
+    """Lines that have nothing to tell."""
+    for line in lines:
+        script.add(line, "")
+
+
+def charged(script: Script, results: list[str]) -> list[int]:
+    lines = zip(script.lines, results, strict=True)
+    return [int(result) for line, result in lines if line == "charged"]
+
+
+def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> list[str]:
+    return script.run_on(provider_jvm.new("ProviderScript", str(folder)))
+
+
+@pytest.mark.parametrize("end", ["release", "end-task"])
+def test_a_state_replayed_for_a_reader_is_charged_until_the_reader_ends(
+    provider_jvm: ProviderJvm, tmp_path: Path, end: str
+) -> None:
+    script = filled(SNAPSHOTS)
+    script.add("maintain", None)
+    do(script, "begin", "put 4 1:40", "commit", "attempt 0")
+    script.add("charged", None)
+    do(script, "replay 2 3")
+    script.add("reader-entries", f"{SECOND} 4=1:40")
+    script.add("charged", None)
+    do(script, end)
+    script.add("charged", None)
+    before, reading, after = charged(script, run(provider_jvm, tmp_path, script))
+    assert reading > before == after
+
+
+@pytest.mark.parametrize("end", ["release", "end-task"])
+def test_a_state_loaded_beside_a_batch_is_charged_until_its_reader_ends(
+    provider_jvm: ProviderJvm, tmp_path: Path, end: str
+) -> None:
+    script = filled(ONE_VERSION)
+    do(script, "begin", "attempt 0")
+    script.add("charged", None)
+    do(script, "read 1")
+    script.add("reader-entries", FIRST)
+    script.add("charged", None)
+    do(script, end)
+    script.add("charged", None)
+    script.add("entries", SECOND)
+    before, reading, after = charged(script, run(provider_jvm, tmp_path, script))
+    assert reading > before == after
+
+
+def test_a_state_that_is_given_up_is_charged_until_its_readers_end(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(ONE_VERSION)
+    script.add("charged", None)
+    do(script, "read 2", "begin 1")
+    script.add("charged", None)
+    script.add("reader-entries", SECOND)
+    do(script, "release", "release")
+    script.add("charged", None)
+    first, both, last = charged(script, run(provider_jvm, tmp_path, script))
+    assert both > max(first, last)
+    assert last < both - first // 2
+
+
+def test_a_reload_needs_no_room_for_the_state_that_it_replaces(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    charged_by_others = Script()
+    charged_by_others.add("charged", None)
+    others_mib = -(-int(run(provider_jvm, tmp_path, charged_by_others)[0]) // (1 << 20))
+    script = Script()
+    limit = f"stateStore.cowstate.maxMemoryMB={others_mib + 18}"
+    do(script, f"start {UNCHECKED} {ONE_VERSION} {limit}")
+    # 12 MiB of values.
+    do(script, "begin", f"put 1-12288 {Value(128, 1)}", "commit")
+    do(script, "begin", f"put 1 {Value(1, 2)}", "commit")
+    do(script, "begin 1")
+    script.add("get 1", str(Value(128, 1)))
+    do(script, f"put 2 {Value(1, 3)}", "commit")
+    run(provider_jvm, tmp_path, script)
+
+
+def test_maintenance_does_not_wait_for_a_batch_which_leaves_it_a_view(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(SNAPSHOTS, "stateStore.cowstate.lockTimeoutSeconds=20")
+    do(script, "begin", "put 4 1:40")
+    script.add("maintenance-seconds", None)
+    script.add("files snapshot", "0")
+    do(script, "commit", "watch")
+    script.add("watched-views", "1")
+    do(script, "begin", "put 5 1:50")
+    script.add("maintenance-seconds", None)
+    script.add("files snapshot", "1")
+    script.add("watched-views", "0")
+    results = run(provider_jvm, tmp_path, script)
+    lines = zip(script.lines, results, strict=True)
+    assert max(int(result) for line, result in lines if line == "maintenance-seconds") < 10
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [["begin-forced", "commit"], ["begin 1"], ["begin-forced", "commit", "maintenance-seconds"]],
+    ids=["a forced snapshot", "a reload", "a forced snapshot and maintenance"],
+)
+def test_a_view_that_nobody_takes_is_released(
+    provider_jvm: ProviderJvm, tmp_path: Path, instead: list[str]
+) -> None:
+    script = filled(SNAPSHOTS, ONE_VERSION, NO_PATIENCE)
+    do(script, "begin", "put 4 1:40")
+    script.add("maintenance-seconds", None)
+    do(script, "commit", "watch")
+    script.add("watched-views", "1")
+    for line in instead:
+        script.add(line, None if line.startswith("maintenance") else "")
+    script.add("watched-views", "0")
+    run(provider_jvm, tmp_path, script)
+
+
+def test_a_store_whose_changes_cannot_be_undone_is_restored_from_files(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(NO_PATIENCE)
+    do(script, "begin", "put 1 3:11", "break abort")
+    script.add("abort", "error NullPointerException")
+    do(script, "begin")
+    script.add("entries", SECOND)
+    do(script, "put 1 3:12", "commit", "break undo")
+    script.add("begin 2", "error NullPointerException")
+    do(script, "begin 2")
+    script.add("entries", SECOND)
+    run(provider_jvm, tmp_path, script)
+
+
+def test_a_commit_that_fails_says_why_whatever_fails_afterwards(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = filled(NO_PATIENCE)
+    do(script, "begin", "put 1 3:11", "break files")
+    script.add("commit", "error commit failed, suppressed cancel failed")
+    do(script, "begin")
+    script.add("entries", SECOND)
+    run(provider_jvm, tmp_path, script)
+
+
+def test_nothing_stays_charged_of_an_account_closed_under_a_task(provider_jvm: ProviderJvm) -> None:
+    assert provider_jvm.new("AccountRace").run() == 0

@@ -1,0 +1,226 @@
+"""Which of several runs of a batch a restart goes on from, and restores that fail on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.unit.checkpoint_store.provider_file_bytes import footer_of, sealed
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+UNREPORTED = "stateStore.coordinatorReportSnapshotUploadLag=false"
+# The rows of scripts are bytes that tell their seed, not values of a schema.
+START = f"start {UNREPORTED} stateStore.formatValidation.enabled=false"
+RESTART = [START, "entries 1"]
+# The greater of two random uniques won half of the time before generations did.
+RUNS = 8
+STATE = Path("0/0")
+
+
+def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    """The results of a script of a provider's tasks, none of which may be an error."""
+    results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
+    listed = results.split("\n")
+    assert not [result for result in listed if result.startswith("error")]
+    return listed
+
+
+def names_of(root: Path, kind: str = "changelog") -> list[tuple[int, int]]:
+    """Version and generation of each file."""
+    found = (root / STATE).glob(f"*.{kind}.arrow")
+    return sorted((int(file.name[:19]), int(file.name[20:30])) for file in found)
+
+
+def batch(version: int, seed: int) -> list[str]:
+    return [f"begin {version}", f"put 1 1:{seed}", "commit"]
+
+
+class TestABatchThatRunsAgain:
+    @pytest.mark.parametrize("number", range(RUNS))
+    def test_replaces_its_earlier_run_on_the_same_executor(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, number: int
+    ) -> None:
+        lines = [START, *batch(0, 1), *batch(0, 2)]
+        assert run(provider_jvm, tmp_path, *lines, *RESTART)[-1] == "1=1:2"
+        assert names_of(tmp_path) == [(1, 1), (1, 2)]
+
+    def test_replaces_a_run_whose_commit_failed_after_its_file_was_there(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = [START, *batch(0, 1), "begin 1", "put 1 1:2", "abort", *batch(1, 3)]
+        assert run(provider_jvm, tmp_path, *lines, START, "entries 2")[-1] == "1=1:3"
+        assert names_of(tmp_path) == [(1, 1), (2, 2)]
+
+    def test_replaces_its_run_on_an_executor_that_was_lost(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = [
+            *(START, "executor a", *batch(0, 1)),
+            *("executor b", *batch(1, 2)),
+            *("executor a", "attempt 1", *batch(1, 3)),
+            *("executor c", "entries 2"),
+        ]
+        assert run(provider_jvm, tmp_path, *lines)[-1] == "1=1:3"
+        assert names_of(tmp_path) == [(1, 1), (2, 2), (2, 3)]
+
+    def test_replaces_it_also_from_an_older_version_that_is_held(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = [
+            *(START, "executor a", *batch(0, 1), *batch(1, 2)),
+            *("executor b", *batch(1, 3)),
+            *("executor a", *batch(1, 4)),
+            *("executor c", "entries 2"),
+        ]
+        assert run(provider_jvm, tmp_path, *lines)[-1] == "1=1:4"
+
+    def test_is_not_undone_by_a_late_snapshot_of_the_run_that_it_replaced(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        minimum = "stateStore.minDeltasForSnapshot=1"
+        lines = [
+            *(f"{START} {minimum}", "executor a", *batch(0, 1), *batch(1, 2)),
+            *("executor b", *batch(1, 3)),
+            *("executor a", "attempt 1", "begin 2", "abort", "maintain"),
+            *("executor c", "entries 2"),
+        ]
+        assert run(provider_jvm, tmp_path, *lines)[-1] == "1=1:3"
+        assert names_of(tmp_path, "snapshot") == [(2, 3)]
+
+    def test_a_batch_after_the_writers_own_lists_nothing(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        """A file of another writer that it would have seen in a listing changes nothing."""
+        lines = [
+            *(START, "executor a", *batch(0, 1)),
+            *("executor b", *batch(0, 2)),
+            *("executor a", *batch(1, 3), *batch(2, 4)),
+        ]
+        run(provider_jvm, tmp_path, *lines)
+        assert names_of(tmp_path) == [(1, 1), (1, 2), (2, 1), (3, 1)]
+
+
+class TestCleaning:
+    SETTINGS = "minBatchesToRetain=1 stateStore.minDeltasForSnapshot=1"
+    LIMIT = "stateStore.maxVersionsToDeletePerMaintenance=1"
+
+    def test_what_the_limit_left_behind_is_deleted_without_another_batch(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        batches = [line for number in range(12) for line in (*batch(number, number), "maintain")]
+        run(provider_jvm, tmp_path / "all", f"{START} {self.SETTINGS}", *batches)
+        limited = f"{START} {self.SETTINGS} {self.LIMIT}"
+        lines = [limited, *batches, "names", *["maintain"] * 12]
+        results = run(provider_jvm, tmp_path / "limited", *lines)
+        left = {version for version, _ in names_of(tmp_path / "limited")}
+        assert left == {version for version, _ in names_of(tmp_path / "all")}
+        assert len(results[-13].split()) > len(left)
+
+    def test_unfinished_files_of_killed_writers_go_though_no_version_does(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        old, young = (tmp_path / STATE / f".{name}.arrow.tmp" for name in ("old", "young"))
+        old.parent.mkdir(parents=True)
+        for file in (old, young):
+            file.touch()
+        day_ago = time.time() - 90_000
+        os.utime(old, (day_ago, day_ago))
+        run(provider_jvm, tmp_path, START, *batch(0, 1), "maintain")
+        assert (old.exists(), young.exists()) == (False, True)
+
+
+def restore(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    results: str = provider_jvm.new("RestoreScript", str(root)).run("\n".join(lines))
+    return results.split("\n")
+
+
+class TestReading:
+    FIRST = f"{1:019}-"
+
+    def test_the_files_opened_ahead_of_one_that_fails_are_closed(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = ["write 6", f"fail {self.FIRST} eof", "slow 000002- 300", "slow 000003- 300"]
+        *_, result, left = restore(provider_jvm, tmp_path, *lines, "restore 6", "left-open")
+        assert result.startswith("CowStateCorruptException")
+        assert left == "0"
+
+    def test_the_files_opened_ahead_are_closed_when_the_task_is_killed(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = ["write 6", "slow changelog 200", "interrupt 6 100", "left-open"]
+        *_, result, left = restore(provider_jvm, tmp_path, *lines)
+        assert result.startswith("InterruptedException")
+        assert left == "0"
+
+    @pytest.mark.parametrize(
+        ("fault", "error"),
+        [
+            ("Connection reset", "StateFileReadException .*{name} cannot be read: .*reset"),
+            ("eof", "CowStateCorruptException .*{name} is damaged"),
+        ],
+    )
+    @pytest.mark.parametrize("name", [FIRST, "1.delta"])
+    def test_only_bytes_that_are_wrong_are_called_damaged(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, fault: str, error: str, name: str
+    ) -> None:
+        written = "write 1" if name == self.FIRST else "write-delta 1"
+        lines = [written, "restore 1", f"fail {name} {fault}", "restore 1"]
+        _, restored, _, failed = restore(provider_jvm, tmp_path, *lines)
+        assert restored == "restored 1"
+        assert re.match(error.format(name=f"{re.escape(name)}[^/]*"), failed), failed
+
+    def test_commits_ask_once_whether_the_directory_is_there(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        assert restore(provider_jvm, tmp_path, "write 5", "exists-calls")[-1] in ("0", "1")
+
+
+class TestAdoptedVersions:
+    """Versions 1 and 2 are deltas of Spark's own provider; 3 and 4 are upon them."""
+
+    def results(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+        restore(provider_jvm, root / STATE, "write-delta 1", "write-delta 2")
+        found: str = provider_jvm.new("ProviderScript", str(root)).run(
+            "\n".join([START, *batch(2, 3), *batch(3, 4), *lines])
+        )
+        return found.split("\n")[-len(lines) :]
+
+    def test_have_no_change_feed_and_the_error_says_from_when_on_there_is_one(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = ["changes 3 4", "changes 2 4", "message changes 1 2"]
+        known, across, within = self.results(provider_jvm, tmp_path, *lines)
+        assert known == "2:1=1:3 3:1=1:4"
+        assert across == "error CowStateException"
+        assert "version 2, which batch 1 made, was adopted" in within
+        assert "a change feed from batch 2 on: set changeStartBatchId" in within
+
+    def test_are_not_replayed_from_a_snapshot_that_is_not_there(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = ["entries 4", "replay 1 4", "replay 2 4"]
+        error = "error CANNOT_LOAD_STATE_STORE.CANNOT_READ_MISSING_SNAPSHOT_FILE"
+        assert self.results(provider_jvm, tmp_path, *lines) == ["1=1:4 2=1:2", error, error]
+
+
+class TestSnapshots:
+    def test_one_of_a_later_format_is_an_error_and_not_passed_over(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        minimum = "stateStore.minDeltasForSnapshot=1"
+        run(provider_jvm, tmp_path, f"{START} {minimum}", *batch(0, 1), "maintain")
+        (snapshot,) = (tmp_path / STATE).glob("*.snapshot.arrow")
+        data = bytearray(snapshot.read_bytes())
+        begin, footer = footer_of(bytes(data))
+        data[begin + footer.value_places["cowstate.format"]] = ord("2")
+        snapshot.write_bytes(sealed(bytes(data)))
+        message = run(provider_jvm, tmp_path, START, "message entries 1")[-1]
+        assert f"{snapshot.name} has format 2; this release reads 1" in message
