@@ -1,35 +1,68 @@
-"""Completed checkpoints on an object store: what cowstate's engine and data source stand on.
+"""States on an object store: what cowstate's engine and data source stand on, and how to read them.
 
-Its errors are what a user meets. `completed_checkpoint_store` is the way in for the engine;
-`docs/checkpoint_format.md` draws what it writes.
+`open_store(url)` reads a table, or the state of a Python operator, at any of its versions, as Arrow
+tables and without Spark. The errors are what a user meets. `docs/checkpoint_format.md` draws what
+is written; `completed_checkpoint_store` and `table_store` are the ways in for writers.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from checkpoint_store.errors import (
     CheckpointStoreError,
+    ConflictingWriterError,
     CorruptObjectError,
     EpochNotRetainedError,
+    LostVersionError,
+    NotAStoreError,
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
+    StateNotFoundError,
     StoreAccessError,
     StoreMismatchError,
     StoreUnavailableError,
+    TableSchemaError,
+    TimestampOutOfRangeError,
+    UnknownColumnError,
     UnreadableStateError,
     UnsupportedFormatError,
     VersionNotFoundError,
+    VersionNotRetainedError,
 )
+
+if TYPE_CHECKING:
+    from checkpoint_store.state_reader import StateReader, open_store
 
 __all__ = [
     "CheckpointStoreError",
+    "ConflictingWriterError",
     "CorruptObjectError",
     "EpochNotRetainedError",
+    "LostVersionError",
+    "NotAStoreError",
     "ObjectExistsError",
     "ObjectMissingError",
     "PartialEpochError",
+    "StateNotFoundError",
+    "StateReader",
     "StoreAccessError",
     "StoreMismatchError",
     "StoreUnavailableError",
+    "TableSchemaError",
+    "TimestampOutOfRangeError",
+    "UnknownColumnError",
     "UnreadableStateError",
     "UnsupportedFormatError",
     "VersionNotFoundError",
+    "VersionNotRetainedError",
+    "open_store",
 ]
+
+_READER_NAMES = ("StateReader", "open_store")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _READER_NAMES:
+        return getattr(import_module("checkpoint_store.state_reader"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

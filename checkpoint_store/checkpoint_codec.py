@@ -45,7 +45,7 @@ def encode_metadata(metadata: StoreMetadata) -> bytes:
         "max_parallelism": metadata.max_parallelism,
         "key_schema_json": metadata.key_schema_json,
     }
-    return _encode("store", body, metadata.format_version)
+    return encode_document("store", body, metadata.format_version)
 
 
 def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
@@ -53,28 +53,28 @@ def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
 
     def build(body: _Body) -> StoreMetadata:
         return StoreMetadata(
-            store_id=_text(body["store_id"]),
-            operator=_text(body["operator"]),
-            max_parallelism=_number(body["max_parallelism"]),
-            key_schema_json=_text(body["key_schema_json"]),
+            store_id=decode_text(body["store_id"]),
+            operator=decode_text(body["operator"]),
+            max_parallelism=decode_number(body["max_parallelism"]),
+            key_schema_json=decode_text(body["key_schema_json"]),
         )
 
-    return _decode("store", data, source, build)
+    return decode_document("store", data, source, build)
 
 
 def encode_run(run: Run) -> bytes:
     """A run's entry. Its name says the same; the body is for people."""
-    return _encode("run", _run_body(run))
+    return encode_document("run", _run_body(run))
 
 
 def encode_barrier(barrier: Barrier) -> bytes:
     """A barrier."""
-    return _encode("barrier", _barrier_body(barrier))
+    return encode_document("barrier", _barrier_body(barrier))
 
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
     """Raises CorruptObjectError, UnsupportedFormatError."""
-    return _decode("barrier", data, source, _barrier)
+    return decode_document("barrier", data, source, _barrier)
 
 
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
@@ -85,7 +85,7 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
         "parallelism": checkpoint.parallelism,
         "barriers": [_barrier_body(barrier) for barrier in checkpoint.barriers],
     }
-    return _encode("manifest", body)
+    return encode_document("manifest", body)
 
 
 def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
@@ -93,21 +93,28 @@ def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
 
     def build(body: _Body) -> CompletedCheckpoint:
         return CompletedCheckpoint(
-            epoch=_number(body["epoch"]),
+            epoch=decode_number(body["epoch"]),
             run=_run(body["run"]),
-            parallelism=_number(body["parallelism"]),
+            parallelism=decode_number(body["parallelism"]),
             barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
         )
 
-    return _decode("manifest", data, source, build)
+    return decode_document("manifest", data, source, build)
 
 
-def _encode(kind: str, body: _Body, version: int = FORMAT_VERSION) -> bytes:
+def encode_document(kind: str, body: _Body, version: int = FORMAT_VERSION) -> bytes:
+    """The document of a kind, whatever its body is."""
     document = {"format": f"cowstate/{kind}", "version": version, "body": body}
     return _canonical({**document, "checksum": _checksum(document)})
 
 
-def _decode(kind: str, data: bytes, source: Source, build: Callable[[_Body], _T]) -> _T:
+def decode_document(kind: str, data: bytes, source: Source, build: Callable[[_Body], _T]) -> _T:
+    """What `build` makes of the body of a verified document; a LookupError, TypeError or
+    ValueError of it means that the body is not what was written.
+
+    Raises CorruptObjectError, UnsupportedFormatError.
+    """
+
     def corrupt(problem: str) -> CorruptObjectError:
         return CorruptObjectError(source.url, source.name, problem, source.epoch)
 
@@ -129,7 +136,7 @@ def _decode(kind: str, data: bytes, source: Source, build: Callable[[_Body], _T]
         raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
     try:
         return build(document["body"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise corrupt(f"unexpected content: {error!r}") from error
 
 
@@ -148,7 +155,7 @@ def _run_body(run: Run) -> _Body:
 
 
 def _run(body: _Body) -> Run:
-    return Run(_number(body["number"]), _text(body["run_id"]))
+    return Run(decode_number(body["number"]), decode_text(body["run_id"]))
 
 
 def _barrier_body(barrier: Barrier) -> _Body:
@@ -162,7 +169,7 @@ def _barrier_body(barrier: Barrier) -> _Body:
         "plan_id": barrier.plan_id,
         "base": list(barrier.base),
         "base_epoch": barrier.base_epoch,
-        "handles": [_handle_body(handle) for handle in barrier.handles],
+        "handles": [encode_handle(handle) for handle in barrier.handles],
         "states": [
             {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
             for state in barrier.states
@@ -173,24 +180,29 @@ def _barrier_body(barrier: Barrier) -> _Body:
 def _barrier(body: _Body) -> Barrier:
     base_epoch = body["base_epoch"]
     return Barrier(
-        barrier_id=_text(body["barrier_id"]),
-        epoch=_number(body["epoch"]),
-        subtask=_number(body["subtask"]),
-        parallelism=_number(body["parallelism"]),
+        barrier_id=decode_text(body["barrier_id"]),
+        epoch=decode_number(body["epoch"]),
+        subtask=decode_number(body["subtask"]),
+        parallelism=decode_number(body["parallelism"]),
         run=_run(body["run"]),
-        attempt=_number(body["attempt"]),
-        plan_id=_text(body["plan_id"]),
-        base=tuple(_text(barrier_id) for barrier_id in body["base"]),
-        base_epoch=None if base_epoch is None else _number(base_epoch),
-        handles=tuple(_handle(handle) for handle in body["handles"]),
+        attempt=decode_number(body["attempt"]),
+        plan_id=decode_text(body["plan_id"]),
+        base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
+        base_epoch=None if base_epoch is None else decode_number(base_epoch),
+        handles=tuple(decode_handle(handle) for handle in body["handles"]),
         states=tuple(
-            StateSchema(_text(state["name"]), _text(state["kind"]), _text(state["schema_json"]))
+            StateSchema(
+                decode_text(state["name"]),
+                decode_text(state["kind"]),
+                decode_text(state["schema_json"]),
+            )
             for state in body["states"]
         ),
     )
 
 
-def _handle_body(handle: StateHandle) -> _Body:
+def encode_handle(handle: StateHandle) -> _Body:
+    """A handle as part of a body."""
     return {
         "kind": handle.kind,
         "name": handle.name,
@@ -202,29 +214,32 @@ def _handle_body(handle: StateHandle) -> _Body:
     }
 
 
-def _handle(body: _Body) -> StateHandle:
+def decode_handle(body: _Body) -> StateHandle:
+    """Raises KeyError, TypeError or ValueError."""
     kind = body["kind"]
     if kind not in ("changelog", "snapshot"):
         raise ValueError(f"unknown kind of state file {kind!r}")
     start, end = body["key_groups"]
     return StateHandle(
         kind=kind,
-        name=_text(body["name"]),
-        length=_number(body["length"]),
-        checksum=_text(body["checksum"]),
-        key_groups=KeyGroupRange(_number(start), _number(end)),
-        epoch=_number(body["epoch"]),
-        rows=_number(body["rows"]),
+        name=decode_text(body["name"]),
+        length=decode_number(body["length"]),
+        checksum=decode_text(body["checksum"]),
+        key_groups=KeyGroupRange(decode_number(start), decode_number(end)),
+        epoch=decode_number(body["epoch"]),
+        rows=decode_number(body["rows"]),
     )
 
 
-def _number(value: object) -> int:
+def decode_number(value: object) -> int:
+    """Raises TypeError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not an integer")
     return value
 
 
-def _text(value: object) -> str:
+def decode_text(value: object) -> str:
+    """Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
     return value

@@ -14,7 +14,6 @@ checkpoint is rebuilt from its barriers if these are intact; otherwise the error
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
@@ -40,11 +39,10 @@ from checkpoint_store.checkpoint_layout import (
 )
 from checkpoint_store.checkpoint_retention import CheckpointRetention
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.created_once import read_or_create
 from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
-    ObjectExistsError,
-    ObjectMissingError,
     PartialEpochError,
     StoreMismatchError,
 )
@@ -56,9 +54,6 @@ from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.store_metadata import StoreMetadata
 
 __all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
-
-_METADATA_TRIES = 5
-_METADATA_WAIT_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +91,7 @@ class CompletedCheckpointStore:
         Raises StoreMismatchError, which names the field and both values; CorruptObjectError;
         UnsupportedFormatError.
         """
-        data = self._metadata_bytes(encode_metadata(metadata))
+        data = read_or_create(self._store, layout.STORE, encode_metadata(metadata))
         stored = decode_metadata(data, Source(self._store.url, layout.STORE))
         self._check_same(stored, metadata)
         self._metadata = stored
@@ -112,34 +107,6 @@ class CompletedCheckpointStore:
             there, expected = getattr(stored, field), getattr(metadata, field)
             if there != expected:
                 raise StoreMismatchError(self._store.url, field, str(there), str(expected))
-
-    def _metadata_bytes(self, expected: bytes) -> bytes:
-        """`store.json`, created if it is missing.
-
-        On a local disk it can be seen half-written. Its content depends on nothing but the
-        metadata, so one that stays a beginning of `expected` was left by a killed writer and may
-        be replaced.
-        """
-        data = b""
-        for tried in range(_METADATA_TRIES):
-            try:
-                data = self._store.get(layout.STORE)
-            except ObjectMissingError:
-                self._put_if_absent(layout.STORE, expected)
-                continue
-            if data == expected or not expected.startswith(data):
-                break
-            if tried == _METADATA_TRIES - 3:
-                self._store.delete([layout.STORE])
-            else:
-                time.sleep(_METADATA_WAIT_SECONDS)
-        return data
-
-    def _put_if_absent(self, name: str, data: bytes) -> None:
-        try:
-            self._store.put(name, data)
-        except ObjectExistsError:
-            return
 
     def register_run(self, run_id: str) -> Run:
         """The run of this id: the entry that there is, or a new one, later than all others.

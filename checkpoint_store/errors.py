@@ -8,15 +8,26 @@
     ├── StoreAccessError        the store cannot be reached this way: change URL or permissions
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
+    ├── ConflictingWriterError  another query writes this table: stop one, or take over
+    ├── LostVersionError        a published version of a table cannot be found: restore it
+    ├── NotAStoreError          there is no table or operator's store at a URL: name another one
+    ├── StateNotFoundError      an operator has no state of a name, or several: name one
+    ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── StoreMismatchError      the store belongs to another operator or configuration
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
     ├── VersionNotFoundError    the provider has no state of a version: ask for another one
+    ├── VersionNotRetainedError  a table or operator's store lacks a version: ask for another one
+    ├── TimestampOutOfRangeError  no version, or not yet one, was the newest at a time: the same
+    ├── UnknownColumnError      a state has no column of a name: ask for one that it has
     └── UnreadableStateError    state of the provider that only Spark can read: read it there
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from difflib import get_close_matches
 
 _GO_BACK = (
     "restore it from a backup of the store, or restart the query from a Spark checkpoint of an "
@@ -141,6 +152,90 @@ class EpochNotRetainedError(CheckpointStoreError):
         )
 
 
+class ConflictingWriterError(CheckpointStoreError):
+    """A table has a writer already, and this is another one."""
+
+    def __init__(self, url: str, owner: str, writer: str) -> None:
+        super().__init__(url, owner, writer)
+        self.url = url
+        self.owner = owner
+        self.writer = writer
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} is written by {self.owner}; {self.writer} cannot write it, too. Stop one "
+            "of them, or write into another table. If the former writer is gone for good, write "
+            'with option("takeOver", "true") once: the table then belongs to the new one'
+        )
+
+
+class LostVersionError(CheckpointStoreError):
+    """The newest version of a table is damaged, and what it held would be lost."""
+
+    def __init__(self, url: str, name: str, query: str, batch: int, newest: int | None) -> None:
+        super().__init__(url, name, query, batch, newest)
+        self.url = url
+        self.name = name
+        self.query = query
+        self.batch = batch
+        self.newest = newest
+
+    def __str__(self) -> str:
+        there = "no batch of it" if self.newest is None else f"its batches up to {self.newest}"
+        return (
+            f"{self.name} in {self.url} is damaged: query {self.query} writes batch {self.batch}, "
+            f"and the other versions hold {there}. {_GO_BACK[0].upper()}{_GO_BACK[1:]}"
+        )
+
+
+class TableSchemaError(CheckpointStoreError):
+    """Rows have other columns than the table."""
+
+    def __init__(self, url: str, problem: str, remedy: str) -> None:
+        super().__init__(url, problem, remedy)
+        self.url = url
+        self.problem = problem
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.problem}; {self.remedy}"
+
+
+class NotAStoreError(CheckpointStoreError):
+    """Neither a table nor the store of an operator."""
+
+    def __init__(self, url: str, below: tuple[str, ...] = ()) -> None:
+        super().__init__(url, below)
+        self.url = url
+        self.below = below
+
+    def __str__(self) -> str:
+        hint = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
+        return (
+            f"{self.url} is neither a table nor the store of an operator (it has no table.json and "
+            f"no store.json){hint}. Name the directory of a table, or <store>/<query id>/<operator>"
+        )
+
+
+class StateNotFoundError(CheckpointStoreError):
+    """A store has no state of this name, or no name was given and there are several."""
+
+    def __init__(self, url: str, state: str | None, present: tuple[str, ...]) -> None:
+        super().__init__(url, state, present)
+        self.url = url
+        self.state = state
+        self.present = present
+
+    def __str__(self) -> str:
+        there = ", ".join(self.present) or "none"
+        asked = (
+            "which state is meant is not said"
+            if self.state is None
+            else (f"there is no state {self.state!r}")
+        )
+        return f"{self.url}: {asked}; its states are {there}. Name one with stateVarName"
+
+
 class StoreMismatchError(CheckpointStoreError):
     """The store was created for something else than what opens it."""
 
@@ -213,6 +308,64 @@ class UnreadableStateError(CheckpointStoreError):
         )
 
 
+class VersionNotRetainedError(CheckpointStoreError):
+    """A version was deleted by retention, was rolled back, or is not written yet.
+
+    `version` is None if the newest one was asked for; `oldest` and `newest` are None if there is
+    none at all.
+    """
+
+    def __init__(
+        self, url: str, version: int | None, oldest: int | None, newest: int | None
+    ) -> None:
+        super().__init__(url, version, oldest, newest)
+        self.url = url
+        self.version = version
+        self.oldest = oldest
+        self.newest = newest
+
+    def __str__(self) -> str:
+        if self.oldest is None:
+            return f"{self.url} holds no version yet: let the query that writes it run first"
+        return (
+            f"version {self.version} of {self.url} is not there; it holds versions {self.oldest} "
+            f"to {self.newest}. Ask for one of these; minEpochsToRetain keeps more"
+        )
+
+
+class TimestampOutOfRangeError(CheckpointStoreError):
+    """A time is before the oldest version, or after the newest. All are ms since 1970."""
+
+    def __init__(self, url: str, timestamp_ms: int, oldest_ms: int, newest_ms: int) -> None:
+        super().__init__(url, timestamp_ms, oldest_ms, newest_ms)
+        self.url = url
+        self.timestamp_ms = timestamp_ms
+        self.oldest_ms = oldest_ms
+        self.newest_ms = newest_ms
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} has no version of {_utc(self.timestamp_ms)}: its oldest is of "
+            f"{_utc(self.oldest_ms)}, its newest of {_utc(self.newest_ms)}. Ask for a time between "
+            "them; minEpochsToRetain keeps older versions"
+        )
+
+
+class UnknownColumnError(CheckpointStoreError):
+    """A state has no column of this name."""
+
+    def __init__(self, url: str, name: str, columns: tuple[str, ...]) -> None:
+        super().__init__(url, name, columns)
+        self.url = url
+        self.name = name
+        self.columns = columns
+
+    def __str__(self) -> str:
+        near = get_close_matches(self.name, self.columns)
+        meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        return f"{self.url} has no column {self.name!r}: {meant}It has {', '.join(self.columns)}"
+
+
 def _of_epoch(epoch: int | None) -> str:
     return "" if epoch is None else f" of epoch {epoch}"
 
@@ -220,3 +373,9 @@ def _of_epoch(epoch: int | None) -> str:
 def _few(subtasks: tuple[int, ...]) -> str:
     shown = ", ".join(str(subtask) for subtask in subtasks[:10])
     return shown if len(subtasks) <= 10 else f"{shown} and {len(subtasks) - 10} more"
+
+
+def _utc(timestamp_ms: int) -> str:
+    seconds, milliseconds = divmod(timestamp_ms, 1000)
+    at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)
+    return at.isoformat(sep=" ", timespec="milliseconds")

@@ -3,6 +3,7 @@
 `transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` runs an
 unmodified PySpark StatefulProcessor on it. `configure(SparkSession.builder)` makes the stateful
 operators of existing jobs keep their state in cowstate's provider, whose jar is at `jar_path()`.
+`live_view` follows a state from a Python process.
 `OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
 Only the errors are imported with the package, the rest when it is first used: state hosts and
@@ -27,6 +28,7 @@ from spark_state.errors import (
 )
 
 if TYPE_CHECKING:
+    from spark_state.live_view import LiveView, live_view
     from spark_state.operator_state.operator_state_backend import OperatorStateBackend
     from spark_state.spark.operator_plan import transform_with_state
     from spark_state.spark.provider import configure, jar_path
@@ -38,6 +40,7 @@ __all__ = [
     "CowstateError",
     "FencedError",
     "KeyGroupError",
+    "LiveView",
     "OperatorStateBackend",
     "OutputRowError",
     "StateHostError",
@@ -46,13 +49,16 @@ __all__ = [
     "UnsupportedOperationError",
     "configure",
     "jar_path",
+    "live_view",
     "transform_with_state",
 ]
 
 _LATER = {
+    "LiveView": "spark_state.live_view",
     "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
     "configure": "spark_state.spark.provider",
     "jar_path": "spark_state.spark.provider",
+    "live_view": "spark_state.live_view",
     "transform_with_state": "spark_state.spark.operator_plan",
 }
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from checkpoint_store.errors import CheckpointStoreError
 from spark_state.errors import ConfigurationError, CowstateError
@@ -64,6 +66,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     jar.set_defaults(run=run_jar_command)
     _add_adopt(commands)
+    _add_compact(commands)
     return parser
 
 
@@ -88,8 +91,38 @@ def _add_adopt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     adopt.add_argument(
         "--force", action="store_true", help="skip the check whether the query is running"
     )
-    adopt.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
-    adopt.add_argument(
+    _add_session_options(adopt)
+    adopt.set_defaults(run=run_adopt_command)
+
+
+def _add_compact(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compact = commands.add_parser(
+        "compact",
+        help="fold the files of a table, so that it is read faster",
+        description="Runs a Spark job that folds the files of a table's newest version. Queries "
+        "may go on writing and reading it; older versions stay readable.",
+    )
+    compact.add_argument("table", metavar="URL", help="the table")
+    compact.add_argument(
+        "--parts",
+        type=positive_number,
+        metavar="N",
+        help="make N files, each of a range of key groups (default: one for each 64 MiB)",
+    )
+    compact.add_argument(
+        "--storage-options",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="what fsspec needs to reach the table, as a JSON object",
+    )
+    _add_session_options(compact)
+    compact.set_defaults(run=run_compact_command)
+
+
+def _add_session_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
+    command.add_argument(
         "--conf",
         action="append",
         default=[],
@@ -97,8 +130,7 @@ def _add_adopt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="KEY=VALUE",
         help="of the Spark session, such as what the checkpoint's file system needs; repeatable",
     )
-    adopt.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    adopt.set_defaults(run=run_adopt_command)
+    command.add_argument("--json", action="store_true", help="print the report as one JSON object")
 
 
 def setting(text: str) -> tuple[str, str]:
@@ -107,6 +139,18 @@ def setting(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The object that an option says. Raises ArgumentTypeError, without the value: it may hold
+    credentials."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError('not a JSON object such as {"anon": true}')
+    return found
 
 
 def positive_number(text: str) -> int:
@@ -160,6 +204,26 @@ def run_adopt_command(arguments: argparse.Namespace) -> int:
         adopt_and_print(options)
     except KeyboardInterrupt:
         print("cowstate: stopped; the checkpoint is as it was", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def run_compact_command(arguments: argparse.Namespace) -> int:
+    """Runs `cowstate compact`."""
+    from spark_state.spark.compaction_command import CompactOptions, compact_and_print
+
+    options = CompactOptions(
+        url=arguments.table,
+        parts=arguments.parts,
+        storage_options=arguments.storage_options,
+        master=arguments.master,
+        settings=dict(arguments.conf),
+        json_report=arguments.json,
+    )
+    try:
+        compact_and_print(options)
+    except KeyboardInterrupt:
+        print("cowstate: stopped; the table is as it was", file=sys.stderr)
         return INTERRUPTED
     return 0
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import datetime
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -88,10 +88,20 @@ def _decimal_bytes(precision: int, scale: int) -> Callable[[Any], bytes]:
         unscaled = -unscaled if sign else unscaled
         if precision <= 18:
             return _pack_long(unscaled)
-        bits = unscaled.bit_length() if unscaled >= 0 else (~unscaled).bit_length()
-        return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+        return shortest_bytes(unscaled)
 
     return to_bytes
+
+
+def shortest_bytes(unscaled: int) -> bytes:
+    """The bytes of the unscaled value of a decimal with a precision above 18."""
+    bits = unscaled.bit_length() if unscaled >= 0 else (~unscaled).bit_length()
+    return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def hash_bytes(values: Iterable[bytes], seeds: Iterable[int]) -> Iterator[int]:
+    """The hash of each value with its own seed: one column of many keys."""
+    return map(xxhash.xxh64_intdigest, values, seeds)
 
 
 def _bytes_of(type_name: str) -> Callable[[Any], bytes]:

@@ -8,7 +8,7 @@ change it. Growing moves a few buckets with every operation, so none pauses for 
 
 Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
 
-One thread owns a map. Only `release_snapshot`, and iterating a snapshot, may happen in another.
+One thread owns a map. Only `release_snapshot`, and reading a snapshot, may happen in another.
 
 Keys and namespaces are immutable, and the low bits of their hashes are spread, as those of tuples
 and strings are. Bare consecutive integers hash to themselves, which leaves long runs of empty
@@ -23,7 +23,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
-from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
+from spark_state.heap.copy_on_write_state_map_snapshot import (
+    BUCKETS_AT_ONCE,
+    CopyOnWriteStateMapSnapshot,
+)
 
 K = TypeVar("K")
 N = TypeVar("N")
@@ -207,14 +210,21 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             version = self.state_map_version
             self.snapshot_versions.add(version)
             self.highest_required_snapshot_version = version
-        return CopyOnWriteStateMapSnapshot(self, version, buckets, len(self))
+        return CopyOnWriteStateMapSnapshot(self, version, buckets, len(self), self.rehash_index)
 
     def _buckets_of_snapshot(self) -> list[Bucket[K, N, S]]:
-        if not self.incremental_rehash_table:
-            return list(self.primary_table)
+        """Copied in pieces, because no other thread runs while a list is copied."""
         half, moved = len(self.primary_table), self.rehash_index
         rehashed = self.incremental_rehash_table
-        return self.primary_table[moved:] + rehashed[:moved] + rehashed[half : half + moved]
+        buckets: list[Bucket[K, N, S]] = []
+        for table, start, end in (
+            (self.primary_table, moved, half),
+            (rehashed, 0, moved),
+            (rehashed, half, half + moved),
+        ):
+            for piece in range(start, end, BUCKETS_AT_ONCE):
+                buckets += table[piece : min(piece + BUCKETS_AT_ONCE, end)]
+        return buckets
 
     def release_snapshot(self, version: int) -> None:
         """Forget a snapshot's version; what only it needed dies with it."""

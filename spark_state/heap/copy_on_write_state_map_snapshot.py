@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -12,29 +12,56 @@ K = TypeVar("K")
 N = TypeVar("N")
 S = TypeVar("S")
 
+BUCKETS_AT_ONCE = 4096
+
 
 class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
     """The entries of a map at the moment of `CopyOnWriteStateMap.snapshot`.
 
-    States are shared with the map: whoever iterates reads them and changes nothing. Iterating may
-    happen in another thread than the map's.
+    States are shared with the map: whoever gets them reads them and changes nothing. Any number of
+    threads may look up and iterate while the map's own changes it.
+
+    `buckets`: the table of that moment. Of a map that is growing, whose first `moved` buckets have
+    been split already, the others, then the lower halves of those, then the upper ones.
     """
 
     def __init__(
         self,
         owner: CopyOnWriteStateMap[K, N, S],
         version: int,
-        buckets: Sequence[StateMapEntry[K, N, S] | None],
+        buckets: list[StateMapEntry[K, N, S] | None],
         size: int,
+        moved: int,
     ) -> None:
         self._owner = owner
-        self._buckets: Sequence[StateMapEntry[K, N, S] | None] = buckets
+        self._buckets = buckets
         self._size = size
+        self._moved = moved
+        self._capacity = len(buckets) - moved
         self.version = version
         self.released = False
 
     def __len__(self) -> int:
         return self._size
+
+    def get(self, key: K, namespace: N) -> S | None:
+        """The state, for reading; None when absent. Raises RuntimeError after the release."""
+        self._require_open()
+        code = hash(key) if namespace is None else hash((key, namespace))
+        entry = self._buckets[self._place(code)]
+        while entry is not None:
+            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+                return entry.state
+            entry = entry.next
+        return None
+
+    def _place(self, code: int) -> int:
+        capacity, moved = self._capacity, self._moved
+        index = code & (capacity - 1)
+        if index >= moved:
+            return index - moved
+        index = code & (2 * capacity - 1)
+        return index if index >= capacity else index + capacity - moved
 
     def __iter__(self) -> Iterator[tuple[K, N, S]]:
         """(key, namespace, state) of every entry. Raises RuntimeError after the release."""
@@ -47,10 +74,12 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
 
     def _require_open(self) -> None:
         if self.released:
-            raise RuntimeError(f"snapshot {self.version} was released; iterate before releasing it")
+            raise RuntimeError(f"snapshot {self.version} was released; read it before releasing it")
 
     def release(self) -> None:
         """Let the map stop keeping this version. Raises ValueError when called twice."""
         self._owner.release_snapshot(self.version)
         self.released = True
-        self._buckets = ()
+        # In pieces, because no other thread runs while a list is given up.
+        while self._buckets:
+            del self._buckets[-BUCKETS_AT_ONCE:]

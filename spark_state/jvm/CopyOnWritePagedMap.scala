@@ -47,6 +47,9 @@ final class CopyOnWritePagedMap(
   private var predecessor = 0L
   private var compactAt = MinCompactBytes
   private val scratchKey = new UnsafeRow(0)
+  private lazy val prefetched = new Array[Long](PrefetchWindow)
+  /** Keeps the compiler from leaving the reads out. */
+  private[cowstate] var prefetchedSum = 0
 
   def size: Int = entries
   def currentEpoch: Int = epoch
@@ -71,10 +74,13 @@ final class CopyOnWritePagedMap(
     if (capacity > primary.length && account.permits(capacity * 8L)) replaceTable(capacity)
   }
 
-  /** After it was filled: a smaller table if less came than was expected. Takes time of `size`. */
+  /**
+   * After it was filled: a smaller table if much less came than was expected. Takes time of `size`,
+   * so a table that is one size too large stays.
+   */
   def trim(): Unit = {
     val capacity = capacityFor(entries)
-    if (rehashed == null && capacity < primary.length) replaceTable(capacity)
+    if (rehashed == null && capacity < primary.length / 2) replaceTable(capacity)
   }
 
   private def replaceTable(capacity: Int): Unit = account.withoutLimit {
@@ -101,14 +107,37 @@ final class CopyOnWritePagedMap(
     put(key, value, checksums.of(key, value), undo)
 
   /** Put a row whose key is not there. */
-  def add(key: UnsafeRow, value: UnsafeRow, checksum: Int): Unit = {
+  def add(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit = {
     if (rehashed != null) rehashSome()
-    insert(key, key.hashCode, value, checksum)
+    insert(key, hash, value, checksum)
+  }
+
+  /**
+   * Before many keys are looked up: bring what that reads into the processor's caches. A lookup
+   * waits for the bucket, then for the record; here all buckets are fetched at once, then all
+   * records.
+   */
+  def prefetch(hashes: Array[Int], count: Int): Unit = {
+    var sum = 0
+    var i = 0
+    while (i < count) {
+      prefetched(i) = head(hashes(i))
+      i += 1
+    }
+    i = 0
+    while (i < count) {
+      val address = prefetched(i)
+      if (address != 0) sum += records.getInt(address, Hash)
+      i += 1
+    }
+    prefetchedSum = sum
   }
 
   /** Put a value; what it replaces goes to `undo`, unless that is null. */
-  def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
-    val hash = key.hashCode
+  def put(key: UnsafeRow, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit =
+    put(key, key.hashCode, value, checksum, undo)
+
+  def put(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
     val address = find(key, hash)
     if (address == 0) {
       if (undo != null) undo.logAbsent(key)
@@ -429,6 +458,9 @@ object CopyOnWritePagedMap {
   private val InitialCapacity = 128
   private val MaxCapacity = 1 << 30
   private val MinTransferred = 4
+
+  /** How many keys one call of `prefetch` may be given. */
+  val PrefetchWindow = 128
   private val MinCompactBytes = 64L << 10
   private val MaxCompactBytes = 4L << 20
 

@@ -56,6 +56,7 @@ final class StateCheckpoints(
   def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, FileSize)] = {
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
+    val hashes = new Array[Int](CopyOnWritePagedMap.PrefetchWindow)
     lineage.adopted.foreach(adopted(_, map))
     val sizes = mutable.LinkedHashMap.empty[StateFileName, FileSize]
     val onFile = (file: OpenFile) => {
@@ -65,14 +66,27 @@ final class StateCheckpoints(
     foreachBatch(lineage.files, onFile) { (name, batch) =>
       sizes(name) = sizes(name).withRows(batch.rowBytes)
       val checksumOf = batch.carried.getOrElse((_: Int) => map.checksums.of(key, value))
-      var row = 0
-      while (row < batch.rows) {
-        batch.pointToKey(row, key)
-        val present = batch.pointToValue(row, value)
-        if (name.isSnapshot) map.add(key, value, checksumOf(row))
-        else if (present) map.put(key, value, checksumOf(row), null)
-        else map.remove(key, null)
-        row += 1
+      var from = 0
+      while (from < batch.rows) {
+        val count = math.min(hashes.length, batch.rows - from)
+        var i = 0
+        while (i < count) {
+          batch.pointToKey(from + i, key)
+          hashes(i) = key.hashCode
+          i += 1
+        }
+        map.prefetch(hashes, count)
+        i = 0
+        while (i < count) {
+          val row = from + i
+          batch.pointToKey(row, key)
+          val present = batch.pointToValue(row, value)
+          if (name.isSnapshot) map.add(key, hashes(i), value, checksumOf(row))
+          else if (present) map.put(key, hashes(i), value, checksumOf(row), null)
+          else map.remove(key, null)
+          i += 1
+        }
+        from += count
       }
     }
     map.trim()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,7 +23,7 @@ from spark_state.spark.adoption_report import (
     shown_progress,
 )
 from spark_state.spark.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider import configure
+from spark_state.spark.command_session import command_session
 from spark_state.spark.query_checkpoint import read_checkpoint
 
 
@@ -47,7 +46,7 @@ def adopt_and_print(options: AdoptOptions) -> None:
 
     Raises ConfigurationError and UnsupportedOperationError for what is refused, and AdoptionError.
     """
-    with _session(options) as spark:
+    with command_session("cowstate adopt", options.master, options.settings) as spark:
         try:
             text, content = _run(spark, options)
         except Py4JJavaError as error:
@@ -73,26 +72,3 @@ def _run(spark: SparkSession, options: AdoptOptions) -> tuple[str, dict[str, obj
     plan = plan_adoption(checkpoint, options.to)
     quiet = adoption.seconds_since_change(files, checkpoint, int(time.time() * 1000))
     return plan_as_text(plan, quiet, adoption.QUIET_SECONDS), plan_as_json(plan)
-
-
-@contextmanager
-def _session(options: AdoptOptions) -> Iterator[SparkSession]:
-    """The session of this process, or else one for as long as a `with` lasts."""
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
-        return
-    builder = (
-        SparkSession.builder.master(options.master)
-        .appName("cowstate adopt")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-    )
-    for key, value in options.settings.items():
-        builder = builder.config(key, value)
-    spark = configure(builder).getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()

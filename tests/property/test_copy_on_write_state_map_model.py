@@ -75,6 +75,8 @@ class Script:
             operation(key, namespace, step)
             if was_rehashing and not model.map.incremental_rehash_table and model.open:
                 self.met["rehash ended under an open snapshot"] += 1
+            if model.open:
+                model.look_up(step, self.random.choice(self.keys), namespace)
             if step % 16 == 0:
                 self.handle_snapshots(model)
             if step % 1000 == 0:
@@ -175,6 +177,11 @@ class StateMapMachine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 3), entries=st.integers(1, 5))
     def read_some(self, place: int, entries: int) -> None:
         self.model.open[place % len(self.model.open)].read_some(entries)
+
+    @precondition(lambda self: self.model.open)
+    @rule(place=st.integers(0, 3), key=keys, namespace=namespaces)
+    def look_up(self, place: int, key: ChosenHashKey, namespace: Namespace) -> None:
+        self.model.look_up(place, key, namespace)
 
     @invariant()
     def agrees(self) -> None:

@@ -109,6 +109,12 @@ class StateMapModel:
         expected = {identity: list(state) for identity, state in self.expected.items()}
         self.open.append(OpenSnapshot(snapshot, expected, iter(snapshot)))
 
+    def look_up(self, place: int, key: ChosenHashKey, namespace: Namespace) -> None:
+        """Get from an open snapshot, and compare."""
+        opened = self.open[place % len(self.open)]
+        expected = opened.expected.get((key.name, namespace))
+        assert opened.snapshot.get(key, namespace) == expected
+
     def release(self, place: int) -> None:
         """Read an open snapshot to its end, compare all of it, release it."""
         opened = self.open.pop(place % len(self.open))

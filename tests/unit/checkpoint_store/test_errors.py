@@ -8,17 +8,25 @@ import pytest
 
 from checkpoint_store.errors import (
     CheckpointStoreError,
+    ConflictingWriterError,
     CorruptObjectError,
     EpochNotRetainedError,
+    LostVersionError,
+    NotAStoreError,
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
+    StateNotFoundError,
     StoreAccessError,
     StoreMismatchError,
     StoreUnavailableError,
+    TableSchemaError,
+    TimestampOutOfRangeError,
+    UnknownColumnError,
     UnreadableStateError,
     UnsupportedFormatError,
     VersionNotFoundError,
+    VersionNotRetainedError,
 )
 
 URL = "s3://bucket/store"
@@ -46,6 +54,27 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         UnreadableStateError(URL, "1.delta", "Spark's own provider wrote it"),
         ["1.delta", URL, "Spark's own", 'format("statestore")'],
     ),
+    (ConflictingWriterError(URL, "query a", "query b"), [URL, "query a", "query b", "takeOver"]),
+    (
+        LostVersionError(URL, "versions/7.json", "q", 9, 6),
+        ["versions/7.json", URL, "query q", "batch 9", "up to 6", "Restore it"],
+    ),
+    (LostVersionError(URL, "versions/0.json", "q", 9, None), ["no batch of it"]),
+    (NotAStoreError(URL, ("q/totals",)), [URL, "table.json", "store.json", "q/totals"]),
+    (NotAStoreError(URL), [URL, "Name the directory"]),
+    (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
+    (StateNotFoundError(URL, None, ("b", "c")), [URL, "not said", "b, c", "stateVarName"]),
+    (TableSchemaError(URL, "column 'x' is new", "drop it"), [URL, "column 'x' is new", "drop it"]),
+    (
+        TimestampOutOfRangeError(URL, 0, 1_700_000_000_000, 1_800_000_000_000),
+        [URL, "1970-01-01", "2023-11-14", "2027-01-15"],
+    ),
+    (UnknownColumnError(URL, "amout", ("id", "amount")), [URL, "'amout'", "'amount'", "id"]),
+    (
+        VersionNotRetainedError(URL, 7, 12, 30),
+        ["version 7", URL, "12 to 30", "minEpochsToRetain"],
+    ),
+    (VersionNotRetainedError(URL, None, None, None), [URL, "no version yet", "run first"]),
 ]
 
 

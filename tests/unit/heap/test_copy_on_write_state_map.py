@@ -11,6 +11,7 @@ from copy import deepcopy
 import pytest
 
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from spark_state.heap.copy_on_write_state_map_snapshot import BUCKETS_AT_ONCE
 from tests.support.state_map_chains import (
     Map,
     Snapshot,
@@ -328,6 +329,40 @@ def test_a_snapshot_released_twice_is_an_error() -> None:
         entries.release_snapshot(7)
 
 
+def test_a_snapshot_finds_what_the_map_held_when_it_was_taken() -> None:
+    entries = map_of_chain(1, 2, 3)
+    entries.put(key(1, 5), 7, [17])
+    snapshot = entries.snapshot()
+    entries.put(key(2, 5), None, [20])
+    entries.put(key(4, 5), None, [4])
+    entries.remove(key(3, 5), None)
+    changed_state(entries, key(1, 5))
+    assert [snapshot.get(key(name, 5), None) for name in (1, 2, 3, 4)] == [[1], [2], [3], None]
+    assert [snapshot.get(key(1, 5), namespace) for namespace in (7, 8)] == [[17], None]
+
+
+def test_a_lookup_in_a_snapshot_returns_the_very_state_and_copies_nothing() -> None:
+    put = [1]
+    entries: Map = CopyOnWriteStateMap(list)
+    entries.put(key(1), None, put)
+    snapshot = entries.snapshot()
+    shared = bucket(entries, 1)
+    assert snapshot.get(key(1), None) is put
+    assert bucket(entries, 1) == shared
+
+
+def test_a_snapshot_of_more_buckets_than_are_copied_at_once_is_whole() -> None:
+    size = 2 * BUCKETS_AT_ONCE + 100
+    entries = map_of_buckets(size, capacity=4 * BUCKETS_AT_ONCE)
+    snapshot = entries.snapshot()
+    for name in range(size):
+        entries.remove(key(name), None)
+    assert content(snapshot) == {name: [name] for name in range(size)}
+    assert all(snapshot.get(key(name), None) == [name] for name in range(size))
+    snapshot.release()
+    assert snapshot._buckets == []
+
+
 def test_a_released_snapshot_is_not_read_on() -> None:
     snapshot = map_of_chain(1, 2).snapshot()
     reader = iter(snapshot)
@@ -336,6 +371,8 @@ def test_a_released_snapshot_is_not_read_on() -> None:
     for rest in (reader, iter(snapshot)):
         with pytest.raises(RuntimeError, match="snapshot 1 was released"):
             next(rest)
+    with pytest.raises(RuntimeError, match="snapshot 1 was released"):
+        snapshot.get(key(1, 5), None)
     assert len(snapshot) == 2
 
 

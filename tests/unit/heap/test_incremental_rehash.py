@@ -123,6 +123,24 @@ def test_a_snapshot_during_a_rehash_holds_unmoved_low_and_high_buckets() -> None
     assert len(snapshot) == 13
 
 
+@pytest.mark.parametrize("moved", [0, 1, 4, 7, 15])
+def test_a_snapshot_during_a_rehash_finds_keys_in_each_of_its_parts(moved: int) -> None:
+    entries: Map = CopyOnWriteStateMap(list, 16)
+    names_of_all = range(13)
+    for name in names_of_all:
+        entries.put(key(name, name + 16 * (name % 3)), None, [name])
+    entries.rehash_index = moved
+    for index in range(moved):
+        for entry in bucket(entries, index):
+            entries.incremental_rehash_table[entry.hash & 31] = entry
+        entries.primary_table[index] = None
+    snapshot = entries.snapshot()
+    found = [snapshot.get(key(name, name + 16 * (name % 3)), None) for name in names_of_all]
+    assert found == [[name] for name in names_of_all]
+    absent = [key(99, code) for code in range(64)]
+    assert [snapshot.get(one, None) for one in absent] == [None] * 64
+
+
 def test_a_snapshot_during_a_rehash_is_untouched_by_the_rest_of_it() -> None:
     entries = map_of_buckets(100, capacity=128)
     while entries.rehash_index < 40:

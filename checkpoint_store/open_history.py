@@ -1,0 +1,51 @@
+"""Finds out what is at a URL: a table, or the state of a Python operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkpoint_store import checkpoint_layout, table_layout
+from checkpoint_store.checkpoint_codec import Source, decode_metadata
+from checkpoint_store.errors import NotAStoreError, ObjectMissingError, StateNotFoundError
+from checkpoint_store.object_store import ObjectStore, open_object_store
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.retrying_object_store import RetryingObjectStore
+from checkpoint_store.state_history import StateHistory
+from checkpoint_store.table_history import TableHistory
+from checkpoint_store.table_store import TableStore
+from checkpoint_store.table_version import ROW_STATE
+
+
+def open_history(
+    url: str, storage_options: Mapping[str, Any] | None = None, state: str | None = None
+) -> StateHistory:
+    """The versions of the table at `url`, or of one state of the operator whose store it is.
+
+    `state` may be None if there is only one. Raises NotAStoreError, which lists the stores below
+    `url` if it is a root of stores; StateNotFoundError; the errors of the object store.
+    """
+    store = RetryingObjectStore(open_object_store(url, storage_options))
+    table = TableStore(store)
+    metadata = table.metadata()
+    if metadata is not None:
+        if state not in (None, ROW_STATE):
+            raise StateNotFoundError(store.url, state, (ROW_STATE,))
+        return TableHistory(table, metadata)
+    try:
+        data = store.get(checkpoint_layout.STORE)
+    except ObjectMissingError:
+        raise NotAStoreError(store.url, _stores_below(store)) from None
+    operator = decode_metadata(data, Source(store.url, checkpoint_layout.STORE))
+    return OperatorHistory(store, operator, state)
+
+
+def _stores_below(store: ObjectStore) -> tuple[str, ...]:
+    """Directories, up to two levels down, that are stores: <root>/<query id>/<operator>."""
+    found = []
+    for directory in (name.lstrip("/") for name in store.list_directories("")):
+        for candidate in (directory, *store.list_directories(directory)):
+            names = {info.name.rpartition("/")[2] for info in store.list(candidate)}
+            if names & {checkpoint_layout.STORE, table_layout.TABLE}:
+                found.append(candidate)
+    return tuple(found)

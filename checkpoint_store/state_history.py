@@ -1,0 +1,80 @@
+"""The versions of a state, whoever wrote it: what readers of tables and of operators share.
+
+A version is a table's version, or an epoch of an operator. What it holds is said by a StateShape
+and by the files to apply, in order; `row_fold` applies them.
+
+    StateHistory       versions, what each holds, and the rows of its files
+      TableHistory     a table: table.json, versions/
+      OperatorHistory  one state of an operator: store.json, manifests/
+    open_history       finds out which of them a URL is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_handle import StateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """A version that can be read, and when it was committed (ms since 1970; grows)."""
+
+    version: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """What the rows of a state are made of.
+
+    `state`: its name in the files (`_state`). `key_schema_json`, `value_schema_json`: key columns
+    and the others, as Spark's StructType writes itself. `columns`: the names of all, in the order
+    in which users see them; a value column that is called like a key column has underscores
+    appended. `sequenced`: files have a column `_sequence`, and the greatest value wins.
+    `ignores_nulls`: a null in a row keeps what the key has.
+    """
+
+    state: str
+    key_schema_json: str
+    value_schema_json: str
+    columns: tuple[str, ...]
+    sequenced: bool = False
+    ignores_nulls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateVersion:
+    """A version: `changes` are the files that it added, `state` those of the whole state, both in
+    the order in which they apply."""
+
+    info: VersionInfo
+    shape: StateShape
+    changes: tuple[StateHandle, ...]
+    state: tuple[StateHandle, ...]
+
+
+class StateHistory(Protocol):
+    """The versions of one state under one URL. Safe to use from several threads; pickles."""
+
+    @property
+    def url(self) -> str:
+        """The store's URL, for messages."""
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
+
+    def versions(self) -> list[int]:
+        """What can be read now, oldest first; need not be contiguous. One listing."""
+
+    def at(self, version: int) -> StateVersion:
+        """Raises VersionNotRetainedError, which names the versions that there are."""
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that are of `handle.key_groups` and of `key_groups`."""

@@ -1,0 +1,245 @@
+"""Reads a table, or a state of an operator, at any of its versions: `open_store`.
+
+No Spark is needed. Files are read several at once and applied in order; of a file no more is kept
+than the key groups and the columns that are asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.errors import (
+    TimestampOutOfRangeError,
+    UnknownColumnError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.open_history import open_history
+from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.row_fold import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    concat_rows,
+    distinct_keys,
+    flat_rows,
+    flat_schema,
+    fold_changes,
+    fold_rules,
+    fold_state,
+    rows_of_keys,
+)
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.state_history import StateHistory, StateShape, StateVersion, VersionInfo
+from checkpoint_store.table_schema import column_names
+
+# The stubs of the compute functions do not take what the functions take, such as plain numbers.
+pc: Any = pyarrow.compute
+
+_Batches = Iterable[pa.RecordBatch]
+
+
+def open_store(
+    url: str, storage_options: Mapping[str, Any] | None = None, state: str | None = None
+) -> StateReader:
+    """A reader of the table at `url`, or of the state called `state` of the operator whose store
+    is there; `state` may be left out if there is only one.
+
+    `storage_options` are fsspec's. Raises NotAStoreError, StateNotFoundError,
+    StoreUnavailableError, StoreAccessError.
+    """
+    return StateReader(open_history(url, storage_options, state))
+
+
+class StateReader:
+    """The versions of a state; of an operator these are its epochs. Safe for several threads.
+
+    Columns have the types that `checkpoint_store.spark_schema` lists. Every method looks at what
+    is there when it is called. All raise VersionNotRetainedError for a version that is not there
+    (or if there is none at all), ObjectMissingError and CorruptObjectError for a damaged store,
+    StoreUnavailableError, UnsupportedFormatError.
+    """
+
+    def __init__(self, history: StateHistory) -> None:
+        self._history = history
+
+    @property
+    def url(self) -> str:
+        """The table's, or the operator's store."""
+        return self._history.url
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The key columns, in order."""
+        return column_names(self._version(None).shape.key_schema_json)
+
+    def epochs(self) -> list[VersionInfo]:
+        """The versions that can be read, oldest first; some numbers may be left out."""
+        found = in_parallel(self._info, self._history.versions())
+        return [info for info in found if info is not None]
+
+    def latest_at(self, timestamp_ms: int) -> int:
+        """The version that was the newest at a time, in ms since 1970.
+
+        Raises TimestampOutOfRangeError for a time before the oldest version or after the newest:
+        what that time's newest version is may still change.
+        """
+        versions = self._history.versions()
+        if not versions:
+            raise self._empty()
+        oldest_ms, newest_ms = self._time_of(versions[0]), self._time_of(versions[-1])
+        if not oldest_ms <= timestamp_ms <= newest_ms:
+            raise TimestampOutOfRangeError(self._history.url, timestamp_ms, oldest_ms, newest_ms)
+        return versions[bisect_right(versions, timestamp_ms, key=self._time_of) - 1]
+
+    def schema(self, epoch: int | None = None) -> pa.Schema:
+        """The columns of a version; None means the newest."""
+        shape = self._version(epoch).shape
+        schema = flat_schema(shape)
+        return pa.schema([schema.field(name) for name in shape.columns])
+
+    def read(
+        self,
+        epoch: int | None = None,
+        key_groups: KeyGroupRange | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """The state at a version: one row for each key, in no particular order.
+
+        `epoch` None means the newest version, `key_groups` None all, `columns` None all, in the
+        order of `schema`. Raises UnknownColumnError, which names columns that are called alike.
+        """
+        version = self._version(epoch)
+        schema, names = self._wanted(version.shape, columns)
+        rows = self._read(version.state, key_groups, _flatten(version.shape, schema))
+        everything = concat_rows(rows, version.shape, schema)
+        return fold_state(everything, fold_rules(version.shape, schema)).select(names)
+
+    def changes(
+        self,
+        start: int | None,
+        end: int | None = None,
+        key_groups: KeyGroupRange | None = None,
+    ) -> pa.Table:
+        """What the versions after `start` up to `end` changed, with the columns of `schema(end)`:
+
+            _change_type       string: insert, update_preimage, update_postimage or delete
+            _commit_version    int64
+            _commit_timestamp  timestamp[us, UTC], of whole milliseconds
+
+        Ordered by version. A version's changes of a key are its net result: rows that changed
+        nothing, or that were late, leave nothing. `start` None means from nothing: the oldest
+        version there is counts as if it had added all it holds. `end` None means the newest.
+        Raises ValueError if `start` is after `end`.
+        """
+        last = self._version(end)
+        shape, schema = last.shape, flat_schema(last.shape)
+        flatten, rules = _flatten(shape, schema), fold_rules(shape, schema)
+        base, versions = self._between(start, last)
+        rows = [
+            one.append_column(COMMIT_VERSION, _repeated(version.info.version, one.num_rows))
+            for version, files in versions
+            for one in self._read(files, key_groups, flatten)
+        ]
+        nothing = concat_rows([], shape, schema)
+        nothing = nothing.append_column(COMMIT_VERSION, pa.array([], pa.int64()))
+        changed = pa.concat_tables([nothing, *rows], promote_options="permissive")
+        keys = distinct_keys(changed, rules.key_names)
+
+        def restricted(batches: _Batches) -> pa.Table:
+            return rows_of_keys(flatten(batches), keys, rules.key_names)
+
+        before = self._read(base if keys.num_rows else (), key_groups, restricted)
+        found = fold_changes(concat_rows(before, shape, schema), changed, rules)
+        found = found.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
+        return _with_timestamps(found, [version.info for version, _ in versions])
+
+    def _version(self, version: int | None) -> StateVersion:
+        if version is not None:
+            return self._history.at(version)
+        versions = self._history.versions()
+        if not versions:
+            raise self._empty()
+        return self._history.at(versions[-1])
+
+    def _between(
+        self, start: int | None, last: StateVersion
+    ) -> tuple[tuple[StateHandle, ...], list[tuple[StateVersion, tuple[StateHandle, ...]]]]:
+        """The files of the state at `start`, and each version after it with the files to apply."""
+        end = last.info.version
+        if start is not None and start > end:
+            raise ValueError(f"changes from version {start} to {end}: the start is after the end")
+        base = () if start is None else self._history.at(start).state
+        numbers = [one for one in self._history.versions() if one < end]
+        numbers = [one for one in numbers if start is None or one > start]
+        versions = in_parallel(self._history.at, numbers)
+        if start != end:
+            versions.append(last)
+        files = [(version, version.changes) for version in versions]
+        if start is None:
+            files[0] = (versions[0], versions[0].state)
+        return base, files
+
+    def _read(
+        self,
+        files: Sequence[StateHandle],
+        key_groups: KeyGroupRange | None,
+        taken: Callable[[_Batches], pa.Table],
+    ) -> list[pa.Table]:
+        """What is taken of each of the files that have rows of the key groups, in order."""
+        wanted = key_groups or KeyGroupRange(0, self._history.max_parallelism - 1)
+        needed = [one for one in files if one.key_groups.intersection(wanted) is not None]
+        return in_parallel(lambda handle: taken(self._history.read(handle, wanted)), needed)
+
+    def _wanted(
+        self, shape: StateShape, columns: Sequence[str] | None
+    ) -> tuple[pa.Schema, list[str]]:
+        """The columns to fold, which are those of the key and the wanted ones; the wanted ones."""
+        schema = flat_schema(shape)
+        names = list(shape.columns if columns is None else columns)
+        for name in names:
+            if name not in shape.columns:
+                raise UnknownColumnError(self._history.url, name, shape.columns)
+        needed = {*names, *fold_rules(shape, schema).key_names}
+        return pa.schema([field for field in schema if field.name in needed]), names
+
+    def _info(self, version: int) -> VersionInfo | None:
+        """None if the version was deleted since it was listed."""
+        try:
+            return self._history.at(version).info
+        except VersionNotRetainedError:
+            return None
+
+    def _time_of(self, version: int) -> int:
+        return self._history.at(version).info.timestamp_ms
+
+    def _empty(self) -> VersionNotRetainedError:
+        return VersionNotRetainedError(self._history.url, None, None, None)
+
+
+def _flatten(shape: StateShape, schema: pa.Schema) -> Callable[[_Batches], pa.Table]:
+    """How the batches of a file become one table."""
+
+    def flatten(batches: _Batches) -> pa.Table:
+        return concat_rows([flat_rows(batch, shape, schema) for batch in batches], shape, schema)
+
+    return flatten
+
+
+def _repeated(number: int, length: int) -> Any:
+    return pa.repeat(pa.scalar(number, pa.int64()), length)
+
+
+def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:
+    """The changes with the time of each one's version."""
+    infos = list(versions)
+    numbers = pa.array([info.version for info in infos], pa.int64())
+    times: Any = pa.array([info.timestamp_ms * 1000 for info in infos], pa.int64())
+    places = pc.index_in(changes[COMMIT_VERSION], value_set=numbers)
+    timestamps = times.cast(pa.timestamp("us", "UTC")).take(places)
+    return changes.append_column(COMMIT_TIMESTAMP, timestamps)

@@ -1,0 +1,110 @@
+"""The JSON documents of a table: bytes to values and back. Pure. See checkpoint_codec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from checkpoint_store.checkpoint_codec import (
+    Source,
+    decode_document,
+    decode_handle,
+    decode_number,
+    decode_text,
+    encode_document,
+    encode_handle,
+)
+from checkpoint_store.table_version import TableCompaction, TableMetadata, TableVersion
+
+_Body = dict[str, Any]
+
+
+def encode_table(metadata: TableMetadata) -> bytes:
+    """`table.json`."""
+    body = {
+        "table_id": metadata.table_id,
+        "key_schema_json": metadata.key_schema_json,
+        "max_parallelism": metadata.max_parallelism,
+        "sequence_by": metadata.sequence_by,
+        "ignore_null_updates": metadata.ignore_null_updates,
+    }
+    return encode_document("table", body)
+
+
+def decode_table(data: bytes, source: Source) -> TableMetadata:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: _Body) -> TableMetadata:
+        sequence_by, ignores = body["sequence_by"], body["ignore_null_updates"]
+        if not isinstance(ignores, bool):
+            raise TypeError(f"{ignores!r} is not a boolean")
+        return TableMetadata(
+            table_id=decode_text(body["table_id"]),
+            key_schema_json=decode_text(body["key_schema_json"]),
+            max_parallelism=decode_number(body["max_parallelism"]),
+            sequence_by=None if sequence_by is None else decode_text(sequence_by),
+            ignore_null_updates=ignores,
+        )
+
+    return decode_document("table", data, source, build)
+
+
+def encode_version(version: TableVersion) -> bytes:
+    """A version. A handle that is in `changes` and in `state` is written once."""
+    added = {handle: index for index, handle in enumerate(version.changes)}
+    body = {
+        "version": version.version,
+        "owner": version.owner,
+        "timestamp_ms": version.timestamp_ms,
+        "schema_json": version.schema_json,
+        "batches": dict(version.batches),
+        "changes": [encode_handle(handle) for handle in version.changes],
+        "state": [
+            added[handle] if handle in added else encode_handle(handle) for handle in version.state
+        ],
+    }
+    return encode_document("table-version", body)
+
+
+def decode_version(data: bytes, source: Source) -> TableVersion:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: _Body) -> TableVersion:
+        owner = body["owner"]
+        changes = tuple(decode_handle(handle) for handle in body["changes"])
+        return TableVersion(
+            version=decode_number(body["version"]),
+            owner=None if owner is None else decode_text(owner),
+            timestamp_ms=decode_number(body["timestamp_ms"]),
+            schema_json=decode_text(body["schema_json"]),
+            batches={decode_text(k): decode_number(v) for k, v in dict(body["batches"]).items()},
+            changes=changes,
+            state=tuple(
+                changes[one] if isinstance(one, int) else decode_handle(one)
+                for one in body["state"]
+            ),
+        )
+
+    return decode_document("table-version", data, source, build)
+
+
+def encode_compaction(compaction: TableCompaction) -> bytes:
+    """A compaction."""
+    body = {
+        "version": compaction.version,
+        "replaces": list(compaction.replaces),
+        "files": [encode_handle(handle) for handle in compaction.files],
+    }
+    return encode_document("table-compaction", body)
+
+
+def decode_compaction(data: bytes, source: Source) -> TableCompaction:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: _Body) -> TableCompaction:
+        return TableCompaction(
+            version=decode_number(body["version"]),
+            replaces=tuple(decode_text(name) for name in body["replaces"]),
+            files=tuple(decode_handle(handle) for handle in body["files"]),
+        )
+
+    return decode_document("table-compaction", data, source, build)

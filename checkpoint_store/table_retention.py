@@ -1,0 +1,78 @@
+"""Deleting old versions of a table, and what nothing names (I8).
+
+A file is named by versions that follow each other without a gap: once a version does not name it,
+no later one does. So what the oldest retained version does not name, and an older one does, is not
+needed any more, and retention reads the versions that it deletes and one more. Versions are deleted
+before files: whoever is stopped half way leaves orphans, never a named file missing.
+
+Orphans are files of killed writers, of commits that were given up, and of compactions that were not
+used. They are deleted once they are older than a grace period, which must exceed the time that any
+writer takes from its file to its version.
+"""
+
+from __future__ import annotations
+
+from checkpoint_store import table_layout as layout
+from checkpoint_store.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.table_store import TableStore
+
+_VERSIONS_AT_ONCE = 10
+
+
+def retain_versions(store: ObjectStore, table: TableStore, min_versions: int) -> int:
+    """Keep the newest `min_versions` (at least 2); the number of objects deleted.
+
+    Deletes some versions at once, so a few more than that may be there. Raises CorruptObjectError
+    when the oldest version to keep cannot be read: nothing is deleted then.
+    """
+    if min_versions < 2:
+        raise ValueError(f"minEpochsToRetain is {min_versions}; it must be at least 2")
+    numbers = table.versions()
+    expired = numbers[:-min_versions]
+    if len(expired) < _VERSIONS_AT_ONCE:
+        return 0
+    oldest = table.read_version(numbers[-min_versions])
+    if oldest is None:
+        return 0
+    versions = in_parallel(table.read_version, expired)
+    files = {file for version in versions if version for file in version.object_names()}
+    files -= oldest.object_names()
+    documents = [layout.version_name(number) for number in expired]
+    documents += [
+        info.name
+        for info in store.list(layout.COMPACTIONS)
+        if (name := layout.parse_compaction(info.name)) and name.version < oldest.version
+    ]
+    store.delete(documents)
+    if files:
+        store.delete(sorted(files))
+    return len(documents) + len(files)
+
+
+def sweep_table_orphans(
+    store: ObjectStore, table: TableStore, grace_seconds: float, now: float
+) -> list[str]:
+    """Delete files and compactions that nothing names, last modified before `now - grace_seconds`
+    (in seconds since 1970); their names. Reads every version."""
+    # What is old is listed before what is named: a file that is named meanwhile is not missed.
+    old = [info for info in _files(store) if _is_older(info, now - grace_seconds)]
+    named = {file.name for one in table.compactions() for file in one.files}
+    for version in in_parallel(table.read_version, table.versions()):
+        named |= version.object_names() if version else frozenset()
+    orphans = sorted(
+        info.name for info in old if layout.parse_table_file(info.name) and info.name not in named
+    )
+    if orphans:
+        store.delete(orphans)
+    return orphans
+
+
+def _files(store: ObjectStore) -> list[ObjectInfo]:
+    writers = store.list_directories(layout.DATA)
+    batches = [name for names in in_parallel(store.list_directories, writers) for name in names]
+    return [info for listing in in_parallel(store.list, batches) for info in listing]
+
+
+def _is_older(info: ObjectInfo, time: float) -> bool:
+    return info.modified is not None and info.modified < time

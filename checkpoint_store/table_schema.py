@@ -1,0 +1,98 @@
+"""How the columns of a table may change. Pure.
+
+A table's schema is what Spark's StructType writes as JSON. Nullability is not part of it: any
+column but a key may be null. New columns are added at the end, if the writer allows it; nothing
+else ever changes, because files that were written stay as they are (I1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from checkpoint_store.errors import TableSchemaError
+
+_RENAME = "change the rows, or write into another table"
+
+
+def without_nullability(schema_json: str) -> str:
+    """The schema with all fields nullable, at every depth, and without metadata of columns."""
+    return _dump(_relaxed(json.loads(schema_json)))
+
+
+def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
+    """The schema of a table after rows of another schema; both as `without_nullability` gives them.
+
+    With `merge` the rows may have columns that the table has not. Raises TableSchemaError, which
+    names the column and both types.
+    """
+    known, given = _types(table), _types(rows)
+    for name, type_json in known.items():
+        if name not in given:
+            near = [one for one in given if one.lower() == name.lower()]
+            remedy = f"rename {near[0]!r}" if near else f"select lit(None) as {name!r}"
+            raise TableSchemaError(url, f"the rows have no column {name!r}", remedy)
+        if given[name] != type_json:
+            problem = f"column {name!r} is {type_json} in the table and {given[name]} in the rows"
+            raise TableSchemaError(url, problem, f"cast it; {_RENAME}")
+    added = [name for name in given if name not in known]
+    if added and not merge:
+        raise TableSchemaError(
+            url,
+            f"the table has no column {', '.join(map(repr, added))}",
+            'write with option("mergeSchema", "true") to add it, or drop it from the rows',
+        )
+    for place, name in enumerate(added):
+        if name.lower() in (one.lower() for one in (*known, *added[:place])):
+            raise TableSchemaError(url, f"column {name!r} differs from one only in case", _RENAME)
+    fields = json.loads(table)["fields"] + [
+        field for field in json.loads(rows)["fields"] if field["name"] in added
+    ]
+    return _dump({"type": "struct", "fields": fields})
+
+
+def selected(schema_json: str, names: Sequence[str]) -> str:
+    """The schema of some of the columns, in the order of `names`."""
+    fields = {field["name"]: field for field in json.loads(schema_json)["fields"]}
+    return _dump({"type": "struct", "fields": [fields[name] for name in names]})
+
+
+def column_names(schema_json: str) -> tuple[str, ...]:
+    """The names of the columns, in order."""
+    return tuple(field["name"] for field in json.loads(schema_json)["fields"])
+
+
+def _types(schema_json: str) -> dict[str, str]:
+    return {field["name"]: _type_text(field) for field in json.loads(schema_json)["fields"]}
+
+
+def _type_text(field: dict[str, Any]) -> str:
+    described = field["type"]
+    return described if isinstance(described, str) else _dump(described)
+
+
+def _relaxed(described: Any) -> Any:
+    if not isinstance(described, dict):
+        return described
+    relaxed = {key: _relaxed(value) for key, value in described.items()}
+    match described.get("type"):
+        case "struct":
+            relaxed["fields"] = [
+                {
+                    "name": field["name"],
+                    "type": _relaxed(field["type"]),
+                    "nullable": True,
+                    "metadata": {},
+                }
+                for field in described["fields"]
+            ]
+        case "array":
+            relaxed["containsNull"] = True
+        case "map":
+            relaxed["valueContainsNull"] = True
+    return relaxed
+
+
+def _dump(described: Any) -> str:
+    return json.dumps(described, sort_keys=True, separators=(",", ":"))

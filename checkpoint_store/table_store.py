@@ -1,0 +1,329 @@
+"""A table: its rows are written by many, its versions by one at a time.
+
+    writers of rows    each puts a file under a name of its own, durable on return
+    one committer      puts versions/<n>.json, which names the files: now they are the table's
+
+A version's name is taken by whoever creates it first; the others find that out, and try the next
+one on top of it. Where a store cannot tell that a name is taken, reading the version back tells
+that another's bytes are there. A table has one writer: the streaming query whose batches it holds;
+any other is refused before it could commit (I9). A batch that the table holds already changes
+nothing (I6), so a query may repeat its last one after any failure.
+
+On a local disk a version can be seen half-written. The newest one, if it is not whole, was left by
+a killed writer and is not published: readers pass it over, the next writer replaces it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from checkpoint_store import table_layout as layout
+from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.completed_checkpoint_store import unique_of_uuid
+from checkpoint_store.created_once import put_if_absent, read_or_create
+from checkpoint_store.errors import (
+    ConflictingWriterError,
+    LostVersionError,
+    ObjectMissingError,
+    StoreMismatchError,
+)
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.state_handle import StateFileKind, StateHandle
+from checkpoint_store.table_codec import (
+    decode_compaction,
+    decode_table,
+    decode_version,
+    encode_compaction,
+    encode_table,
+    encode_version,
+)
+from checkpoint_store.table_layout import CompactionName, TableFileName
+from checkpoint_store.table_schema import evolved
+from checkpoint_store.table_version import (
+    TableCompaction,
+    TableMetadata,
+    TableVersion,
+    compacted,
+)
+
+_COMMIT_TRIES = 20
+_TORN_TRIES = 4
+_TORN_WAIT_SECONDS = 0.05
+_WHOLE = re.compile(rb'"format":"[^"]*","version":\d+\}$')
+
+
+@dataclass(frozen=True, slots=True)
+class TableFileWriter:
+    """Who writes a file: the query or batch job, its batch, and the task."""
+
+    writer: str
+    batch: int
+    subtask: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """Files to publish as one version, in the order in which they apply.
+
+    `writer`: the query or batch job. `is_query`: whether it goes on writing, as a streaming query
+    does: the table then belongs to it. `batch`: which of its batches. `schema_json`: the columns of
+    the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
+    table that belongs to another query is taken from it.
+    """
+
+    writer: str
+    is_query: bool
+    batch: int
+    schema_json: str
+    files: tuple[StateHandle, ...]
+    merges_schema: bool = False
+    takes_over: bool = False
+
+
+MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
+
+
+class TableStore:
+    """The table in `store`. Safe to use from several processes.
+
+    `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
+    the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        unique: Callable[[], str] = unique_of_uuid,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._unique = unique
+        self._now = now
+        self._metadata: TableMetadata | None = None
+
+    @property
+    def url(self) -> str:
+        """The table's URL."""
+        return self._store.url
+
+    def metadata(self) -> TableMetadata | None:
+        """What was fixed when the table was created; None if there is no table.
+
+        Raises CorruptObjectError, UnsupportedFormatError.
+        """
+        if self._metadata is None:
+            try:
+                data = self._store.get(layout.TABLE)
+            except ObjectMissingError:
+                return None
+            if not _WHOLE.search(data):
+                return None
+            self._metadata = decode_table(data, Source(self.url, layout.TABLE))
+        return self._metadata
+
+    def create(self, metadata: TableMetadata) -> TableMetadata:
+        """Create the table, or check that the one that is there is the same.
+
+        Raises StoreMismatchError, which names the field and both values.
+        """
+        data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
+        stored = decode_table(data, Source(self.url, layout.TABLE))
+        for field in ("key_schema_json", "sequence_by", "ignore_null_updates", "max_parallelism"):
+            there, expected = getattr(stored, field), getattr(metadata, field)
+            if there != expected:
+                raise StoreMismatchError(self.url, field, str(there), str(expected))
+        self._metadata = stored
+        return stored
+
+    def versions(self) -> list[int]:
+        """The numbers of the versions, oldest first: one listing. The last one may turn out not to
+        be published."""
+        names = (layout.parse_version(info.name) for info in self._store.list(layout.VERSIONS))
+        return sorted(number for number in names if number is not None)
+
+    def read_version(self, number: int) -> TableVersion | None:
+        """A version; None if it is not whole, or not there.
+
+        Raises CorruptObjectError, UnsupportedFormatError.
+        """
+        name = layout.version_name(number)
+        try:
+            data = self._store.get(name)
+        except ObjectMissingError:
+            return None
+        if not _WHOLE.search(data):
+            return None
+        return decode_version(data, Source(self.url, name, number))
+
+    def newest(self) -> TableVersion | None:
+        """The newest published version, None if there is none."""
+        for number in reversed(self.versions()):
+            version = self.read_version(number)
+            if version is not None:
+                return version
+        return None
+
+    def compactions(self) -> tuple[TableCompaction, ...]:
+        """All compactions that are published: one listing, and a read each."""
+        names = (layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS))
+        found = []
+        for name in (name for name in names if name is not None):
+            data = self._store.get(str(name))
+            if len(data) == name.length:
+                found.append(decode_compaction(data, Source(self.url, str(name), name.version)))
+        return tuple(found)
+
+    def write_rows(
+        self,
+        kind: StateFileKind,
+        table: pa.Table,
+        writer: TableFileWriter,
+        key_groups: KeyGroupRange | None = None,
+    ) -> StateHandle:
+        """Write a file of rows sorted by `_key_group`, durable on return; it is not part of the
+        table until a version names it. `key_groups`: those that rows may have, None: any."""
+        assert self._metadata is not None, "open the table first"
+        key_groups = key_groups or KeyGroupRange(0, self._metadata.max_parallelism - 1)
+        data = encode_state_file(
+            table,
+            StateFileHeader(
+                kind=kind,
+                store_id=self._metadata.table_id,
+                epoch=writer.batch,
+                subtask=writer.subtask,
+                key_groups=key_groups,
+            ),
+        )
+        name = TableFileName(
+            writer.writer, writer.batch, kind, writer.subtask, writer.attempt, self._unique()
+        )
+        self._store.put(str(name), data)
+        return StateHandle(
+            kind=kind,
+            name=str(name),
+            length=len(data),
+            checksum=hashlib.sha256(data).hexdigest(),
+            key_groups=key_groups,
+            epoch=writer.batch,
+            rows=table.num_rows,
+        )
+
+    def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
+        try:
+            data = self._store.get(handle.name)
+        except ObjectMissingError as error:
+            raise ObjectMissingError(self.url, handle.name, handle.epoch) from error
+        return decode_state_file(data, handle, key_groups, self.url)
+
+    def commit(self, commit: TableCommit, merge: MergeFiles | None = None) -> TableVersion:
+        """Publish a version, and return it; of a batch that the table holds already, the newest.
+
+        `merge` may replace the files of the new version's state by others that hold the same.
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError.
+        """
+        for _ in range(_COMMIT_TRIES):
+            newest, number = self._newest_for(commit)
+            if newest is not None and newest.batches.get(commit.writer, -1) >= commit.batch:
+                return newest
+            version = self._next(newest, number, commit)
+            if merge is not None:
+                version = replace(version, state=merge(version))
+            if self._put_version(version):
+                return version
+        raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
+
+    def _newest_for(self, commit: TableCommit) -> tuple[TableVersion | None, int]:
+        """What to build upon, and the number of the version to write."""
+        numbers = self.versions()
+        if not numbers:
+            return None, 0
+        newest = self._awaited(numbers[-1])
+        if newest is not None:
+            self._check_owner(newest, commit)
+            return newest, numbers[-1] + 1
+        before = None if len(numbers) == 1 else self.read_version(numbers[-2])
+        self._check_nothing_lost(before, numbers[-1], commit)
+        if before is not None:
+            self._check_owner(before, commit)
+        self._store.delete([layout.version_name(numbers[-1])])
+        return before, numbers[-1]
+
+    def _awaited(self, number: int) -> TableVersion | None:
+        """A version that may be being written at this moment."""
+        for _ in range(_TORN_TRIES):
+            version = self.read_version(number)
+            if version is not None:
+                return version
+            time.sleep(_TORN_WAIT_SECONDS)
+        return None
+
+    def _check_owner(self, newest: TableVersion, commit: TableCommit) -> None:
+        if newest.owner not in (None, commit.writer) and not commit.takes_over:
+            raise ConflictingWriterError(self.url, f"query {newest.owner}", _named(commit))
+
+    def _check_nothing_lost(
+        self, before: TableVersion | None, torn: int, commit: TableCommit
+    ) -> None:
+        """A version that is not whole held nothing that counts only if its batch comes again."""
+        known = None if before is None else before.batches.get(commit.writer)
+        expected = 0 if known is None else known + 1
+        lost = (before is None and torn > 0) or (commit.is_query and commit.batch > expected)
+        if lost:
+            name = layout.version_name(torn)
+            raise LostVersionError(self.url, name, commit.writer, commit.batch, known)
+
+    def _next(self, newest: TableVersion | None, number: int, commit: TableCommit) -> TableVersion:
+        milliseconds = int(self._now() * 1000)
+        batches = {} if newest is None else dict(newest.batches)
+        if commit.is_query:
+            batches[commit.writer] = commit.batch
+        schema_json = commit.schema_json
+        state: tuple[StateHandle, ...] = ()
+        if newest is not None:
+            milliseconds = max(milliseconds, newest.timestamp_ms + 1)
+            schema_json = evolved(
+                self.url, newest.schema_json, commit.schema_json, merge=commit.merges_schema
+            )
+            state = compacted(newest, self.compactions()).state
+        return TableVersion(
+            version=number,
+            owner=commit.writer if commit.is_query else None,
+            timestamp_ms=milliseconds,
+            schema_json=schema_json,
+            batches=batches,
+            changes=commit.files,
+            state=state + commit.files,
+        )
+
+    def _put_version(self, version: TableVersion) -> bool:
+        """Whether the version is the table's now; False if another one took its name."""
+        name, data = layout.version_name(version.version), encode_version(version)
+        if not put_if_absent(self._store, name, data):
+            return False
+        try:
+            return self._store.get(name) == data
+        except ObjectMissingError:
+            return False
+
+    def publish_compaction(self, compaction: TableCompaction) -> None:
+        """Let readers, and the next commit, use other files for the same state."""
+        data = encode_compaction(compaction)
+        name = CompactionName(compaction.version, self._unique(), len(data))
+        self._store.put(str(name), data)
+
+
+def _named(commit: TableCommit) -> str:
+    return f"query {commit.writer}" if commit.is_query else f"batch job {commit.writer}"

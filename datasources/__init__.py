@@ -1,0 +1,27 @@
+"""State as a table: Spark's data source "cowstate", a keyed upsert sink with readers.
+
+Spark finds the format where cowstate is installed; `spark.dataSource.register(CowStateDataSource)`
+makes it known to a session that does not. The errors are what rows that cannot be written raise.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from datasources.errors import DuplicateKeyError, InputRowError, NullKeyError, NullSequenceError
+
+if TYPE_CHECKING:
+    from datasources.cowstate_source import CowStateDataSource
+
+__all__ = [
+    "CowStateDataSource",
+    "DuplicateKeyError",
+    "InputRowError",
+    "NullKeyError",
+    "NullSequenceError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CowStateDataSource":
+        return import_module("datasources.cowstate_source").CowStateDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

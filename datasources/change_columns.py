@@ -1,0 +1,33 @@
+"""The columns that a change feed has beside the state's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT
+from checkpoint_store.state_history import VersionInfo
+
+CHANGE_FIELDS = (
+    StructField(CHANGE_TYPE, StringType()),
+    StructField(COMMIT_VERSION, LongType()),
+    StructField(COMMIT_TIMESTAMP, TimestampType()),
+)
+
+
+def with_change_fields(schema: StructType) -> StructType:
+    """The schema of a feed of changes of rows with this schema."""
+    return StructType([*schema.fields, *CHANGE_FIELDS])
+
+
+def with_change_columns(rows: pa.Table, info: VersionInfo) -> pa.Table:
+    """The rows of a state as the inserts of one version."""
+    moment = pa.scalar(info.timestamp_ms * 1000, pa.timestamp("us", "UTC"))
+    columns = (
+        (CHANGE_TYPE, pa.scalar(INSERT)),
+        (COMMIT_VERSION, pa.scalar(info.version, pa.int64())),
+        (COMMIT_TIMESTAMP, moment),
+    )
+    for name, value in columns:
+        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows

@@ -1,0 +1,317 @@
+"""Option `deleteWhen`: which rows delete their key instead of writing it.
+
+It is the name of a boolean column, or a predicate in Spark's SQL, with its three-valued logic:
+
+    columns       name, `a name`; of any case
+    literals      1, 1.5, 1e3, 'text', TRUE, FALSE, NULL,
+                  DATE '2026-01-31', TIMESTAMP '2026-01-31 12:00:00', TIMESTAMP_NTZ '…'
+    comparisons   = == <> != < <= > >= <=>, [NOT] BETWEEN … AND …, [NOT] IN (…),
+                  IS [NOT] NULL, [NOT] LIKE '…' (escape character: a backslash)
+    conditions    AND, OR, NOT, parentheses
+    arithmetic    + - *
+
+As in Spark, NaN equals NaN and is greater than any other number, and an overflow is an error. Apart
+from it, a TIMESTAMP without a zone is UTC whatever the session's zone is, and nothing is cast
+between texts and other types. Columns that a condition uses are stored like all others.
+
+This is the only module that imports sqlglot.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import sqlglot
+from sqlglot import expressions as sql
+
+from datasources.table_options import column_named
+from spark_state.errors import ConfigurationError
+
+Rows = pa.RecordBatch | pa.Table
+DeleteCondition = Callable[[Rows], Any]
+
+# The stubs of the compute functions do not take what the functions take, such as scalars.
+pc: Any = pyarrow.compute
+
+_OPTION = "option deleteWhen"
+_ALLOWED = (
+    "allowed are columns, literals (numbers, 'text', TRUE, FALSE, NULL, DATE '…', TIMESTAMP '…', "
+    "TIMESTAMP_NTZ '…'), = <> != < <= > >= <=>, BETWEEN, IN (…), IS NULL, LIKE '…', AND, OR, NOT, "
+    "+ - * and parentheses"
+)
+_Value = Callable[[Rows], Any]
+# Part of a predicate as sqlglot parses it. It has changed the names of its base classes.
+_Node = Any
+_LONG = 1 << 63
+_ARGUMENTS = {"this", "expression", "expressions", "low", "high", "to", "is_string", "negate"}
+
+
+def compile_delete_condition(text: str, schema: pa.Schema) -> DeleteCondition:
+    """What tells of rows of `schema`, as an array or a chunked array of booleans without nulls,
+    which are deletions.
+
+    Raises ConfigurationError for what is not allowed here, a column that is not there, and types
+    that do not go together; later, for rows, only for an overflow.
+    """
+    compiler = _Compiler(schema)
+    value = compiler.condition(_parsed(text, schema))
+
+    def is_delete(rows: Rows) -> Any:
+        try:
+            flags = value(rows)
+        except pa.ArrowException as error:
+            raise ConfigurationError(f"{_OPTION} {text!r} fails for a row: {error}") from error
+        if isinstance(flags, pa.Scalar):
+            return pa.repeat(pa.scalar(flags.as_py() is True), rows.num_rows)
+        return pc.fill_null(flags, False)
+
+    return is_delete
+
+
+def _parsed(text: str, schema: pa.Schema) -> _Node:
+    if any(text.strip().lower() == name.lower() for name in schema.names):
+        return sql.column(text.strip())
+    try:
+        parsed = sqlglot.parse(text, dialect="spark")
+    except sqlglot.ParseError as error:
+        problem = error.errors[0]["description"] if error.errors else error
+        raise ConfigurationError(f"{_OPTION} {text!r} is no predicate: {problem}") from error
+    except sqlglot.errors.TokenError as error:
+        raise ConfigurationError(f"{_OPTION} {text!r} is no predicate: {error}") from error
+    if len(parsed) != 1 or parsed[0] is None:
+        raise ConfigurationError(f"{_OPTION} {text!r} is not one predicate; {_ALLOWED}")
+    return parsed[0]
+
+
+class _Compiler:
+    """Turns parts of a predicate into functions of rows. Each is tried at once on a row of nulls,
+    so that types that do not go together are noticed, and the error names the smallest part."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        nulls = [pa.nulls(1, field.type) for field in schema]
+        self._nulls = pa.RecordBatch.from_arrays(nulls, schema.names)
+
+    def condition(self, node: _Node) -> _Value:
+        """The value of a part that must be true, false or null."""
+        value = self._value(node)
+        value_type = value(self._nulls).type
+        if pa.types.is_null(value_type):
+            return _constant(pa.scalar(None, pa.bool_()))
+        if not pa.types.is_boolean(value_type):
+            raise ConfigurationError(
+                f"{_OPTION}: {_text(node)} is {value_type}, neither true nor false; compare it "
+                "with something"
+            )
+        return value
+
+    def _value(self, node: _Node) -> _Value:
+        compile_part = _PARTS.get(type(node))
+        extra = {name for name, argument in node.args.items() if argument} - _ARGUMENTS
+        if compile_part is None or extra:
+            raise ConfigurationError(f"{_OPTION}: {_text(node)} is not allowed here; {_ALLOWED}")
+        value = compile_part(self, node)
+        if node.args.get("negate"):
+            value = _applied(pc.invert, value)
+        try:
+            value(self._nulls)
+        except pa.ArrowException as error:
+            raise ConfigurationError(
+                f"{_OPTION}: {_text(node)} cannot be computed ({error}); {_ALLOWED}"
+            ) from error
+        return value
+
+    def column(self, node: _Node) -> _Value:
+        """A column of the rows."""
+        name = column_named(node.name, self._nulls.schema.names, f"{_OPTION} names")
+        return lambda rows: rows.column(name)
+
+    def connected(self, node: _Node) -> _Value:
+        """AND and OR, flat however many there are."""
+        function = pc.and_kleene if isinstance(node, sql.And) else pc.or_kleene
+        conditions = [self.condition(part) for part in node.flatten()]
+        return lambda rows: reduce(function, (condition(rows) for condition in conditions))
+
+    def negated(self, node: _Node) -> _Value:
+        """NOT."""
+        return _applied(pc.invert, self.condition(node.this))
+
+    def in_parentheses(self, node: _Node) -> _Value:
+        """The same without them."""
+        return self._value(node.this)
+
+    def binary(self, node: _Node) -> _Value:
+        """A comparison, or arithmetic, of two values."""
+        function = _BINARY[type(node)]
+        return _applied(function, self._value(node.this), self._value(node.expression))
+
+    def minus(self, node: _Node) -> _Value:
+        """A number with the other sign."""
+        return _applied(pc.negate_checked, self._value(node.this))
+
+    def is_null(self, node: _Node) -> _Value:
+        """IS NULL."""
+        if not isinstance(node.expression, sql.Null):
+            raise ConfigurationError(f"{_OPTION}: {_text(node)} is not allowed here; {_ALLOWED}")
+        return _applied(pc.is_null, self._value(node.this))
+
+    def in_list(self, node: _Node) -> _Value:
+        """IN: equal to one of them; null if it is to none, but one is null."""
+        found = self._value(node.this)
+        others = [self._value(other) for other in node.expressions]
+
+        def contained(rows: Rows) -> Any:
+            value = found(rows)
+            return reduce(pc.or_kleene, (_equal(value, other(rows)) for other in others))
+
+        return contained
+
+    def between(self, node: _Node) -> _Value:
+        """BETWEEN, both ends inclusive."""
+        value = self._value(node.this)
+        low, high = self._value(node.args["low"]), self._value(node.args["high"])
+        return _applied(
+            pc.and_kleene,
+            _applied(_not_less, value, low),
+            _applied(_not_less, high, value),
+        )
+
+    def like(self, node: _Node) -> _Value:
+        """LIKE with a literal pattern."""
+        pattern = node.expression
+        if not (isinstance(pattern, sql.Literal) and pattern.is_string):
+            raise ConfigurationError(
+                f"{_OPTION}: {_text(node)} needs a text as pattern; {_ALLOWED}"
+            )
+        value = self._value(node.this)
+        return lambda rows: pc.match_like(value(rows), pattern.name)
+
+
+def _applied(function: Any, *values: _Value) -> _Value:
+    return lambda rows: function(*(value(rows) for value in values))
+
+
+def _constant(scalar: Any) -> _Value:
+    return lambda _: scalar
+
+
+def _text(node: _Node) -> str:
+    return repr(node.sql(dialect="spark"))
+
+
+def _literal(_: _Compiler, node: _Node) -> _Value:
+    text = node.name
+    if node.args["is_string"]:
+        return _constant(pa.scalar(text))
+    if text.isdigit() and int(text) < _LONG:
+        return _constant(pa.scalar(int(text), pa.int64()))
+    if "e" in text.lower():
+        return _constant(pa.scalar(float(text)))
+    try:
+        return _constant(pa.scalar(Decimal(text)))
+    except (ArithmeticError, pa.ArrowException) as error:
+        raise ConfigurationError(f"{_OPTION}: {text} is not a number of 38 digits") from error
+
+
+def _boolean(_: _Compiler, node: _Node) -> _Value:
+    return _constant(pa.scalar(bool(node.this), pa.bool_()))
+
+
+def _null(_: _Compiler, __: _Node) -> _Value:
+    return _constant(pa.scalar(None, pa.null()))
+
+
+def _typed_literal(_: _Compiler, node: _Node) -> _Value:
+    """DATE '…' and its like. CAST is another kind of node in this dialect."""
+    text = node.this.name
+    try:
+        if node.to.is_type("date"):
+            return _constant(pa.scalar(datetime.date.fromisoformat(text.strip()), pa.date32()))
+        moment = datetime.datetime.fromisoformat(text.strip())
+        if node.to.is_type("timestamptz"):
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+            return _constant(pa.scalar(moment, pa.timestamp("us", "UTC")))
+        if node.to.is_type("timestampntz") and moment.tzinfo is None:
+            return _constant(pa.scalar(moment, pa.timestamp("us")))
+    except ValueError as error:
+        raise ConfigurationError(f"{_OPTION}: {_text(node)}: {error}; {_ALLOWED}") from error
+    raise ConfigurationError(f"{_OPTION}: {_text(node)} is not allowed here; {_ALLOWED}")
+
+
+def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """With nulls of any type, and with floating-point numbers as doubles."""
+
+    def compared(left: Any, right: Any) -> Any:
+        if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+            return pa.scalar(None, pa.bool_())
+        types = (left.type, right.type)
+        if any(map(pa.types.is_floating, types)) and all(map(_is_number, types)):
+            left, right = (side.cast(pa.float64(), safe=False) for side in (left, right))
+        return compare(left, right)
+
+    return compared
+
+
+def _is_number(of: pa.DataType) -> bool:
+    return pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of)
+
+
+@_comparison
+def _equal(left: Any, right: Any) -> Any:
+    equal = pc.equal(left, right)
+    if not pa.types.is_floating(left.type):
+        return equal
+    return pc.or_kleene(equal, pc.and_kleene(pc.is_nan(left), pc.is_nan(right)))
+
+
+@_comparison
+def _less(left: Any, right: Any) -> Any:
+    less = pc.less(left, right)
+    if not pa.types.is_floating(left.type):
+        return less
+    return pc.or_kleene(less, pc.and_kleene(pc.invert(pc.is_nan(left)), pc.is_nan(right)))
+
+
+def _not_less(left: Any, right: Any) -> Any:
+    return pc.invert(_less(left, right))
+
+
+def _same(left: Any, right: Any) -> Any:
+    both_null = pc.and_kleene(pc.is_null(left), pc.is_null(right))
+    return pc.or_kleene(pc.fill_null(_equal(left, right), False), both_null)
+
+
+_BINARY: Mapping[type[Any], Callable[[Any, Any], Any]] = {
+    sql.EQ: _equal,
+    sql.NEQ: lambda left, right: pc.invert(_equal(left, right)),
+    sql.LT: _less,
+    sql.GT: lambda left, right: _less(right, left),
+    sql.LTE: lambda left, right: _not_less(right, left),
+    sql.GTE: _not_less,
+    sql.NullSafeEQ: _same,
+    sql.Add: pc.add_checked,
+    sql.Sub: pc.subtract_checked,
+    sql.Mul: pc.multiply_checked,
+}
+_PARTS: Mapping[type[Any], Callable[[_Compiler, Any], _Value]] = {
+    **dict.fromkeys(_BINARY, _Compiler.binary),
+    sql.And: _Compiler.connected,
+    sql.Or: _Compiler.connected,
+    sql.Not: _Compiler.negated,
+    sql.Paren: _Compiler.in_parentheses,
+    sql.Neg: _Compiler.minus,
+    sql.Is: _Compiler.is_null,
+    sql.In: _Compiler.in_list,
+    sql.Between: _Compiler.between,
+    sql.Like: _Compiler.like,
+    sql.Column: _Compiler.column,
+    sql.Literal: _literal,
+    sql.Boolean: _boolean,
+    sql.Null: _null,
+    sql.Cast: _typed_literal,
+}

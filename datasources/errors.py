@@ -1,0 +1,71 @@
+"""Errors of tables, named by what the caller can do about them.
+
+    CowstateError (spark_state.errors)
+    └── InputRowError           rows that cannot be written as they are: nothing was changed
+        ├── DuplicateKeyError   several rows of a key, and nothing says which one wins
+        ├── NullKeyError        a key column is null
+        └── NullSequenceError   the value that says which row wins is missing
+
+Every error keeps its values as attributes and survives pickling: errors cross processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spark_state.errors import CowstateError
+
+
+class InputRowError(CowstateError):
+    """Rows break a rule of the table: change the rows, or the option that the message names."""
+
+
+class DuplicateKeyError(InputRowError):
+    """One batch has several rows of a key. `keys`: some of them."""
+
+    def __init__(self, key_names: tuple[str, ...], keys: tuple[tuple[Any, ...], ...]) -> None:
+        super().__init__(key_names, keys)
+        self.key_names = key_names
+        self.keys = keys
+
+    def __str__(self) -> str:
+        shown = "; ".join(
+            ", ".join(f"{name}={value!r}" for name, value in zip(self.key_names, key, strict=True))
+            for key in self.keys
+        )
+        return (
+            f"one batch has several rows of one key, such as {shown}, and nothing says which of "
+            "them wins: set option sequenceBy to a column that grows with every change, or "
+            'onDuplicate to "first" or "last", or leave one row of a key in the batch'
+        )
+
+
+class NullKeyError(InputRowError):
+    """`rows` rows have a null in the key column `column`."""
+
+    def __init__(self, column: str, rows: int) -> None:
+        super().__init__(column, rows)
+        self.column = column
+        self.rows = rows
+
+    def __str__(self) -> str:
+        return (
+            f"key column {self.column!r} is null in {self.rows} rows of a task: filter them out, "
+            'or set option onNullKey to "drop", or to "keep" if null is a key like any other'
+        )
+
+
+class NullSequenceError(InputRowError):
+    """`rows` rows have a null or NaN in `column`, by which rows of a key are ordered."""
+
+    def __init__(self, column: str, rows: int) -> None:
+        super().__init__(column, rows)
+        self.column = column
+        self.rows = rows
+
+    def __str__(self) -> str:
+        return (
+            f"column {self.column!r} of option sequenceBy is null or NaN in {self.rows} rows of a "
+            "task, so nothing says whether they are older than others of their key: filter them "
+            "out, or fill the column"
+        )

@@ -1,0 +1,423 @@
+"""What users say to `format("cowstate")`, parsed once: sink, batch reader and stream reader.
+
+Option names are camel case and, as Spark's, of any case; `path` is the table's. Unknown options,
+bad values and options that contradict each other are ConfigurationErrors that say what is allowed.
+
+A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
+"2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
+1024), `storageOptions` is a JSON object, lists are separated by commas.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator_configuration import MAX_PARALLELISM_LIMIT
+
+OnDuplicate = Literal["error", "first", "last"]
+OnNullKey = Literal["error", "drop", "keep"]
+CheckpointingMode = Literal["exactly_once", "at_least_once"]
+
+_MEBIBYTE = 1 << 20
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)b?", re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": _MEBIBYTE, "g": 1 << 30, "t": 1 << 40}
+_MOST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Of `df.write` and `df.writeStream`.
+
+    keys: the key columns, in order; empty: the table's.
+    sequence_by: the column whose greatest value wins.
+    delete_when: a boolean column, or a predicate; rows for which it is true delete their key.
+    ignore_null_updates: a null keeps what the key has.
+    max_parallelism: number of key groups; fixed when a table is created.
+    merge_schema: whether rows may bring new columns.
+    on_duplicate: what several rows of a key in one batch are, without sequence_by.
+    on_null_key: what a row with a null in its key is.
+    take_over: whether the table's writer, another query, is replaced by this one.
+    min_epochs_to_retain: at least this many newest versions stay readable.
+    auto_compact_bytes: a state of up to this many bytes is compacted by the query itself.
+    given: the fields that the user has set; the others have their defaults.
+    """
+
+    url: str
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    delete_when: str | None = None
+    ignore_null_updates: bool = False
+    max_parallelism: int = 128
+    merge_schema: bool = False
+    on_duplicate: OnDuplicate = "error"
+    on_null_key: OnNullKey = "error"
+    take_over: bool = False
+    min_epochs_to_retain: int = 100
+    auto_compact_bytes: int = 64 * _MEBIBYTE
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    given: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """Of `spark.read`.
+
+    version_as_of, timestamp_as_of: the version to read, itself or as the newest that is not
+    younger than a time (ms since 1970); neither: the newest.
+    read_change_feed: changes instead of state, between versions or times, both inclusive.
+    state_var_name: the state to read of an operator that has several.
+    columns: the columns to read; empty: all.
+    flatten_collection_types: a row for each element of a list state or entry of a map state.
+    num_partitions: at most this many partitions.
+    """
+
+    url: str
+    version_as_of: int | None = None
+    timestamp_as_of: int | None = None
+    read_change_feed: bool = False
+    starting_version: int | None = None
+    ending_version: int | None = None
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    state_var_name: str | None = None
+    columns: tuple[str, ...] = ()
+    flatten_collection_types: bool = False
+    num_partitions: int | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Of `spark.readStream`.
+
+    starting_version, starting_timestamp: the first changes to read, inclusive; neither: the state
+    as inserts, then all changes after it.
+    max_epochs_per_trigger, max_bytes_per_trigger, max_files_per_trigger: at most so much a batch.
+    fail_on_data_loss: whether changes that are gone before they were read are an error.
+    checkpointing_mode: exactly_once waits for all channels of an epoch, at_least_once does not.
+    read_change_feed: whether the columns that say what a change is are read.
+    """
+
+    url: str
+    starting_version: int | Literal["earliest", "latest"] | None = None
+    starting_timestamp: int | None = None
+    max_epochs_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    max_files_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    checkpointing_mode: CheckpointingMode = "exactly_once"
+    read_change_feed: bool = False
+    state_var_name: str | None = None
+    num_partitions: int | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Raises ConfigurationError."""
+    values = _parsed(options, "writes")
+    _refuse_both(values, "sequenceBy", "onDuplicate", "the row with the greatest value wins")
+    parsed = SinkOptions(**_as_fields(values), given=frozenset(_as_fields(values)) - {"url"})
+    if parsed.sequence_by in parsed.keys:
+        raise ConfigurationError(
+            f"option sequenceBy is {parsed.sequence_by!r}, which is also a key column: all rows of "
+            "a key have the same value; name a column that grows with every change"
+        )
+    return parsed
+
+
+def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
+    """Raises ConfigurationError."""
+    values = _parsed(options, "batch reads")
+    of_a_version = ("versionAsOf", "timestampAsOf")
+    of_changes = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+    _refuse_both(values, *of_a_version, "each names the version to read")
+    _refuse_both(values, *of_changes[:2], "each names the first change to read")
+    _refuse_both(values, *of_changes[2:], "each names the last change to read")
+    if values.get("readChangeFeed"):
+        for name in of_a_version:
+            _refuse_both(values, "readChangeFeed", name, "changes are of several versions")
+    else:
+        _refuse_without_change_feed(values, of_changes)
+    for unit in ("Version", "Timestamp"):
+        start, end = values.get(f"starting{unit}"), values.get(f"ending{unit}")
+        if start is not None and end is not None and start > end:
+            raise ConfigurationError(
+                f"option starting{unit} is after ending{unit} ({start} > {end}); exchange them"
+            )
+    return ReaderOptions(**_as_fields(values))
+
+
+def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
+    """Raises ConfigurationError."""
+    values = _parsed(options, "streams")
+    names = ("startingVersion", "startingTimestamp")
+    _refuse_both(values, *names, "each names the first change to read")
+    return StreamOptions(**_as_fields(values))
+
+
+def missing_keys_error(url: str) -> ConfigurationError:
+    """A table is about to be created, and nobody has said what its keys are."""
+    return ConfigurationError(
+        f"there is no table at {url} yet, and option keys is not set: name the columns that tell "
+        'rows apart, as in option("keys", "id") or option("keys", "country,city")'
+    )
+
+
+def column_named(name: str, columns: Sequence[str], where: str) -> str:
+    """The column that a user means, of any case as in Spark. `where` begins the error's message."""
+    if name in columns:
+        return name
+    found = [column for column in columns if column.lower() == name.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ConfigurationError(f"{where} {name!r}, which may be {' or '.join(found)}")
+    raise ConfigurationError(
+        f"{where} {name!r}, which is not a column of the rows; {_near(name, columns)}columns are "
+        f"{', '.join(columns)}"
+    )
+
+
+def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
+    """The values of the options that are set, by their names as we spell them."""
+    spelled = {name.lower(): name for name in _OPTIONS[use]}
+    values: dict[str, Any] = {}
+    for given, text in options.items():
+        name = _ALIASES.get(given.lower(), given.lower())
+        if name in _OF_SPARK:
+            continue
+        if name not in spelled:
+            raise _unknown(given, use)
+        name = spelled[name]
+        value = _OPTIONS[use][name](name, text)
+        if values.get(name, value) != value:
+            raise ConfigurationError(
+                f"options {name} and batchId are one, but are {values[name]} and {value}; set one"
+            )
+        values[name] = value
+    if "path" not in values:
+        raise ConfigurationError(
+            "the table's path is missing: pass it to load, save or start, or set option path"
+        )
+    return values
+
+
+def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    snake = {re.sub(r"[A-Z]", lambda upper: f"_{upper[0].lower()}", k): k for k in values}
+    return {("url" if name == "path" else name): values[key] for name, key in snake.items()}
+
+
+def _unknown(name: str, use: str) -> ConfigurationError:
+    allowed = tuple(_OPTIONS[use])
+    if name.lower() == "paths":
+        return ConfigurationError("several paths are given; a table has one")
+    meant = _ALIASES.get(name.lower(), name.lower())
+    for other, names in _OPTIONS.items():
+        for known in names:
+            if known.lower() == meant:
+                hint = f"{known} is an option of {other}. "
+                return ConfigurationError(
+                    f"unknown option {name} of {use}; {hint}Options are {', '.join(allowed)}"
+                )
+    return ConfigurationError(
+        f"unknown option {name} of {use}; {_near(name, allowed)}options are {', '.join(allowed)}"
+    )
+
+
+def _near(name: str, known: Sequence[str]) -> str:
+    spelled = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), spelled)
+    return f"did you mean {' or '.join(spelled[one] for one in near)}? " if near else ""
+
+
+def _refuse_both(values: Mapping[str, Any], one: str, other: str, why: str) -> None:
+    if one in values and other in values:
+        raise ConfigurationError(f"options {one} and {other} are both set; {why}: set one of them")
+
+
+def _refuse_without_change_feed(values: Mapping[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        if name in values:
+            raise ConfigurationError(
+                f"option {name} is of the change feed: set readChangeFeed to true as well, or "
+                "name the version to read with versionAsOf or timestampAsOf"
+            )
+
+
+def _bad(name: str, text: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError(f"option {name} is {text!r}; allowed are {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Integer:
+    low: int
+    high: int = _MOST
+
+    def __call__(self, name: str, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = self.low - 1
+        if not self.low <= value <= self.high:
+            raise _bad(name, text, f"whole numbers from {self.low} to {self.high}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    allowed: tuple[str, ...]
+
+    def __call__(self, name: str, text: str) -> str:
+        if text.strip().lower() not in self.allowed:
+            raise _bad(name, text, ", ".join(self.allowed))
+        return text.strip().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _IntegerOrChoice:
+    integer: _Integer
+    choice: _Choice
+
+    def __call__(self, name: str, text: str) -> int | str:
+        if text.strip().lower() in self.choice.allowed:
+            return self.choice(name, text)
+        try:
+            return self.integer(name, text)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}, {', '.join(self.choice.allowed)}") from None
+
+
+def _boolean(name: str, text: str) -> bool:
+    return _Choice(("true", "false"))(name, text) == "true"
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(f"option {name} is empty; set it, or leave it out")
+    return text.strip()
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    names = tuple(one.strip() for one in text.split(","))
+    if not all(names):
+        raise _bad(name, text, "names of columns, separated by commas")
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice:
+        raise ConfigurationError(f"option {name} names {twice!r} twice")
+    return names
+
+
+def _size(name: str, text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    value = int(found[1]) * _SIZE_UNITS[found[2].lower()] if found else _MOST + 1
+    if value > _MOST:
+        raise _bad(name, text, "bytes, as a whole number that may end in k, m, g or t")
+    return value
+
+
+def _positive_size(name: str, text: str) -> int:
+    size = _size(name, text)
+    if not size:
+        raise _bad(name, text, "1 byte or more")
+    return size
+
+
+def _time(name: str, text: str) -> int:
+    """Milliseconds since 1970. Digits alone are milliseconds, though ISO 8601 has dates of them."""
+    try:
+        if re.fullmatch(r"-?[0-9]+", text.strip()):
+            return int(text)
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _bad(
+            name, text, 'milliseconds since 1970 and ISO 8601 as "2026-01-31 12:00:00" (UTC)'
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _storage_options(name: str, text: str) -> dict[str, Any]:
+    """The value is in no message: it may hold credentials."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f'option {name} is not a JSON object; it is one such as {{"anon": true}}'
+        )
+    return value
+
+
+def _url(name: str, text: str) -> str:
+    url = _text(name, text)
+    if url.startswith("memory:"):
+        raise ConfigurationError(
+            f"option {name} is {url!r}, which every process has for itself; use a path or the URL "
+            "of a store that all executors reach"
+        )
+    if re.match("file:/(?!/)", url):
+        url = url.removeprefix("file:")
+    return url if "://" in url else str(Path(url).absolute())
+
+
+_Parse = Callable[[str, str], Any]
+_ON_ALL: dict[str, _Parse] = {"path": _url, "storageOptions": _storage_options}
+_ON_READS: dict[str, _Parse] = {
+    **_ON_ALL,
+    "stateVarName": _text,
+    "numPartitions": _Integer(1, MAX_PARALLELISM_LIMIT),
+}
+_OPTIONS: dict[str, dict[str, _Parse]] = {
+    "writes": {
+        **_ON_ALL,
+        "keys": _names,
+        "sequenceBy": _text,
+        "deleteWhen": _text,
+        "ignoreNullUpdates": _boolean,
+        "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
+        "mergeSchema": _boolean,
+        "onDuplicate": _Choice(("error", "first", "last")),
+        "onNullKey": _Choice(("error", "drop", "keep")),
+        "takeOver": _boolean,
+        "minEpochsToRetain": _Integer(2),
+        "autoCompactBytes": _size,
+    },
+    "batch reads": {
+        **_ON_READS,
+        "versionAsOf": _Integer(0),
+        "timestampAsOf": _time,
+        "readChangeFeed": _boolean,
+        "startingVersion": _Integer(0),
+        "endingVersion": _Integer(0),
+        "startingTimestamp": _time,
+        "endingTimestamp": _time,
+        "columns": _names,
+        "flattenCollectionTypes": _boolean,
+    },
+    "streams": {
+        **_ON_READS,
+        "startingVersion": _IntegerOrChoice(_Integer(0), _Choice(("earliest", "latest"))),
+        "startingTimestamp": _time,
+        "maxEpochsPerTrigger": _Integer(1),
+        "maxBytesPerTrigger": _positive_size,
+        "maxFilesPerTrigger": _Integer(1),
+        "failOnDataLoss": _boolean,
+        "checkpointingMode": _Choice(("exactly_once", "at_least_once")),
+        "readChangeFeed": _boolean,
+    },
+}
+_ALIASES = {"batchid": "versionasof"}
+# What Spark sets for its own use when a query is started with it as an option.
+_OF_SPARK = {"checkpointlocation", "queryname"}

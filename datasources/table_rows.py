@@ -1,0 +1,299 @@
+"""What becomes of the rows of a sink's task: the rows of a table's file. Pure.
+
+    key columns…    first, under their own names; -0.0 is 0.0 and every NaN the same
+    _key_group      int32; the rows are sorted by it
+    _state          "row"
+    _op             "put", or "delete" where deleteWhen is true
+    row             struct of all other columns, null for a delete; underscores are appended to its
+                    name if a key column has it
+    _sequence       the value of the column of sequenceBy, for deletes too; without it, no column
+
+A key comes once, unless rows are ordered by a sequence and nulls leave values as they are: then
+each row may count, and they come in the order of their sequence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.key_codes import key_codes
+from checkpoint_store.row_fold import ADDED_COLUMNS, DELETE, OP, PUT, SEQUENCE, STATE
+from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
+from checkpoint_store.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.table_schema import column_names
+from checkpoint_store.table_version import ROW_STATE, TableMetadata
+from datasources.delete_condition import compile_delete_condition
+from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
+from datasources.table_options import OnDuplicate, OnNullKey, SinkOptions
+from spark_state.errors import ConfigurationError
+from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
+
+# The stubs of the compute functions do not take what the functions take, such as chunked arrays.
+pc: Any = pyarrow.compute
+
+_STATE_METADATA = b"cowstate.state"
+_SHOWN_KEYS = 3
+_Numbers = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """How the rows of one write become rows of a table. Pickles.
+
+    `schema_json`: all columns, as Spark's StructType writes itself. `key_types`: Spark's JSON names
+    of the types of the columns `key_names`. `sequence_by` is none of these.
+    """
+
+    schema_json: str
+    key_names: tuple[str, ...]
+    key_types: tuple[str, ...]
+    max_parallelism: int
+    sequence_by: str | None = None
+    ignore_null_updates: bool = False
+    delete_when: str | None = None
+    on_duplicate: OnDuplicate = "error"
+    on_null_key: OnNullKey = "error"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns, with the types that they have in files."""
+        row_type: Any = parse_spark_schema(self.schema_json).arrow
+        return pa.schema(list(row_type))
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """All columns but those of the key."""
+        names = column_names(self.schema_json)
+        return tuple(name for name in names if name not in self.key_names)
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """The columns of a file."""
+        schema = self.schema
+        row = ROW_STATE
+        while row in self.key_names:
+            row += "_"
+        row_type = pa.struct([schema.field(name) for name in self.value_names])
+        fields = [
+            *(schema.field(name) for name in self.key_names),
+            pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False),
+            pa.field(STATE, pa.string(), nullable=False),
+            pa.field(OP, pa.string(), nullable=False),
+            pa.field(row, row_type, metadata={_STATE_METADATA: ROW_STATE.encode()}),
+        ]
+        if self.sequence_by is not None:
+            of_sequence = schema.field(self.sequence_by).type
+            fields.append(pa.field(SEQUENCE, of_sequence, nullable=False))
+        return pa.schema(fields)
+
+
+def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) -> RowPlan:
+    """The plan of a write into a table; `schema_json`: the columns of the rows, the key's among
+    them.
+
+    Raises ConfigurationError for columns and conditions that a table cannot have, and KeyGroupError
+    for a key without a stable hash.
+    """
+    key_fields = json.loads(metadata.key_schema_json)["fields"]
+    plan = RowPlan(
+        schema_json=schema_json,
+        key_names=tuple(field["name"] for field in key_fields),
+        key_types=tuple(str(field["type"]) for field in key_fields),
+        max_parallelism=metadata.max_parallelism,
+        sequence_by=metadata.sequence_by,
+        ignore_null_updates=metadata.ignore_null_updates,
+        delete_when=options.delete_when,
+        on_duplicate=options.on_duplicate,
+        on_null_key=options.on_null_key,
+    )
+    KeyGroupAssignment(plan.key_types, plan.max_parallelism)
+    _check_columns(plan)
+    if plan.delete_when is not None:
+        compile_delete_condition(plan.delete_when, plan.schema)
+    return plan
+
+
+def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
+    """The rows of a file, of `plan.file_schema`, for rows in the order of arrival.
+
+    Raises DuplicateKeyError, NullKeyError and NullSequenceError, and ConfigurationError when the
+    delete condition overflows.
+    """
+    rows = _without_null_keys(_as_planned(table, plan), plan)
+    _check_sequence(rows, plan)
+    counting = _rows_that_count(rows, plan)
+    if counting is not None:
+        rows = rows.take(_places(counting))
+    deleted = _deleted(rows, plan)
+    groups = _key_groups(rows, plan)
+    # Key groups fit in 16 bits, for which the stable sort is a radix sort.
+    order = np.argsort(groups.astype(np.uint16), kind="stable")
+    return _file_rows(rows, plan, groups, deleted, order)
+
+
+def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Up to three keys that several rows of these tables have; none if all keys differ."""
+    if not tables:
+        return []
+    keys = pa.concat_tables([table.select(list(key_names)) for table in tables])
+    codes = key_codes(keys, key_names)
+    counts = np.bincount(codes)
+    if len(counts) == len(codes):
+        return []
+    several = np.flatnonzero(counts > 1)[:_SHOWN_KEYS]
+    places = [int(np.argmax(codes == code)) for code in several]
+    return [tuple(column[place].as_py() for column in keys.columns) for place in places]
+
+
+def _as_planned(table: pa.Table, plan: RowPlan) -> pa.Table:
+    """The planned columns, of the planned types. Spark's zone of a timestamp is the session's."""
+    columns = []
+    for field in plan.schema:
+        column: Any = table.column(field.name)
+        if column.type != field.type:
+            column = column.cast(field.type)
+        if field.name in plan.key_names and pa.types.is_floating(field.type):
+            column = with_one_nan_and_zero(column)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=plan.schema).combine_chunks()
+
+
+def _without_null_keys(rows: pa.Table, plan: RowPlan) -> pa.Table:
+    if plan.on_null_key == "keep":
+        return rows
+    for name in plan.key_names:
+        nulls = rows.column(name).null_count
+        if nulls and plan.on_null_key == "error":
+            raise NullKeyError(name, nulls)
+        if nulls:
+            rows = rows.filter(pc.is_valid(rows.column(name)))
+    return rows
+
+
+def _check_sequence(rows: pa.Table, plan: RowPlan) -> None:
+    if plan.sequence_by is None:
+        return
+    column = rows.column(plan.sequence_by)
+    missing = pc.is_null(column, nan_is_null=True)
+    count = pc.sum(missing).as_py()
+    if count:
+        raise NullSequenceError(plan.sequence_by, count)
+
+
+def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
+    """Which rows become rows of the file, in order; None: all as they are."""
+    codes = key_codes(rows, plan.key_names)
+    keys = codes.max(initial=-1) + 1
+    if keys == len(codes):
+        return None
+    places: _Numbers = np.arange(len(codes))
+    if plan.sequence_by is not None:
+        # Stable: of rows with the same sequence, the one that came last is the last.
+        ascending = pc.sort_indices(rows.column(plan.sequence_by))
+        places = ascending.to_numpy().astype(np.int64)
+        if plan.ignore_null_updates:
+            return places
+    elif plan.on_duplicate == "error":
+        found = duplicate_keys([rows], plan.key_names)
+        raise DuplicateKeyError(plan.key_names, tuple(found))
+    elif plan.on_duplicate == "first":
+        places = places[::-1]
+    winners = np.empty(keys, np.int64)
+    # Of several places that are assigned to one key, the last one stays.
+    winners[codes[places]] = places
+    return np.sort(winners)
+
+
+def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
+    if plan.delete_when is None:
+        return np.zeros(rows.num_rows, np.bool_)
+    deleted = compile_delete_condition(plan.delete_when, plan.schema)(rows)
+    return np.asarray(deleted.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _key_groups(rows: pa.Table, plan: RowPlan) -> npt.NDArray[np.int32]:
+    keys = rows.select(list(plan.key_names))
+    parts = [
+        key_groups_of(batch.columns, plan.key_types, plan.max_parallelism)
+        for batch in keys.to_batches()
+    ]
+    return np.concatenate([np.empty(0, np.int32), *parts])
+
+
+def _file_rows(
+    rows: pa.Table,
+    plan: RowPlan,
+    groups: npt.NDArray[np.int32],
+    deleted: _Flags,
+    order: _Numbers,
+) -> pa.Table:
+    schema = plan.file_schema
+    row_type = next(field.type for field in schema if field.metadata)
+    deleted = deleted[order]
+    kept = rows.select(list(plan.key_names)).take(_places(order))
+    # A null place gives a null: what a deleted row had in other columns is not in the file.
+    values = rows.select(list(plan.value_names)).take(_places(order, missing=deleted))
+    columns: list[Any] = [
+        *kept.columns,
+        pa.array(groups[order]),
+        pa.repeat(pa.scalar(ROW_STATE), len(order)),
+        pa.array([PUT, DELETE]).take(_places(deleted.astype(np.int64))),
+        _struct(values, row_type, ~deleted),
+    ]
+    if plan.sequence_by is not None:
+        columns.append(rows.column(plan.sequence_by).take(_places(order)))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
+    return pa.array(numbers, pa.int64(), mask=missing)
+
+
+def _struct(values: pa.Table, of: pa.StructType, present: _Flags) -> pa.Array[Any]:
+    """From buffers, because from arrays a struct without fields has no length."""
+    children = [_one_array(column) for column in values.columns]
+    return pa.Array.from_buffers(
+        of, len(present), [pa.array(present).buffers()[1]], children=children
+    )
+
+
+def _one_array(column: Any) -> Any:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _check_columns(plan: RowPlan) -> None:
+    names = column_names(plan.schema_json)
+    for name in names:
+        if name.lower() in ADDED_COLUMNS:
+            raise ConfigurationError(
+                f"column {name!r} has a name that tables use themselves, as "
+                f"{', '.join(sorted(ADDED_COLUMNS))}; rename it"
+            )
+        if names.count(name) > 1:
+            raise ConfigurationError(f"several columns are called {name!r}; rename one of them")
+    try:
+        schema = plan.schema
+    except UnsupportedSparkTypeError as error:
+        raise ConfigurationError(f"{error}, which a table cannot hold; cast it") from error
+    if plan.sequence_by is not None:
+        of = schema.field(plan.sequence_by).type
+        if not _is_ordered(of):
+            raise ConfigurationError(
+                f"column {plan.sequence_by!r} of option sequenceBy is {of}, which has no order; "
+                "allowed are numbers, dates, timestamps, texts and binaries"
+            )
+
+
+def _is_ordered(of: pa.DataType) -> bool:
+    checks = ("integer", "floating", "decimal", "date", "timestamp", "string", "binary")
+    return any(getattr(pa.types, f"is_{check}")(of) for check in checks)

@@ -1,0 +1,268 @@
+"""Writing a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
+
+    task     rows -> files, each durable, named by query (or job), batch and attempt
+    driver   keys that came in several files -> commit: versions/<n>.json names the files
+
+What a task wrote counts only when the driver's commit names it, so an attempt that failed or came
+twice leaves files that nothing names. The table knows by query which batch it holds last: Spark
+repeats a batch whose commit it did not see, and then the commit changes nothing.
+
+In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. So do
+rows of output mode "update" get into a table: Spark does not give them to a sink in Python.
+
+Spark makes a writer anew for every batch, in worker processes that stay; what they learned of a
+table is kept there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.row_fold import SEQUENCE
+from checkpoint_store.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.table_compaction import MergeBounds, merge_files
+from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.table_store import TableCommit, TableFileWriter, TableStore
+from checkpoint_store.table_version import TableVersion
+from datasources.errors import DuplicateKeyError
+from datasources.opened_tables import OpenedTable, open_anew, open_table
+from datasources.table_options import SinkOptions
+from datasources.table_rows import duplicate_keys, rows_to_write
+from spark_state.errors import BatchIdentityError, ConfigurationError
+
+_EPOCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
+_FILE_ROWS = 1_000_000
+_FILE_BYTES = 256 << 20
+_VERSIONS_PER_SWEEP = 100
+_ORPHAN_GRACE_SECONDS = 86_400
+
+_COMMITTED: dict[str, WrittenBatch] = {}
+"""By table, what this process, the driver's, has committed last."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What driver and tasks of one write agree on. `schema_json`: the columns of the rows, as
+    Spark writes schemas, without nullability."""
+
+    options: SinkOptions
+    schema_json: str
+
+
+@dataclass
+class FilesMessage(WriterCommitMessage):
+    """The files of one task, in order, and for whom they were written."""
+
+    batch: WrittenBatch
+    subtask: int
+    files: tuple[StateHandle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBatch:
+    """Whose rows they are: batch `number` of a run of a query, or all rows of a job.
+
+    `writer`: the id of the query or job; `run`: of this start of the query, None of a job.
+    """
+
+    writer: str
+    number: int
+    run: str | None
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """The sink of a streaming query."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of one task; they are not part of the table yet."""
+        context = _context()
+        batch = _batch_of_query(context)
+        if batch is None:
+            raise BatchIdentityError(
+                f"the sink of {self._plan.options.url} runs outside of a streaming query: "
+                f"{_QUERY} and {_EPOCH} are not set, so its batch is unknown"
+            )
+        return _write(self._plan, iterator, batch, context)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Publish the batch. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError."""
+        _commit(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """The files stay as orphans, and are deleted when they are old."""
+
+
+class TableBatchWriter(DataSourceArrowWriter):
+    """The sink of a batch job, or of a query's foreachBatch, which writes as the query does."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+        self._job = WrittenBatch(f"batch-{uuid4().hex}", 0, None)
+
+    def write(  # type: ignore[override]
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Write the rows of one task; they are not part of the table yet."""
+        context = _context()
+        return _write(self._plan, iterator, _batch_of_query(context) or self._job, context)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish the rows. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError, and
+        ConfigurationError for a second write of one batch into one table."""
+        _commit(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The files stay as orphans, and are deleted when they are old."""
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "a task has a context"
+    return context
+
+
+def _batch_of_query(context: TaskContext) -> WrittenBatch | None:
+    """The batch of the query whose task this is; None in a batch job."""
+    query, number, run = (context.getLocalProperty(name) for name in (_QUERY, _EPOCH, _RUN))
+    return WrittenBatch(query, int(number), run) if query and number else None
+
+
+def _write(
+    plan: SinkPlan, batches: Iterator[pa.RecordBatch], batch: WrittenBatch, context: TaskContext
+) -> FilesMessage:
+    files: list[StateHandle] = []
+    subtask = context.partitionId()
+    who = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
+    for rows in _portions(batches):
+        opened = open_table(plan)
+        table = rows_to_write(rows, opened.rows)
+        if table.num_rows:
+            files.append(opened.table.write_rows("changelog", table, who))
+    return FilesMessage(batch, subtask, tuple(files))
+
+
+def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows in tables of a bounded size."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _FILE_ROWS or size >= _FILE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+    parts = sorted(
+        (one for one in messages if isinstance(one, FilesMessage)), key=lambda one: one.subtask
+    )
+    if not parts:
+        return
+    batch = parts[0].batch
+    _check_first_write(plan, batch)
+    opened = open_anew(plan)
+    files = tuple(file for part in parts for file in part.files)
+    _check_duplicates(opened, plan.options, files)
+    if opened.rows.sequence_by is not None and opened.rows.ignore_null_updates and len(files) > 1:
+        files = (_in_sequence(opened, files, TableFileWriter(batch.writer, batch.number, 0, 0)),)
+    if plan.options.on_duplicate == "first":
+        files = files[::-1]
+    commit = TableCommit(
+        writer=batch.writer,
+        is_query=batch.run is not None,
+        batch=batch.number,
+        schema_json=plan.schema_json,
+        files=files,
+        merges_schema=plan.options.merge_schema,
+        takes_over=plan.options.take_over,
+    )
+    bounds = MergeBounds(plan.options.auto_compact_bytes)
+    version = opened.table.commit(
+        commit, lambda next_one: merge_files(opened.table, next_one, bounds)
+    )
+    _COMMITTED[plan.options.url] = batch
+    _clean_up(opened, version, plan.options.min_epochs_to_retain)
+
+
+def _check_first_write(plan: SinkPlan, batch: WrittenBatch) -> None:
+    """A run of a query has each batch once; a second write of it in foreachBatch would be taken for
+    a repetition of the first, and left out."""
+    if batch.run is not None and _COMMITTED.get(plan.options.url) == batch:
+        raise ConfigurationError(
+            f"batch {batch.number} of query {batch.writer} is written into {plan.options.url} "
+            "twice: only the first write counts, as when Spark repeats a batch. Join what is "
+            "written to one DataFrame (union), or write into two tables"
+        )
+
+
+def _check_duplicates(
+    opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
+) -> None:
+    """Of rows of one task, a key that comes twice was noticed there."""
+    if opened.rows.sequence_by is not None or options.on_duplicate != "error" or len(files) < 2:
+        return
+    names = list(opened.rows.key_names)
+    keys = [
+        pa.Table.from_batches(
+            [batch.select(names) for batch in opened.table.read_rows(file, _all(opened.table))]
+        )
+        for file in files
+    ]
+    found = duplicate_keys(keys, names)
+    if found:
+        raise DuplicateKeyError(tuple(names), tuple(found))
+
+
+def _in_sequence(
+    opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
+) -> StateHandle:
+    """The rows of all files in one, in the order of their sequence.
+
+    Where nulls keep what a key has, each row counts that is not late, and which one is late must
+    not depend on the task that it came to.
+    """
+    batches = [b for file in files for b in opened.table.read_rows(file, _all(opened.table))]
+    order: list[tuple[str, Literal["ascending", "descending"]]] = [
+        (KEY_GROUP_COLUMN, "ascending"),
+        (SEQUENCE, "ascending"),
+    ]
+    return opened.table.write_rows(
+        "changelog", pa.Table.from_batches(batches).sort_by(order), writer
+    )
+
+
+def _all(table: TableStore) -> KeyGroupRange:
+    metadata = table.metadata()
+    assert metadata is not None, "the table was opened"
+    return KeyGroupRange(0, metadata.max_parallelism - 1)
+
+
+def _clean_up(opened: OpenedTable, version: TableVersion, min_versions: int) -> None:
+    retain_versions(opened.store, opened.table, min_versions)
+    if version.version % _VERSIONS_PER_SWEEP == _VERSIONS_PER_SWEEP - 1:
+        sweep_table_orphans(opened.store, opened.table, _ORPHAN_GRACE_SECONDS, time.time())

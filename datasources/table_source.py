@@ -1,0 +1,153 @@
+"""Reading a state as a DataFrame: `spark.read.format("cowstate")`.
+
+    schema       from the version that is read, before anything else
+    pushFilters  equality on all key columns leaves the key groups of the keys asked for
+    partitions   ranges of key groups
+    read         the fold of one range, as Arrow batches, in a task
+
+Spark tells a source written in Python which rows it wants, by filters, not which columns: name the
+columns in `option("columns", "id, total")` or in `.schema(...)` and the others are not read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+)
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_reader import StateReader
+from datasources.key_filters import KeyValues, key_groups_asked_for
+from datasources.key_group_partitions import key_group_ranges, partition_count
+from datasources.table_options import ReaderOptions
+from datasources.version_choice import (
+    end_version,
+    first_version_since,
+    history_of,
+    version_before,
+)
+from spark_state.errors import ConfigurationError
+
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What a read is of: `columns` of the state at `end`, or of its changes after `start` (None:
+    from the beginning) up to `end`."""
+
+    options: ReaderOptions
+    columns: tuple[str, ...]
+    end: int
+    start: int | None = None
+    is_feed: bool = False
+
+
+@dataclass
+class KeyGroupPartition(InputPartition):
+    """The rows of some key groups."""
+
+    key_groups: KeyGroupRange
+
+
+class TableReader(DataSourceReader):
+    """The reader of one DataFrame, of any of its rows."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self._plan = plan
+        self._keys: dict[str, KeyValues] = {}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ranges of key groups, whole numbers of them each."""
+        history = history_of(self._plan.options)
+        version = history.at(self._plan.end)
+        most = history.max_parallelism
+        asked = key_groups_asked_for(self._keys, version.shape.key_schema_json, most)
+        if asked is not None:
+            return [KeyGroupPartition(KeyGroupRange(one, one)) for one in asked]
+        size = sum({handle.name: handle.length for handle in version.state}.values())
+        count = self._plan.options.num_partitions or partition_count(size)
+        return [KeyGroupPartition(one) for one in key_group_ranges(most, count)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, in no order."""
+        assert isinstance(partition, KeyGroupPartition)
+        plan = self._plan
+        reader = StateReader(history_of(plan.options))
+        if plan.is_feed:
+            table = reader.changes(plan.start, plan.end, partition.key_groups)
+            table = table.select(list(plan.columns))
+        else:
+            table = reader.read(plan.end, partition.key_groups, list(plan.columns))
+        yield from table.to_batches()
+
+
+class FilteringTableReader(TableReader):
+    """The reader of one DataFrame that is told of the filters upon it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Remember what is asked of the key columns; Spark applies all filters itself, too."""
+        for one in filters:
+            values = _values_of(one)
+            if values is not None:
+                name = one.attribute[0]  # type: ignore[attr-defined]
+                known = self._keys.get(name)
+                self._keys[name] = values if known is None else _both(known, values)
+            yield one
+
+
+def reader_of(plan: ReadPlan) -> TableReader:
+    """The reader that the session permits.
+
+    Spark refuses one that takes filters while `spark.sql.python.filterPushdown.enabled` is false,
+    and does not say what it is; only the worker that pushes filters has that module.
+    """
+    pushes = _PUSHDOWN_WORKER in sys.modules
+    return FilteringTableReader(plan) if pushes else TableReader(plan)
+
+
+def _values_of(one: Filter) -> KeyValues | None:
+    """The values that a filter leaves to a column at the top level, None if it says no such."""
+    match one:
+        case EqualTo((_,), value) | EqualNullSafe((_,), value):
+            return (value,)
+        case In((_,), values):
+            return tuple(values)
+    return None
+
+
+def _both(left: KeyValues, right: KeyValues) -> KeyValues:
+    return tuple(value for value in left if value in right)
+
+
+def plan_of(options: ReaderOptions, columns: Sequence[str]) -> ReadPlan:
+    """Which versions the options mean, now. Raises ConfigurationError, VersionNotRetainedError."""
+    history = history_of(options)
+    plan = ReadPlan(options, tuple(columns), end_version(history, options))
+    if not options.read_change_feed:
+        return plan
+    first = options.starting_version
+    if first is None and options.starting_timestamp is not None:
+        first = first_version_since(history, options.starting_timestamp)
+    if first is None:
+        raise ConfigurationError(
+            f"{options.url}: readChangeFeed needs the first version of the feed; set option "
+            "startingVersion (0 for all that is there), or startingTimestamp"
+        )
+    if first > plan.end:
+        raise ConfigurationError(
+            f"{options.url}: the change feed would begin with version {first} and end with "
+            f"{plan.end}; let it begin with {plan.end} or before"
+        )
+    start = version_before(history, first, history.versions())
+    return replace(plan, is_feed=True, start=start)

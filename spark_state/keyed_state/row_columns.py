@@ -1,0 +1,114 @@
+"""Rows of a table between Arrow and Python, and the forms in which callers give keys.
+
+A row is a key and a state: the values of the key columns and of the others, as `to_pylist` gives
+them, keys made equal as in key_columns.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from spark_state.errors import ConfigurationError
+from spark_state.keyed_state.key_columns import KeyColumns
+
+Key = tuple[Any, ...]
+State = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Rows of a schema as pairs of a key and a state, the tuple of the other columns' values."""
+
+    schema: pa.Schema
+    keys: KeyColumns
+    value_names: tuple[str, ...]
+    exact_types: tuple[type | None, ...]
+    nested: tuple[int, ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, key_names: Sequence[str]) -> Self:
+        schema = schema.remove_metadata()
+        key_types = tuple(schema.field(name).type for name in key_names)
+        values = [field for field in schema if field.name not in key_names]
+        return cls(
+            schema=schema,
+            keys=KeyColumns(tuple(key_names), key_types, tuple(map(str, key_types))),
+            value_names=tuple(field.name for field in values),
+            exact_types=tuple(map(_exact_type, key_types)),
+            nested=tuple(i for i, field in enumerate(values) if pa.types.is_nested(field.type)),
+        )
+
+    def holds(self, schema: pa.Schema) -> bool:
+        """Whether rows of `schema` have these columns."""
+        return self.schema.equals(schema)
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, State]]:
+        length = batch.num_rows
+        keys = self.keys.to_keys([batch.column(name) for name in self.keys.names], length)
+        values = [batch.column(name).to_pylist() for name in self.value_names]
+        states: Sequence[State] = list(zip(*values, strict=True)) if values else [()] * length
+        return zip(keys, states, strict=True)
+
+    def to_key(self, given: Any) -> Key:
+        """The key that a caller means: a value, a tuple, or a mapping by column."""
+        names = self.keys.names
+        if isinstance(given, Mapping):
+            key = tuple(given[name] for name in names if name in given)
+            fits = len(key) == len(names) == len(given)
+        else:
+            key = given if isinstance(given, tuple) else (given,)
+            fits = len(key) == len(names)
+        if not fits:
+            raise ConfigurationError(
+                f"{given!r} is no key: the key columns are {', '.join(names)}; give one value for "
+                "each of them, in this order as a tuple, or by name as a dict"
+            )
+        if tuple(map(type, key)) == self.exact_types:
+            return key
+        return self._converted(key)
+
+    def _converted(self, key: Key) -> Key:
+        """The key as it would come out of a column."""
+        arrays = []
+        for name, kind, value in zip(self.keys.names, self.keys.arrow_types, key, strict=True):
+            try:
+                array = pa.array([value], kind)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise _not_of_type(name, kind, value) from error
+            # Arrow cuts a fraction off.
+            if pa.types.is_integer(kind) and array[0].as_py() != value:
+                raise _not_of_type(name, kind, value)
+            arrays.append(array)
+        return self.keys.to_keys(arrays, 1)[0]
+
+    def to_value(self, state: State) -> dict[str, Any]:
+        """A dict of the caller's own."""
+        value = dict(zip(self.value_names, state, strict=True))
+        for place in self.nested:
+            name = self.value_names[place]
+            value[name] = copy.deepcopy(value[name])
+        return value
+
+    def to_batch(self, entries: Sequence[tuple[Key, State]]) -> pa.RecordBatch:
+        names = (*self.keys.names, *self.value_names)
+        columns = dict(zip(names, zip(*(k + s for k, s in entries), strict=True), strict=True))
+        arrays = [pa.array(columns[field.name], field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _exact_type(kind: pa.DataType) -> type | None:
+    """The Python type whose values are equal exactly if the column's are; None: convert them."""
+    if pa.types.is_integer(kind):
+        return int
+    if pa.types.is_string(kind):
+        return str
+    return bytes if pa.types.is_binary(kind) else None
+
+
+def _not_of_type(name: str, kind: pa.DataType, value: object) -> ConfigurationError:
+    return ConfigurationError(f"{value!r} is no value of the key column {name!r}, which is {kind}")

@@ -1,0 +1,115 @@
+"""Runs `cowstate compact`: a Spark job that folds the files of a table to one for each range of its
+key groups.
+
+It takes no part in who writes the table. What it made is published beside the versions: readers use
+it from then on, and the next commit builds upon it. Whatever stops it leaves files that nothing
+names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
+from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.object_store import open_object_store
+from checkpoint_store.retrying_object_store import RetryingObjectStore
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.table_compaction import compact_key_groups
+from checkpoint_store.table_store import TableStore
+from checkpoint_store.table_version import TableCompaction, TableVersion, compacted
+from spark_state.spark.command_session import command_session
+
+_PART_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """What the command line says. parts: how many files to make; None: by size."""
+
+    url: str
+    parts: int | None
+    storage_options: Mapping[str, Any]
+    master: str
+    settings: Mapping[str, str]
+    json_report: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """Number and bytes of the files of the state at a version, before and after."""
+
+    version: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact_and_print(options: CompactOptions) -> None:
+    """Runs the command. Raises NotAStoreError, VersionNotRetainedError, the errors of the store."""
+    table = _opened(options.url, options.storage_options)
+    if table.metadata() is None:
+        raise NotAStoreError(options.url)
+    newest = table.newest()
+    if newest is None:
+        raise VersionNotRetainedError(options.url, None, None, None)
+    with command_session(
+        "cowstate compact", options.master, options.settings, shows_stages=True
+    ) as spark:
+        report = compact(spark, options, compacted(newest, table.compactions()))
+    print(json.dumps(_as_json(report)) if options.json_report else _as_text(options.url, report))
+
+
+def compact(spark: SparkSession, options: CompactOptions, version: TableVersion) -> CompactReport:
+    """Fold the files of the version's state, and publish what came out."""
+    url, storage_options = options.url, dict(options.storage_options)
+    table = _opened(url, storage_options)
+    metadata = table.metadata()
+    assert metadata is not None, "the command looked"
+    size = sum(file.length for file in version.state)
+    parts = min(options.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
+    ranges = [
+        (part, key_group_range_of_subtask(metadata.max_parallelism, parts, part))
+        for part in range(parts)
+    ]
+
+    def run(one: tuple[int, KeyGroupRange]) -> StateHandle:
+        part, key_groups = one
+        opened = _opened(url, storage_options)
+        opened.metadata()
+        return compact_key_groups(opened, version, key_groups, part)
+
+    made = spark.sparkContext.parallelize(ranges, parts).map(run).collect()
+    files = tuple(file for file in made if file.rows)
+    replaced = tuple(file.name for file in version.state)
+    table.publish_compaction(TableCompaction(version.version, replaced, files))
+    return CompactReport(
+        version.version, len(replaced), len(files), size, sum(file.length for file in files)
+    )
+
+
+def _opened(url: str, storage_options: Mapping[str, Any]) -> TableStore:
+    return TableStore(RetryingObjectStore(open_object_store(url, storage_options)))
+
+
+def _as_json(report: CompactReport) -> dict[str, int]:
+    return {
+        "version": report.version,
+        "filesBefore": report.files_before,
+        "filesAfter": report.files_after,
+        "bytesBefore": report.bytes_before,
+        "bytesAfter": report.bytes_after,
+    }
+
+
+def _as_text(url: str, report: CompactReport) -> str:
+    return (
+        f"{url}, version {report.version}: {report.files_before} files of "
+        f"{report.bytes_before:,} bytes are now {report.files_after} of {report.bytes_after:,}"
+    )

@@ -1,0 +1,203 @@
+"""State as a table against Spark's own readers and sinks.
+
+    python tests/benchmarks/table.py [--rounds 3] [--keys 1000000] [--out FILE]
+
+A streaming aggregation (count and sum by key; RocksDB provider, changelog checkpointing) fills its
+state with `--keys` keys, and after that changes a tenth of them a batch; what each batch changed
+goes into a table. State and table then hold the same rows, and are read in turn:
+
+    snapshot     spark.read.format("statestore") : spark.read.format("cowstate"), all columns
+    change feed  the same with readChangeFeed, over the batches after the fill
+
+Then one stream of rows is written, in turn, to parquet files and to a table:
+
+    sink         new keys only, and keys of which each comes again in every batch
+
+Times are of Spark actions (sums over all columns) and of batches (triggerExecution), medians; the
+answers of both sides are compared. Ratios are printed beside what is required; they fail nothing. A
+merge into Delta is measured too if delta-spark, with its jar, is installed for this Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import spark_state
+
+STATE_STORE = "spark.sql.streaming.stateStore"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+BATCHES = 5
+SINK_BATCHES = 12
+SINK_WARM = 4
+REQUIRED = {"snapshot": 3.0, "change feed": 3.0}
+SINK_AT_MOST = 2.0
+
+
+def start_session() -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("table")
+    settings = {
+        "spark.driver.memory": "4g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "FATAL",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
+    }
+    spark_state.configure(builder)
+    for key, value in settings.items():
+        builder.config(key, value)
+    return builder.config(f"{STATE_STORE}.providerClass", ROCKSDB).getOrCreate()
+
+
+def numbers(spark: SparkSession, rows: int) -> DataFrame:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    return source.load()
+
+
+def run(writer: Any, last_batch: int) -> list[float]:
+    """Run a query up to a batch; the milliseconds of each of its batches."""
+    query = writer.start()
+    while (query.lastProgress or {"batchId": -1})["batchId"] < last_batch:
+        if query.exception():
+            raise query.exception()
+        time.sleep(0.1)
+    query.stop()
+    return [p["durationMs"]["triggerExecution"] for p in query.recentProgress][: last_batch + 1]
+
+
+def fill(spark: SparkSession, folder: Path, keys: int) -> None:
+    """The state and the table, with the same rows after the same batches."""
+    rows = numbers(spark, keys // 10)
+    key = F.when(F.col("value") < keys, F.col("value")).otherwise(
+        F.pmod(F.xxhash64("value"), F.lit(keys))
+    )
+    counts = rows.groupBy(key.alias("key")).agg(
+        F.count("*").alias("count"), F.sum("value").alias("total")
+    )
+
+    def upsert(batch: DataFrame, _: int) -> None:
+        table = batch.write.format("cowstate").mode("append").option("keys", "key")
+        table.save(str(folder / "table"))
+
+    writer = counts.writeStream.outputMode("update").foreachBatch(upsert)
+    writer = writer.option("checkpointLocation", str(folder / "query"))
+    run(writer, 10 + BATCHES - 1)
+
+
+def seconds(action: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    answer = action()
+    return time.perf_counter() - began, answer
+
+
+def sums(df: DataFrame, *columns: str) -> Any:
+    return df.agg(F.count("*"), *[F.sum(column) for column in columns]).collect()[0]
+
+
+def of_statestore(spark: SparkSession, folder: Path) -> DataFrame:
+    last = {"batchId": 10 + BATCHES - 1}
+    return spark.read.format("statestore").options(**last).load(str(folder / "query"))
+
+
+def of_table(spark: SparkSession, folder: Path) -> DataFrame:
+    last = {"versionAsOf": 10 + BATCHES - 1}
+    return spark.read.format("cowstate").options(**last).load(str(folder / "table"))
+
+
+def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float]]:
+    """Seconds of Spark's reader and of ours."""
+    theirs, expected = seconds(
+        lambda: sums(of_statestore(spark, folder), "value.count", "value.sum")
+    )
+    ours, found = seconds(lambda: sums(of_table(spark, folder), "count", "total"))
+    assert tuple(expected) == tuple(found), (expected, found)
+    feed = spark.read.format("statestore").option("readChangeFeed", "true")
+    feed = feed.option("changeStartBatchId", 10).option("changeEndBatchId", 10 + BATCHES - 1)
+    their_feed, expected = seconds(lambda: sums(feed.load(str(folder / "query")), "value.count"))
+    mine = spark.read.format("cowstate").option("readChangeFeed", "true")
+    mine = mine.option("startingVersion", 10).option("endingVersion", 10 + BATCHES - 1)
+    after = F.col("_change_type") != "update_preimage"
+    our_feed, found = seconds(
+        lambda: sums(mine.load(str(folder / "table")).where(after), "key", "count")
+    )
+    assert tuple(expected) == tuple(found), (expected, found)
+    return {"snapshot": (theirs, ours), "change feed": (their_feed, our_feed)}
+
+
+def sink_once(spark: SparkSession, folder: Path, rows: int, keys: int) -> tuple[float, float]:
+    """Milliseconds of a batch into parquet files and into a table."""
+    columns = [
+        F.pmod("value", F.lit(keys)).alias("id"),
+        F.col("value").alias("amount"),
+        F.concat(F.lit("customer "), F.pmod("value", F.lit(1000))).alias("name"),
+    ]
+    found = []
+    for name, options in (("parquet", {}), ("cowstate", {"keys": "id"})):
+        writer = numbers(spark, rows).select(*columns).writeStream.format(name).options(**options)
+        writer = writer.option("path", str(folder / name))
+        writer = writer.option("checkpointLocation", str(folder / f"{name}-query"))
+        found.append(statistics.median(run(writer, SINK_BATCHES - 1)[SINK_WARM:]))
+    return found[0], found[1]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--sink-rows", type=int, default=200_000, help="of a batch")
+    default = Path(__file__).resolve().parent / "results" / "table.json"
+    parser.add_argument("--out", type=Path, default=default)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, and write the JSON."""
+    given = arguments()
+    spark = start_session()
+    reads: dict[str, list[tuple[float, float]]] = {name: [] for name in REQUIRED}
+    sinks: dict[str, list[tuple[float, float]]] = {"new keys": [], "same keys": []}
+    with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as name:
+        root = Path(name)
+        fill(spark, root, given.keys)
+        for number in range(given.rounds + 1):
+            for figure, pair in read_once(spark, root).items():
+                if number:  # the first round warms up
+                    reads[figure].append(pair)
+        for number in range(given.rounds):
+            for label, keys in (("new keys", 2**62), ("same keys", given.sink_rows)):
+                folder = root / f"sink-{number}-{keys}"
+                sinks[label].append(sink_once(spark, folder, given.sink_rows, keys))
+    spark.stop()
+    result: dict[str, Any] = {"keys": given.keys, "sink_rows": given.sink_rows}
+    for figure, pairs in reads.items():
+        ratio = statistics.median(theirs / ours for theirs, ours in pairs)
+        result[figure] = {"seconds": pairs, "statestore_over_cowstate": ratio}
+        verdict = "met" if ratio >= REQUIRED[figure] else "MISSED"
+        print(f"{figure}: {ratio:.2f} times statestore's rows/s, {REQUIRED[figure]}: {verdict}")
+    for label, pairs in sinks.items():
+        ratio = statistics.median(ours / theirs for theirs, ours in pairs)
+        result[f"sink, {label}"] = {"ms": pairs, "cowstate_over_parquet": ratio}
+        verdict = "met" if ratio <= SINK_AT_MOST else "MISSED"
+        print(f"sink, {label}: {ratio:.2f} of parquet's time, at most {SINK_AT_MOST}: {verdict}")
+    if importlib.util.find_spec("delta") is None:
+        print("a merge into Delta: delta-spark is not installed")
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(result, indent=2))
+    print(f"written to {given.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""Writing tables: upserts of batches and of streams against a plain computation of the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tests.support.table_jobs import (
+    Upserts,
+    in_order,
+    last_rows,
+    read,
+    rows_of,
+    run_to_the_end,
+    version_files,
+    write,
+)
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
+    return Upserts(spark, tmp_path)
+
+
+def without_last_commit(checkpoint: Path) -> None:
+    """What Spark finds when it was killed before it noted that its last batch is done."""
+    commits = [path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
+    last = max(commits, key=lambda path: int(path.name))
+    for path in (checkpoint / "commits").glob(f"*{last.name}*"):
+        path.unlink()
+
+
+class TestBatches:
+    def test_what_is_written_in_batches_is_the_last_row_of_each_key(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        frames = [
+            spark.range(start, start + 300, numPartitions=2).selectExpr(
+                "id % 250 + 100 as id", f"id * {start} as v", "cast(id as string) as s"
+            )
+            for start in (0, 100, 350)
+        ]
+        for frame in frames:
+            write(frame, table, keys="id", onDuplicate="last")
+        fed = [tuple(row) for frame in frames for row in frame.collect()]
+        assert rows_of(spark, table) == last_rows(fed)
+        assert read(spark, table).schema.simpleString() == "struct<id:bigint,v:bigint,s:string>"
+
+    @pytest.mark.parametrize(("policy", "expected"), [("first", [0, 1, 2]), ("last", [3, 4, 5])])
+    def test_of_duplicates_in_several_tasks_the_one_that_is_asked_for_is_kept(
+        self, spark: SparkSession, table: str, policy: str, expected: list[int]
+    ) -> None:
+        rows = spark.range(6, numPartitions=2).selectExpr("id % 3 as id", "id as v")
+        write(rows, table, keys="id", onDuplicate=policy)
+        assert rows_of(spark, table) == list(enumerate(expected))
+
+    def test_a_key_of_several_columns_needs_all_of_them_to_be_the_same(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        rows = [(a, f"b{b}", a * b) for a in range(5) for b in range(5)]
+        frame = spark.createDataFrame(rows, "a bigint, b string, v bigint")
+        write(frame, table, keys="b, a")
+        write(frame.where("a = 2").withColumn("v", F.lit(-1).cast("bigint")), table)
+        assert rows_of(spark, table) == in_order((a, b, -1 if a == 2 else v) for a, b, v in rows)
+
+    def test_every_type_comes_back_as_it_was(self, spark: SparkSession, table: str) -> None:
+        frame = spark.sql(
+            "select 1Y as tiny, 2S as small, 3 as number, 4L as id, float(0.1) as single, "
+            "0.2D as double, 'täxt' as text, X'00ff' as raw, 12.345BD as amount, true as flag, "
+            "date'2020-02-29' as day, timestamp'2020-07-01 12:30:00.123456' as moment, "
+            "timestamp_ntz'2020-07-01 12:30:00.123456' as wall, array('a', null) as tags, "
+            "map('s', 1) as sizes, named_struct('x', 1, 'y', 'z') as nested, "
+            "cast(null as string) as nothing"
+        )
+        write(frame, table, keys="id,day,text,amount")
+        assert read(spark, table).collect() == frame.collect()
+
+
+class TestStreams:
+    def test_random_upserts_leave_the_last_row_of_each_key(self, upserts: Upserts) -> None:
+        chance = random.Random(4)
+        for batch in range(6):
+            ids = chance.sample(range(60), 25)
+            upserts.feed(*((i, f"key{chance.randrange(9)}", batch) for i in ids))
+        upserts.run()
+        assert upserts.rows() == last_rows(upserts.fed)
+        assert len(upserts.versions()) == 6
+
+    def test_a_query_that_is_run_again_adds_what_is_new_once(self, upserts: Upserts) -> None:
+        for batch in range(3):
+            upserts.feed((1, "a", batch), (batch + 10, "b", batch))
+            upserts.run()
+        assert upserts.rows() == last_rows(upserts.fed)
+        assert len(upserts.versions()) == 3
+        upserts.run()
+        assert len(upserts.versions()) == 3
+
+    def test_a_batch_that_spark_repeats_after_its_commit_changes_nothing(
+        self, upserts: Upserts
+    ) -> None:
+        upserts.feed((1, "a", 1))
+        upserts.feed((1, "a", 2), (2, "b", 2))
+        upserts.run()
+        before, versions = upserts.rows(), upserts.versions()
+        without_last_commit(upserts.checkpoint)
+        upserts.run()
+        assert (upserts.rows(), upserts.versions()) == (before, versions)
+        upserts.feed((3, "c", 3))
+        upserts.run()
+        assert upserts.rows() == in_order([*before, (3, "c", 3)])
+
+    def test_duplicates_fail_a_batch_that_goes_on_once_a_policy_is_given(
+        self, upserts: Upserts
+    ) -> None:
+        upserts.files_per_batch = 2
+        upserts.feed((7, "a", 1), (8, "a", 1))
+        upserts.feed((7, "a", 2), (9, "a", 2))
+        with pytest.raises(PySparkException, match=r"several rows of one key, such as id=7, "):
+            upserts.run()
+        assert upserts.versions() == []
+        upserts.run(onDuplicate="last")
+        assert upserts.rows() == [(7, "a", 2), (8, "a", 1), (9, "a", 2)]
+
+    def test_a_second_query_is_refused_until_it_takes_the_table_over(
+        self, upserts: Upserts, tmp_path: Path
+    ) -> None:
+        upserts.feed((1, "a", 1))
+        upserts.run()
+        other = tmp_path / "other-checkpoint"
+        query = upserts.start(other)
+        with pytest.raises(PySparkException, match=r"is written by query .*; query .*takeOver"):
+            query.awaitTermination()
+        assert "ConflictingWriterError" in str(query.exception())
+        assert len(upserts.versions()) == 1
+        upserts.run(other, takeOver="true")
+        upserts.feed((2, "b", 2))
+        with pytest.raises(PySparkException, match="ConflictingWriterError"):
+            upserts.run()
+        upserts.run(other)
+        assert upserts.rows() == [(1, "a", 1), (2, "b", 2)]
+
+    def test_a_batch_job_is_refused_while_the_table_belongs_to_a_query(
+        self, spark: SparkSession, upserts: Upserts
+    ) -> None:
+        upserts.feed((1, "a", 1))
+        upserts.run()
+        with pytest.raises(PySparkException, match=r"is written by query .*; batch job"):
+            write(upserts.spark.createDataFrame([(2, "b", 2)], upserts.schema), upserts.table)
+        assert upserts.rows() == [(1, "a", 1)]
+
+    def test_a_batch_without_rows_is_a_version_that_changes_nothing(self, upserts: Upserts) -> None:
+        upserts.feed((1, "a", 1))
+        upserts.feed()
+        upserts.feed((2, "b", 2))
+        upserts.run()
+        assert upserts.rows() == [(1, "a", 1), (2, "b", 2)]
+
+    def test_the_totals_of_an_aggregation_are_upserts_of_its_groups(self, upserts: Upserts) -> None:
+        for batch in range(3):
+            upserts.feed(*((i, f"key{i % 3}", batch) for i in range(batch, 9)))
+        totals = upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
+        table = str(upserts.folder / "totals")
+        query = (
+            totals.writeStream.format("cowstate")
+            .outputMode("update")
+            .option("keys", "key")
+            .option("checkpointLocation", str(upserts.folder / "totals-checkpoint"))
+            .trigger(availableNow=True)
+            .start(table)
+        )
+        run_to_the_end(query)
+        sums: dict[str, int] = {}
+        for _, key, value in upserts.fed:
+            sums[key] = sums.get(key, 0) + value
+        assert rows_of(upserts.spark, table) == in_order(sums.items())
+
+
+class TestSequences:
+    def test_late_rows_lose_within_a_batch_and_across_batches(self, upserts: Upserts) -> None:
+        upserts.options = {"keys": "id", "sequenceBy": "value"}
+        upserts.files_per_batch = 2
+        chance = random.Random(5)
+        for _ in range(8):
+            numbers = chance.sample(range(1000), 20)
+            upserts.feed(*((chance.randrange(12), f"at{number}", number) for number in numbers))
+        upserts.run()
+        expected: dict[int, Any] = {}
+        for row in upserts.fed:
+            if row[0] not in expected or expected[row[0]][2] <= row[2]:
+                expected[row[0]] = row
+        assert upserts.rows() == in_order(expected.values())
+
+    def test_a_late_row_does_not_bring_a_deleted_key_back(self, upserts: Upserts) -> None:
+        upserts.options = {"keys": "id", "sequenceBy": "value", "deleteWhen": "key = 'gone'"}
+        upserts.feed((1, "a", 10), (2, "b", 10))
+        upserts.feed((1, "gone", 20))
+        upserts.feed((1, "late", 15), (2, "c", 20))
+        upserts.run()
+        assert upserts.rows() == [(2, "c", 20)]
+        upserts.feed((1, "back", 21))
+        upserts.run()
+        assert upserts.rows() == [(1, "back", 21), (2, "c", 20)]
+
+    def test_a_row_without_sequence_is_refused(self, spark: SparkSession, table: str) -> None:
+        frame = spark.sql("select 1L as id, cast(null as int) as moment")
+        with pytest.raises(PySparkException, match="'moment' of option sequenceBy is null or NaN"):
+            write(frame, table, keys="id", sequenceBy="moment")
+
+
+class TestDeletesAndNulls:
+    @pytest.mark.parametrize("condition", ["value is null or key like 'x%'", "is_gone"])
+    def test_rows_that_delete_remove_their_key(
+        self, spark: SparkSession, table: str, condition: str
+    ) -> None:
+        rows = [(1, "a", 1), (2, "b", 2), (3, "c", 3)]
+        changes = [(1, "x1", 5), (2, "b", None), (3, "c", 6), (4, "x4", 1)]
+        for batch in (rows, changes):
+            frame = spark.createDataFrame(batch, "id bigint, key string, value bigint")
+            gone = F.expr("value is null or key like 'x%'")
+            write(frame.withColumn("is_gone", gone), table, keys="id", deleteWhen=condition)
+        assert rows_of(spark, table, columns="id,key,value") == [(3, "c", 6)]
+
+    def test_nulls_keep_what_the_key_has_since_it_was_deleted(self, upserts: Upserts) -> None:
+        upserts.options = {"keys": "id", "ignoreNullUpdates": "true", "deleteWhen": "value = 0"}
+        upserts.feed((1, "a", 1), (2, "b", 2), (3, "c", 3))
+        upserts.feed((1, None, 5), (2, "d", None), (3, "c", 0))
+        upserts.feed((3, None, 7), (4, None, None))
+        upserts.run()
+        assert upserts.rows() == [(1, "a", 5), (2, "d", 2), (3, None, 7), (4, None, None)]
+
+    def test_null_keys_are_an_error_unless_they_are_dropped_or_kept(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        frame = spark.createDataFrame([(None, 1), (2, 2)], "id bigint, v bigint")
+        with pytest.raises(
+            PySparkException, match=r"key column 'id' is null in 1 rows .*onNullKey"
+        ):
+            write(frame, table, keys="id")
+        assert version_files(table) == []
+        write(frame, table, keys="id", onNullKey="drop")
+        assert rows_of(spark, table) == [(2, 2)]
+        write(frame, table, onNullKey="keep")
+        write(frame.withColumn("v", F.col("v") + 10), table, onNullKey="keep")
+        assert rows_of(spark, table) == [(2, 12), (None, 11)]
+
+
+class TestColumns:
+    @pytest.fixture
+    def old(self, spark: SparkSession, table: str) -> Iterator[str]:
+        write(spark.range(3).selectExpr("id", "id * 10 as v"), table, keys="id")
+        return table
+
+    def test_a_new_column_is_null_in_old_rows_and_unknown_to_old_versions(
+        self, spark: SparkSession, old: str
+    ) -> None:
+        wider = spark.range(2, 4).selectExpr("id", "id * 100 as v", "'new' as s")
+        with pytest.raises(PySparkException, match=r"has no column 's'; write with .*mergeSchema"):
+            write(wider, old)
+        assert len(version_files(old)) == 1
+        write(wider, old, mergeSchema="true")
+        assert rows_of(spark, old) == in_order(
+            [(0, 0, None), (1, 10, None), (2, 200, "new"), (3, 300, "new")]
+        )
+        assert read(spark, old, versionAsOf=0).columns == ["id", "v"]
+        assert rows_of(spark, old, versionAsOf=0) == [(0, 0), (1, 10), (2, 20)]
+
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            (["id", "cast(id as string) as v"], r"'v' is long in the table and string in the rows"),
+            (["id"], r"the rows have no column 'v'"),
+            (["cast(id as string) as id", "id as v"], r"key_schema_json"),
+        ],
+    )
+    def test_other_changes_of_columns_are_refused(
+        self, spark: SparkSession, old: str, columns: list[str], message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=message):
+            write(spark.range(3).selectExpr(*columns), old, mergeSchema="true")
+        assert rows_of(spark, old) == [(0, 0), (1, 10), (2, 20)]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"maxParallelism": 7}, r"max_parallelism 128, not 7"),
+            ({"sequenceBy": "v"}, r"sequence_by None, not v"),
+            ({"ignoreNullUpdates": "true"}, r"ignore_null_updates False, not True"),
+            ({"keys": "v"}, r"key_schema_json"),
+        ],
+    )
+    def test_what_a_table_was_created_with_stays(
+        self, spark: SparkSession, old: str, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=f"was created with .*{message}"):
+            write(spark.range(3).selectExpr("id", "id as v"), old, **options)
+        assert len(version_files(old)) == 1
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({}, r"option keys is not set: name the columns"),
+            ({"keys": "idd"}, r"'idd', which is not a column of the rows; did you mean id\?"),
+            ({"key": "id"}, r"unknown option key of writes; did you mean keys\?"),
+            ({"keys": "id", "versionAsOf": 3}, r"versionAsOf is an option of batch reads"),
+            ({"keys": "id", "onDuplicate": "any"}, r"'any'; allowed are error, first, last"),
+            ({"keys": "id", "deleteWhen": "vv = 1"}, r"deleteWhen names 'vv'.*did you mean v\?"),
+            ({"keys": "id", "sequenceBy": "w"}, r"sequenceBy of .* names 'w'"),
+        ],
+    )
+    def test_options_that_cannot_be_are_refused_and_nothing_is_written(
+        self, spark: SparkSession, table: str, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=f"ConfigurationError: .*{message}"):
+            write(spark.range(3).selectExpr("id", "id as v"), table, **options)
+        assert version_files(table) == []
+
+    def test_modes_that_would_replace_the_table_are_refused(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        writer = spark.range(3).selectExpr("id", "id as v").write.format("cowstate")
+        with pytest.raises(PySparkException, match=r'mode\("overwrite"\) is not for'):
+            writer.mode("overwrite").option("keys", "id").save(table)
+        with pytest.raises(PySparkException, match='"ErrorIfExists" mode'):
+            writer.mode("errorifexists").option("keys", "id").save(table)
+        assert version_files(table) == []
+
+    def test_the_complete_output_of_an_aggregation_is_refused(self, upserts: Upserts) -> None:
+        upserts.feed((1, "a", 1))
+        query = (
+            upserts.source()
+            .groupBy("key")
+            .count()
+            .writeStream.format("cowstate")
+            .outputMode("complete")
+            .option("keys", "key")
+            .option("checkpointLocation", str(upserts.checkpoint))
+            .trigger(availableNow=True)
+            .start(upserts.table)
+        )
+        with pytest.raises(PySparkException, match=r'outputMode\("complete"\) is not for'):
+            run_to_the_end(query)

@@ -1,0 +1,124 @@
+"""A store that a test writes epoch by epoch, as a live view reads it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.row_fold import (
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+)
+from checkpoint_store.state_history import VersionInfo
+from checkpoint_store.state_reader import COMMIT_TIMESTAMP
+
+Row = tuple[Any, ...]
+Rows = Mapping[Row, Row]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """The whole state of an epoch: key -> the other values. The key columns are the first ones."""
+
+    info: VersionInfo
+    schema: pa.Schema
+    rows: Rows
+
+
+@dataclass
+class ScriptedReader:
+    """An EpochReader of what `commit` was given. `before` runs before each answer, by its name."""
+
+    schema: pa.Schema
+    key_names: tuple[str, ...] = ("id",)
+    url: str = "script://store"
+    before: Callable[[str], None] = lambda call: None
+    calls: list[str] = field(default_factory=list)
+    committed: dict[VersionInfo, Epoch] = field(default_factory=dict)
+    _retained: list[Epoch] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _clock_ms: int = 1_700_000_000_000
+
+    def commit(self, version: int, rows: Rows) -> VersionInfo:
+        """A new epoch, which replaces those from `version` on: a query that went back does that."""
+        with self._lock:
+            self._clock_ms += 1000
+            info = VersionInfo(version, self._clock_ms)
+            epoch = self.committed[info] = Epoch(info, self.schema, dict(rows))
+            self._retained = [e for e in self._retained if e.info.version < version] + [epoch]
+        return info
+
+    def retain(self, epochs: int) -> None:
+        """Delete all but the newest epochs."""
+        with self._lock:
+            self._retained = self._retained[-epochs:] if epochs else []
+
+    def epochs(self) -> list[VersionInfo]:
+        self._called("epochs")
+        return [epoch.info for epoch in self._retained]
+
+    def read(self, epoch: int) -> pa.Table:
+        self._called("read")
+        found = self._at(epoch)
+        return _table(found.schema, [key + row for key, row in found.rows.items()])
+
+    def changes(self, start: int, end: int) -> pa.Table:
+        self._called("changes")
+        with self._lock:
+            epochs = [e for e in self._retained if start <= e.info.version <= end]
+        before, last = self._at(start), self._at(end)
+        found: list[Row] = []
+        for epoch in epochs[1:]:
+            time = pa.scalar(epoch.info.timestamp_ms * 1000, pa.timestamp("us", "UTC")).as_py()
+            for row, kind in _changed(before.rows, epoch.rows):
+                padding = (None,) * (len(last.schema) - len(row))
+                found.append((*row, *padding, kind, epoch.info.version, time))
+            before = epoch
+        return _table(_with_change_columns(last.schema), found)
+
+    def _at(self, version: int) -> Epoch:
+        for epoch in self._retained:
+            if epoch.info.version == version:
+                return epoch
+        raise VersionNotRetainedError(self.url, version, None, None)
+
+    def _called(self, call: str) -> None:
+        self.calls.append(call)
+        self.before(call)
+
+
+def _changed(before: Rows, after: Rows) -> list[tuple[Row, str]]:
+    """Images come in the order that readers do not expect, because only versions are ordered."""
+    found = [(key + row, DELETE) for key, row in before.items() if key not in after]
+    for key, row in after.items():
+        if key not in before:
+            found.append((key + row, INSERT))
+        elif before[key] != row:
+            found += [(key + row, POSTIMAGE), (key + before[key], PREIMAGE)]
+    return found
+
+
+def _with_change_columns(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [
+            *schema,
+            pa.field(CHANGE_TYPE, pa.string()),
+            pa.field(COMMIT_VERSION, pa.int64()),
+            pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")),
+        ]
+    )
+
+
+def _table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

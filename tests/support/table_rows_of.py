@@ -1,0 +1,151 @@
+"""A small table of one key column, written version by version, and what readers find in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.row_fold import DELETE, OP, PUT, SEQUENCE, STATE
+from checkpoint_store.spark_schema import parse_spark_schema
+from checkpoint_store.state_handle import StateFileKind, StateHandle
+from checkpoint_store.state_reader import StateReader
+from checkpoint_store.table_history import TableHistory
+from checkpoint_store.table_schema import without_nullability
+from checkpoint_store.table_store import MergeFiles, TableCommit, TableFileWriter, TableStore
+from checkpoint_store.table_version import ROW_STATE, TableMetadata, TableVersion
+
+MAX_PARALLELISM = 4
+FIRST_MS = 1_000_000
+
+Values = tuple[Any, ...]
+
+
+def schema_json(**types: Any) -> str:
+    """Columns by name, in the form in which tables keep them."""
+    fields = [{"name": name, "type": of, "nullable": True} for name, of in types.items()]
+    return without_nullability(json.dumps({"type": "struct", "fields": fields}))
+
+
+COLUMNS = schema_json(id="long", name="string", count="integer")
+METADATA = TableMetadata("table-1", schema_json(id="long"), MAX_PARALLELISM)
+SEQUENCED = replace(METADATA, sequence_by="at")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a file; `values` are all columns but the key, None is a delete."""
+
+    id: int
+    values: Values | None
+    sequence: int = 0
+
+
+def put(id: int, *values: Any, sequence: int = 0) -> Row:
+    """A row with these values."""
+    return Row(id, values, sequence)
+
+
+def gone(id: int, sequence: int = 0) -> Row:
+    """A delete."""
+    return Row(id, None, sequence)
+
+
+def file_table(rows: Iterable[Row], columns: str = COLUMNS, *, sequenced: bool = False) -> pa.Table:
+    """The rows as files have them; the key group of a key is its remainder."""
+    rows = sorted(rows, key=lambda row: row.id % MAX_PARALLELISM)
+    key, *values = parse_spark_schema(columns).fields
+    of_row = pa.struct([(name, of.arrow) for name, of in values])
+    structs = [
+        None if row.values is None else dict(zip(of_row.names, row.values, strict=True))
+        for row in rows
+    ]
+    fields: list[tuple[pa.Field[Any], list[Any]]] = [
+        (pa.field(key[0], key[1].arrow), [row.id for row in rows]),
+        (pa.field("_key_group", pa.int32()), [row.id % MAX_PARALLELISM for row in rows]),
+        (pa.field(STATE, pa.string()), [ROW_STATE] * len(rows)),
+        (pa.field(OP, pa.string()), [DELETE if row.values is None else PUT for row in rows]),
+        (pa.field(ROW_STATE, of_row, metadata={b"cowstate.state": b"row"}), structs),
+    ]
+    if sequenced:
+        fields.append((pa.field(SEQUENCE, pa.int64()), [row.sequence for row in rows]))
+    arrays = [pa.array(column, of.type) for of, column in fields]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([of for of, _ in fields]))
+
+
+@dataclass
+class Clock:
+    """The time in seconds, which a test sets; each look lets a second pass."""
+
+    seconds: float = FIRST_MS / 1000
+
+    def __call__(self) -> float:
+        self.seconds += 1
+        return self.seconds - 1
+
+
+@dataclass
+class ScriptedTable:
+    """A query (or a batch job) that writes a table in `store`."""
+
+    store: ObjectStore
+    writer: str = "query-a"
+    metadata: TableMetadata = METADATA
+    is_query: bool = True
+    now: Callable[[], float] = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.table = TableStore(self.store, now=self.now)
+        self.table.create(self.metadata)
+
+    def write(
+        self,
+        batch: int,
+        rows: Iterable[Row],
+        columns: str = COLUMNS,
+        subtask: int = 0,
+        kind: StateFileKind = "changelog",
+    ) -> StateHandle:
+        """A file, not committed yet."""
+        table = file_table(rows, columns, sequenced=self.metadata.sequence_by is not None)
+        return self.table.write_rows(kind, table, TableFileWriter(self.writer, batch, subtask, 0))
+
+    def publish(
+        self,
+        batch: int,
+        files: Sequence[StateHandle],
+        columns: str = COLUMNS,
+        merge: MergeFiles | None = None,
+        **options: bool,
+    ) -> TableVersion:
+        """Commit files. `options`: merges_schema, takes_over."""
+        commit = TableCommit(self.writer, self.is_query, batch, columns, tuple(files), **options)
+        return self.table.commit(commit, merge)
+
+    def commit(self, batch: int, *rows: Row, **options: bool) -> TableVersion:
+        """Write the rows as one file, and commit it."""
+        return self.publish(batch, [self.write(batch, rows)], **options)
+
+
+def reader_of(store: ObjectStore) -> StateReader:
+    """A reader that sees the table for the first time."""
+    table = TableStore(store)
+    metadata = table.metadata()
+    assert metadata is not None, "there is no table"
+    return StateReader(TableHistory(table, metadata))
+
+
+def state_of(store: ObjectStore, version: int | None = None) -> dict[int, Values]:
+    """The rows of a version, by key; None means the newest."""
+    return by_key(reader_of(store).read(version))
+
+
+def by_key(rows: pa.Table) -> dict[int, Values]:
+    """All other columns, by key; there is one row of each."""
+    found = {row[0]: row[1:] for row in (tuple(one.values()) for one in rows.to_pylist())}
+    assert len(found) == rows.num_rows
+    return found

@@ -1,0 +1,370 @@
+"""States, changes and times of versions, as a reader of a small history sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    TimestampOutOfRangeError,
+    UnknownColumnError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_history import StateShape, VersionInfo
+from checkpoint_store.state_reader import StateReader
+from tests.support.fake_state_history import FakeStateHistory, Row
+
+ALL = KeyGroupRange(0, 7)
+
+
+def schema_json(**types: Any) -> str:
+    fields = [
+        {"name": name, "type": of, "nullable": True, "metadata": {}} for name, of in types.items()
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+SHAPE = StateShape(
+    state="row",
+    key_schema_json=schema_json(id="long"),
+    value_schema_json=schema_json(name="string", count="integer"),
+    columns=("name", "id", "count"),
+)
+
+
+def put(id: int, name: str | None, count: int | None, sequence: int = 0) -> Row:
+    """A row of the key group that is called like the key."""
+    return Row((id,), {"name": name, "count": count}, sequence, id)
+
+
+def gone(id: int, sequence: int = 0) -> Row:
+    return Row((id,), None, sequence, id)
+
+
+def history_of(*versions: Sequence[Row], shape: StateShape = SHAPE) -> FakeStateHistory:
+    """Versions 10, 11 …, a second apart from 1970 on."""
+    history = FakeStateHistory(shape)
+    for place, rows in enumerate(versions):
+        history.commit(10 + place, rows, 1000 * place)
+    return history
+
+
+def three_versions() -> FakeStateHistory:
+    return history_of(
+        [put(1, "a", 1), put(2, "b", 2), put(3, "c", 3)],
+        [put(2, "b", 22), gone(3), put(4, "d", 4)],
+        [gone(4), put(5, "e", 5), put(1, "a", 1)],
+    )
+
+
+def rows(table: pa.Table, *left_out: str) -> list[tuple[Any, ...]]:
+    table.validate(full=True)
+    return [tuple(row.values()) for row in table.drop_columns(list(left_out)).to_pylist()]
+
+
+def state(reader: StateReader, epoch: int | None = None, **wanted: Any) -> list[tuple[Any, ...]]:
+    return sorted(rows(reader.read(epoch, **wanted)), key=lambda row: row[1])
+
+
+def changes(reader: StateReader, *between: int | None, **wanted: Any) -> list[tuple[Any, ...]]:
+    return rows(reader.changes(*between, **wanted), "_commit_timestamp")
+
+
+def test_each_version_has_the_rows_that_won_by_then() -> None:
+    reader = StateReader(three_versions())
+    assert state(reader, 10) == [("a", 1, 1), ("b", 2, 2), ("c", 3, 3)]
+    assert state(reader, 11) == [("a", 1, 1), ("b", 2, 22), ("d", 4, 4)]
+    assert state(reader, 12) == [("a", 1, 1), ("b", 2, 22), ("e", 5, 5)]
+    assert state(reader) == state(reader, 12)
+
+
+def test_columns_come_in_the_order_of_the_users_with_their_types() -> None:
+    reader = StateReader(three_versions())
+    expected = pa.schema([("name", pa.string()), ("id", pa.int64()), ("count", pa.int32())])
+    assert reader.schema() == reader.schema(10) == reader.read().schema == expected
+    more = [("_change_type", pa.string()), ("_commit_version", pa.int64())]
+    more.append(("_commit_timestamp", pa.timestamp("us", "UTC")))
+    assert reader.changes(10).schema == pa.schema([*expected, *more])
+    assert reader.changes(12, 12).schema == pa.schema([*expected, *more])
+
+
+def test_wanted_columns_come_alone_and_in_the_order_that_is_asked_for() -> None:
+    reader = StateReader(three_versions())
+    found = reader.read(columns=["count", "name"])
+    assert found.column_names == ["count", "name"]
+    assert sorted(rows(found)) == [(1, "a"), (5, "e"), (22, "b")]
+    assert reader.read(columns=["id"]).column_names == ["id"]
+    assert reader.read(columns=[]).num_rows == 3
+
+
+def test_an_unknown_column_is_an_error_that_names_those_called_alike() -> None:
+    reader = StateReader(three_versions())
+    with pytest.raises(UnknownColumnError, match=r"'cuont': did you mean 'count'\? It has name"):
+        reader.read(columns=["id", "cuont"])
+    with pytest.raises(UnknownColumnError, match=r"'_state': It has name, id, count$"):
+        reader.read(columns=["_state"])
+
+
+def test_key_groups_limit_what_is_read_and_what_is_found() -> None:
+    history = three_versions()
+    reader = StateReader(history)
+    some = KeyGroupRange(4, 7)
+    assert state(reader, key_groups=some) == [("e", 5, 5)]
+    assert changes(reader, 10, key_groups=some) == [
+        ("d", 4, 4, "insert", 11),
+        ("d", 4, 4, "delete", 12),
+        ("e", 5, 5, "insert", 12),
+    ]
+    # The first file has key groups 1 to 3 only.
+    assert {name[:2] for name, _ in history.reads} == {"11", "12"}
+    assert {key_groups for _, key_groups in history.reads} == {some}
+
+
+def test_changes_are_the_net_result_of_each_version_in_order() -> None:
+    reader = StateReader(three_versions())
+    second = [
+        ("b", 2, 2, "update_preimage", 11),
+        ("b", 2, 22, "update_postimage", 11),
+        ("c", 3, 3, "delete", 11),
+        ("d", 4, 4, "insert", 11),
+    ]
+    third = [("d", 4, 4, "delete", 12), ("e", 5, 5, "insert", 12)]
+    assert sorted(changes(reader, 10, 11)) == sorted(second)
+    assert sorted(changes(reader, 11, 12)) == sorted(third)
+    both = changes(reader, 10, 12)
+    assert both == changes(reader, 10)
+    assert [row[-1] for row in both] == [11] * len(second) + [12] * len(third)
+    assert sorted(both) == sorted(second + third)
+    assert both.index(second[1]) == both.index(second[0]) + 1
+
+
+def test_changes_have_the_time_of_their_version() -> None:
+    found = StateReader(three_versions()).changes(10, 12)
+    times = dict(zip(found["_commit_version"].to_pylist(), found["_commit_timestamp"], strict=True))
+    assert {version: time.as_py() for version, time in times.items()} == {
+        11: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        12: datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC),
+    }
+
+
+def test_changes_from_nothing_begin_with_all_that_the_oldest_version_holds() -> None:
+    history = three_versions()
+    history.delete(10)
+    found = changes(StateReader(history), None, 12)
+    assert [row for row in found if row[-1] == 11] == [
+        ("a", 1, 1, "insert", 11),
+        ("b", 2, 22, "insert", 11),
+        ("d", 4, 4, "insert", 11),
+    ]
+    assert len(found) == 5
+    assert changes(StateReader(history), None, 11) == found[:3]
+
+
+def test_changes_between_a_version_and_itself_are_none_and_read_nothing() -> None:
+    history = three_versions()
+    assert changes(StateReader(history), 12, 12) == []
+    assert history.reads == []
+    with pytest.raises(ValueError, match="from version 12 to 11: the start is after the end"):
+        StateReader(history).changes(12, 11)
+
+
+def test_versions_without_rows_change_nothing() -> None:
+    reader = StateReader(history_of([put(1, "a", 1)], [], [gone(1)]))
+    assert state(reader, 11) == [("a", 1, 1)]
+    assert changes(reader, 10, 11) == []
+    assert changes(reader, 10) == [("a", 1, 1, "delete", 12)]
+    assert state(reader) == []
+
+
+def test_files_merged_since_make_no_difference() -> None:
+    history = three_versions()
+    reader = StateReader(history)
+    before = [state(reader, version) for version in (10, 11, 12)], sorted(changes(reader, 10))
+    merged = history.write(11, [put(4, "d", 4), put(2, "b", 22), put(1, "a", 1)])
+    history.replace(11, merged)
+    history.replace(12, merged, history.at(12).changes[0])
+    after = [state(reader, version) for version in (10, 11, 12)], sorted(changes(reader, 10))
+    assert before == after
+
+
+def test_a_sequenced_table_passes_over_late_rows_of_other_versions() -> None:
+    shape = replace(SHAPE, sequenced=True)
+    reader = StateReader(
+        history_of(
+            [put(1, "a", 1, sequence=10), gone(2, sequence=30), put(3, "c", 3, sequence=10)],
+            [put(1, "late", 0, sequence=9), put(2, "late", 0, sequence=29), gone(3, sequence=11)],
+            [put(1, "b", 2, sequence=10), put(3, "late", 0, sequence=10)],
+            shape=shape,
+        )
+    )
+    assert state(reader, 10) == [("a", 1, 1), ("c", 3, 3)]
+    assert state(reader) == [("b", 1, 2)]
+    assert changes(reader, 10) == [
+        ("c", 3, 3, "delete", 11),
+        ("a", 1, 1, "update_preimage", 12),
+        ("b", 1, 2, "update_postimage", 12),
+    ]
+
+
+def test_key_groups_of_a_sequenced_table_may_have_no_files() -> None:
+    history = history_of([put(1, "a", 1)], [gone(1, 1)], shape=replace(SHAPE, sequenced=True))
+    reader = StateReader(history)
+    nothing = KeyGroupRange(6, 7)
+    assert state(reader, key_groups=nothing) == []
+    assert changes(reader, 10, key_groups=nothing) == []
+    assert history.reads == []
+
+
+def test_a_table_that_ignores_nulls_keeps_what_they_would_replace() -> None:
+    shape = replace(SHAPE, ignores_nulls=True)
+    reader = StateReader(
+        history_of(
+            [put(1, "a", None)], [put(1, None, 1)], [gone(1)], [put(1, None, 2)], shape=shape
+        )
+    )
+    assert [state(reader, version) for version in (10, 11, 12, 13)] == [
+        [("a", 1, None)],
+        [("a", 1, 1)],
+        [],
+        [(None, 1, 2)],
+    ]
+    assert state(reader, 11, columns=["count", "id"]) == [(1, 1)]
+    assert changes(reader, 11) == [("a", 1, 1, "delete", 12), (None, 1, 2, "insert", 13)]
+
+
+def test_older_files_lack_newer_columns_and_have_narrower_types() -> None:
+    history = history_of([put(1, "a", 1), put(2, "b", 2)])
+    history.shape = replace(
+        SHAPE,
+        value_schema_json=schema_json(name="string", count="long", more="double"),
+        columns=("name", "id", "count", "more"),
+    )
+    history.commit(11, [Row((2,), {"name": "b", "count": 2, "more": 0.5}, key_group=2)])
+    reader = StateReader(history)
+    assert state(reader) == [("a", 1, 1, None), ("b", 2, 2, 0.5)]
+    assert changes(reader, 10) == [
+        ("b", 2, 2, None, "update_preimage", 11),
+        ("b", 2, 2, 0.5, "update_postimage", 11),
+    ]
+    assert reader.read(10).schema == reader.schema(10)
+    assert reader.schema(10).field("count").type == pa.int32()
+
+
+def test_a_value_that_is_called_like_a_key_or_a_state_is_told_apart() -> None:
+    shape = StateShape(
+        state="id",
+        key_schema_json=schema_json(id="long"),
+        value_schema_json=schema_json(id="string", count="long"),
+        columns=("id", "id_", "count"),
+    )
+    history = history_of([Row((1,), {"id": "a", "count": 3})], shape=shape)
+    found = StateReader(history).read()
+    assert found.to_pylist() == [{"id": 1, "id_": "a", "count": 3}]
+    assert StateReader(history).read(columns=["id_"]).to_pylist() == [{"id_": "a"}]
+
+
+def test_rows_of_other_states_of_the_operator_are_left_out() -> None:
+    history = history_of([put(1, "a", 1)], [])
+    other = replace(put(1, "x", 9), state="timers")
+    history.commit(12, [other, put(2, "b", 2), replace(gone(1), state="timers")])
+    assert state(StateReader(history)) == [("a", 1, 1), ("b", 2, 2)]
+    missing = replace(SHAPE, state="another")
+    history.shape = missing
+    history.commit(13, [])
+    assert state(StateReader(history)) == []
+
+
+def test_a_state_without_keys_has_one_row() -> None:
+    shape = StateShape("row", schema_json(), schema_json(total="long"), ("total",))
+    history = history_of(
+        [Row((), {"total": 1})], [Row((), {"total": 2})], [Row((), None)], shape=shape
+    )
+    reader = StateReader(history)
+    assert rows(reader.read(11)) == [(2,)]
+    assert rows(reader.read()) == []
+    assert changes(reader, 10) == [
+        (1, "update_preimage", 11),
+        (2, "update_postimage", 11),
+        (2, "delete", 12),
+    ]
+
+
+def test_a_table_of_keys_alone_has_its_keys() -> None:
+    shape = StateShape("row", schema_json(id="long"), schema_json(), ("id",))
+    history = history_of([Row((1,), {}), Row((2,), {})], [Row((1,), None)], shape=shape)
+    reader = StateReader(history)
+    assert rows(reader.read()) == [(2,)]
+    assert changes(reader, 10) == [(1, "delete", 11)]
+
+
+def test_epochs_are_the_versions_that_are_there_with_their_times() -> None:
+    history = three_versions()
+    history.delete(11)
+    assert StateReader(history).epochs() == [VersionInfo(10, 0), VersionInfo(12, 2000)]
+
+
+def test_a_version_that_retention_deletes_meanwhile_is_left_out_of_epochs() -> None:
+    history = three_versions()
+
+    class Listed(FakeStateHistory):
+        def versions(self) -> list[int]:
+            return [9, *history.versions()]
+
+    listed = Listed(SHAPE)
+    for version in history.versions():
+        listed.commit(version, [])
+    assert [info.version for info in StateReader(listed).epochs()] == [10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "version"), [(0, 10), (999, 10), (1000, 11), (1999, 11), (2000, 12)]
+)
+def test_the_version_of_a_time_is_the_newest_by_then(timestamp_ms: int, version: int) -> None:
+    assert StateReader(three_versions()).latest_at(timestamp_ms) == version
+
+
+def test_of_versions_of_one_time_the_newest_counts() -> None:
+    history = three_versions()
+    history.commit(13, [], 2000)
+    assert StateReader(history).latest_at(2000) == 13
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 2001])
+def test_a_time_out_of_range_is_an_error_that_names_the_range(timestamp_ms: int) -> None:
+    oldest, newest = "1970-01-01 00:00:00.000+00:00", "1970-01-01 00:00:02.000+00:00"
+    expected = re.escape(f"its oldest is of {oldest}, its newest of {newest}")
+    with pytest.raises(TimestampOutOfRangeError, match=expected):
+        StateReader(three_versions()).latest_at(timestamp_ms)
+
+
+def test_a_version_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
+    history = three_versions()
+    history.delete(10)
+    reader = StateReader(history)
+    expected = "version 10 of memory://fake is not there; it holds versions 11 to 12. Ask for one"
+    with pytest.raises(VersionNotRetainedError, match=expected):
+        reader.read(10)
+    with pytest.raises(VersionNotRetainedError, match=expected):
+        reader.schema(10)
+    with pytest.raises(VersionNotRetainedError, match=expected):
+        reader.changes(10, 12)
+    with pytest.raises(VersionNotRetainedError, match="version 13 of"):
+        reader.changes(11, 13)
+
+
+def test_a_store_without_versions_says_so() -> None:
+    reader = StateReader(FakeStateHistory(SHAPE))
+    assert reader.epochs() == []
+    calls = (reader.read, reader.schema, lambda: reader.changes(None), lambda: reader.latest_at(0))
+    for call in calls:
+        with pytest.raises(CheckpointStoreError, match="memory://fake holds no version yet: let"):
+            call()

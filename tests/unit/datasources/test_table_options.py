@@ -1,0 +1,292 @@
+"""Options: what users may say, what it means, and what the errors say."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasources.table_options import (
+    ReaderOptions,
+    SinkOptions,
+    StreamOptions,
+    column_named,
+    missing_keys_error,
+    parse_reader_options,
+    parse_sink_options,
+    parse_stream_options,
+)
+from spark_state.errors import ConfigurationError
+
+PARSERS = {
+    "writes": parse_sink_options,
+    "batch reads": parse_reader_options,
+    "streams": parse_stream_options,
+}
+
+
+def test_only_the_path_is_needed() -> None:
+    path = {"path": "/data/t"}
+    assert parse_sink_options(path) == SinkOptions("/data/t")
+    assert parse_reader_options(path) == ReaderOptions("/data/t")
+    assert parse_stream_options(path) == StreamOptions("/data/t")
+
+
+def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
+    options = {
+        "PATH": "s3://bucket/t",
+        "keys": " country , city",
+        "sequenceby": "at",
+        "deleteWhen": "op = 'D'",
+        "IGNORENULLUPDATES": "true",
+        "maxParallelism": "32768",
+        "mergeSchema": "TRUE",
+        "onNullKey": "Drop",
+        "takeOver": "true",
+        "minEpochsToRetain": "2",
+        "autoCompactBytes": "1g",
+        "storageOptions": '{"key": "secret"}',
+        "checkpointlocation": "/checkpoints",
+        "queryname": "upserts",
+    }
+    parsed = parse_sink_options(options)
+    assert parsed == SinkOptions(
+        url="s3://bucket/t",
+        keys=("country", "city"),
+        sequence_by="at",
+        delete_when="op = 'D'",
+        ignore_null_updates=True,
+        max_parallelism=32768,
+        merge_schema=True,
+        on_null_key="drop",
+        take_over=True,
+        min_epochs_to_retain=2,
+        auto_compact_bytes=1 << 30,
+        storage_options={"key": "secret"},
+        given=parsed.given,
+    )
+    assert "max_parallelism" in parsed.given
+    assert parsed.given.isdisjoint({"on_duplicate", "url"})
+    assert "secret" not in repr(parsed)
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+    assert hash(parsed) == hash(parse_sink_options(options))
+
+
+def test_every_option_of_a_batch_read_is_parsed() -> None:
+    assert parse_reader_options(
+        {
+            "path": "/t",
+            "readChangeFeed": "true",
+            "startingVersion": "3",
+            "endingTimestamp": "1970-01-02",
+            "stateVarName": "count",
+            "columns": "id, total",
+            "flattenCollectionTypes": "true",
+            "numPartitions": "8",
+            "storageOptions": "{}",
+        }
+    ) == ReaderOptions(
+        url="/t",
+        read_change_feed=True,
+        starting_version=3,
+        ending_timestamp=86_400_000,
+        state_var_name="count",
+        columns=("id", "total"),
+        flatten_collection_types=True,
+        num_partitions=8,
+    )
+
+
+def test_every_option_of_a_stream_is_parsed() -> None:
+    assert parse_stream_options(
+        {
+            "path": "/t",
+            "startingVersion": "Latest",
+            "maxEpochsPerTrigger": "5",
+            "maxBytesPerTrigger": "64m",
+            "maxFilesPerTrigger": "10",
+            "failOnDataLoss": "false",
+            "checkpointingMode": "at_least_once",
+            "readChangeFeed": "true",
+            "stateVarName": "count",
+            "numPartitions": "4",
+        }
+    ) == StreamOptions(
+        url="/t",
+        starting_version="latest",
+        max_epochs_per_trigger=5,
+        max_bytes_per_trigger=64 << 20,
+        max_files_per_trigger=10,
+        fail_on_data_loss=False,
+        checkpointing_mode="at_least_once",
+        read_change_feed=True,
+        state_var_name="count",
+        num_partitions=4,
+    )
+    assert parse_stream_options({"path": "/t", "startingVersion": "7"}).starting_version == 7
+    from_time = parse_stream_options({"path": "/t", "startingTimestamp": "5"})
+    assert from_time.starting_timestamp == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("0", 0),
+        ("-1", -1),
+        ("1769860800000", 1769860800000),
+        ("20260131", 20260131),
+        ("2026-01-31", 1769817600000),
+        ("2026-01-31 12:00:00", 1769860800000),
+        ("2026-01-31T12:00:00Z", 1769860800000),
+        ("2026-01-31T13:00:00.123456+01:00", 1769860800123),
+    ],
+)
+def test_times_are_milliseconds_or_iso_8601_in_utc(text: str, milliseconds: int) -> None:
+    parsed = parse_reader_options({"path": "/t", "timestampAsOf": text})
+    assert parsed.timestamp_as_of == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("10", 10), ("2k", 2048), ("1MB", 1 << 20), ("1T", 1 << 40)]
+)
+def test_sizes_may_have_a_unit(text: str, size: int) -> None:
+    assert parse_sink_options({"path": "/t", "autoCompactBytes": text}).auto_compact_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("relative/t", str(Path("relative/t").absolute())),
+        ("file:/data/t", "/data/t"),
+        ("file:///data/t", "file:///data/t"),
+        (" s3a://bucket/t ", "s3a://bucket/t"),
+    ],
+)
+def test_a_path_becomes_a_url_or_an_absolute_path(path: str, url: str) -> None:
+    assert parse_reader_options({"path": path}).url == url
+
+
+def test_batch_id_is_another_name_of_version_as_of() -> None:
+    assert parse_reader_options({"path": "/t", "batchId": "3"}).version_as_of == 3
+    both = {"path": "/t", "batchid": "3", "versionasof": "3"}
+    assert parse_reader_options(both).version_as_of == 3
+    with pytest.raises(ConfigurationError, match="versionAsOf and batchId are one, but are 3 and"):
+        parse_reader_options({**both, "versionasof": "4"})
+
+
+@pytest.mark.parametrize("use", PARSERS)
+def test_an_unknown_option_is_refused_with_near_ones_and_all(use: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        PARSERS[use]({"path": "/t", "storageoption": "{}"})
+    message = str(caught.value)
+    assert message.startswith(
+        f"unknown option storageoption of {use}; did you mean storageOptions? options are path, "
+    )
+    with pytest.raises(ConfigurationError, match=f"option zzz of {use}; options are path, "):
+        PARSERS[use]({"path": "/t", "zzz": "1"})
+
+
+def test_an_option_of_something_else_says_of_what() -> None:
+    with pytest.raises(ConfigurationError, match="versionAsOf is an option of batch reads"):
+        parse_stream_options({"path": "/t", "versionasof": "1"})
+    with pytest.raises(ConfigurationError, match="batchid of streams; versionAsOf is an option"):
+        parse_stream_options({"path": "/t", "batchid": "1"})
+    with pytest.raises(ConfigurationError, match="failOnDataLoss is an option of streams"):
+        parse_reader_options({"path": "/t", "failondataloss": "true"})
+
+
+BAD: list[tuple[str, dict[str, str], str]] = [
+    ("writes", {"path": " "}, "option path is empty"),
+    ("writes", {"path": "memory://t"}, "which every process has for itself"),
+    ("writes", {"keys": "a,,b"}, "option keys is 'a,,b'; allowed are names of columns"),
+    ("writes", {"keys": ""}, "option keys is ''"),
+    ("writes", {"keys": "a, b, a"}, "option keys names 'a' twice"),
+    ("writes", {"sequenceBy": ""}, "option sequenceBy is empty"),
+    ("writes", {"mergeSchema": "yes"}, "mergeSchema is 'yes'; allowed are true, false"),
+    ("writes", {"maxParallelism": "0"}, "allowed are whole numbers from 1 to 32768"),
+    ("writes", {"maxParallelism": "many"}, "maxParallelism is 'many'"),
+    ("writes", {"minEpochsToRetain": "1"}, "whole numbers from 2"),
+    ("writes", {"autoCompactBytes": "-1"}, "a whole number that may end in k, m, g or t"),
+    ("writes", {"autoCompactBytes": "9" * 30}, "a whole number that may end in k, m, g or t"),
+    ("writes", {"onDuplicate": "newest"}, "allowed are error, first, last"),
+    ("writes", {"sequenceBy": "at", "onDuplicate": "last"}, "sequenceBy and onDuplicate are both"),
+    ("writes", {"keys": "id,at", "sequenceBy": "at"}, "sequenceBy is 'at', which is also a key"),
+    ("batch reads", {"versionAsOf": "-1"}, "whole numbers from 0"),
+    ("batch reads", {"timestampAsOf": "yesterday"}, "milliseconds since 1970 and ISO 8601"),
+    ("batch reads", {"timestampAsOf": "2026-13-01"}, "milliseconds since 1970 and ISO 8601"),
+    ("batch reads", {"versionAsOf": "1", "timestampAsOf": "1"}, "are both set"),
+    ("batch reads", {"startingVersion": "1"}, "set readChangeFeed to true as well"),
+    ("batch reads", {"readChangeFeed": "false", "endingVersion": "1"}, "set readChangeFeed"),
+    ("batch reads", {"readChangeFeed": "true", "versionAsOf": "1"}, "are both set"),
+    ("streams", {"startingVersion": "first"}, "from 0 to [0-9]+, earliest, latest"),
+    ("streams", {"startingVersion": "1", "startingTimestamp": "1"}, "are both set"),
+    ("streams", {"maxBytesPerTrigger": "0"}, "1 byte or more"),
+    ("streams", {"maxEpochsPerTrigger": "0"}, "whole numbers from 1"),
+    ("streams", {"checkpointingMode": "maybe"}, "exactly_once, at_least_once"),
+    (
+        "streams",
+        {"readChangeFeed": "upsert"},
+        "readChangeFeed is 'upsert'; allowed are true, false",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "options", "message"), BAD)
+def test_bad_and_contradictory_options_are_refused(
+    use: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        PARSERS[use]({"path": "/t", **options})
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [("startingVersion", "endingVersion"), ("startingTimestamp", "endingTimestamp")],
+)
+def test_a_change_feed_that_ends_before_it_starts_is_refused(start: str, end: str) -> None:
+    feed = {"path": "/t", "readChangeFeed": "true"}
+    assert parse_reader_options({**feed, start: "4", end: "4"}).read_change_feed
+    with pytest.raises(ConfigurationError, match=rf"{start} is after {end} \(5 > 4\)"):
+        parse_reader_options({**feed, start: "5", end: "4"})
+
+
+@pytest.mark.parametrize(
+    "pair", [("startingVersion", "startingTimestamp"), ("endingVersion", "endingTimestamp")]
+)
+def test_an_end_of_a_change_feed_is_named_once(pair: tuple[str, str]) -> None:
+    feed: dict[str, Any] = {"path": "/t", "readChangeFeed": "true", **dict.fromkeys(pair, "1")}
+    with pytest.raises(ConfigurationError, match=f"options {pair[0]} and {pair[1]} are both set"):
+        parse_reader_options(feed)
+
+
+def test_a_missing_path_and_several_paths_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the table's path is missing: pass it to load"):
+        parse_reader_options({})
+    with pytest.raises(ConfigurationError, match="several paths are given; a table has one"):
+        parse_reader_options({"paths": '["a","b"]'})
+
+
+@pytest.mark.parametrize("text", ["password=hunter2", '["hunter2"]'])
+def test_bad_storage_options_are_refused_without_being_shown(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="storageOptions is not a JSON object") as caught:
+        parse_sink_options({"path": "/t", "storageOptions": text})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_new_table_without_keys_is_refused_with_an_example() -> None:
+    message = str(missing_keys_error("s3://bucket/t"))
+    assert "no table at s3://bucket/t yet" in message
+    assert 'option("keys", "id")' in message
+
+
+def test_columns_are_found_as_spark_finds_them() -> None:
+    assert column_named("ID", ["id", "name"], "keys names") == "id"
+    assert column_named("ID", ["id", "ID"], "keys names") == "ID"
+    with pytest.raises(ConfigurationError, match="keys names 'Id', which may be id or ID"):
+        column_named("Id", ["id", "ID"], "keys names")
+    with pytest.raises(
+        ConfigurationError, match=r"'nam', .* did you mean name\? columns are id, n"
+    ):
+        column_named("nam", ["id", "name"], "keys names")

@@ -1,0 +1,363 @@
+"""The rows of a table's file, made from the rows of a task."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import pickle
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.row_fold import flat_rows, flat_schema, fold_rules, fold_state
+from checkpoint_store.state_file import StateFileHeader, encode_state_file
+from checkpoint_store.state_history import StateShape
+from checkpoint_store.table_schema import selected
+from checkpoint_store.table_version import TableMetadata
+from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
+from datasources.table_options import SinkOptions
+from datasources.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
+from spark_state.errors import ConfigurationError, KeyGroupError
+from spark_state.key_group_assignment import KeyGroupAssignment
+
+Row = dict[str, Any]
+
+
+def schema_json(**types: Any) -> str:
+    fields = [
+        {"name": name, "type": of, "nullable": True, "metadata": {}} for name, of in types.items()
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+COLUMNS = schema_json(id="long", at="integer", name="string", total="double")
+
+
+def metadata(columns: str, *keys: str, **more: Any) -> TableMetadata:
+    return TableMetadata("t", selected(columns, keys), more.pop("max_parallelism", 8), **more)
+
+
+def plan(columns: str = COLUMNS, keys: tuple[str, ...] = ("id",), **more: Any) -> RowPlan:
+    fixed = {
+        name: more.pop(name)
+        for name in ("sequence_by", "ignore_null_updates", "max_parallelism")
+        if name in more
+    }
+    return row_plan(SinkOptions("/t", keys, **more), metadata(columns, *keys, **fixed), columns)
+
+
+def rows_of(of: RowPlan, *rows: tuple[Any, ...]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [dict(zip(of.schema.names, row, strict=True)) for row in rows], of.schema
+    )
+
+
+def written(of: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
+    table = rows_to_write(rows_of(of, *rows), of)
+    table.validate(full=True)
+    assert table.schema == of.file_schema
+    found: list[Row] = table.to_pylist()
+    groups = [row["_key_group"] for row in found]
+    assert groups == sorted(groups)
+    one_by_one = KeyGroupAssignment(of.key_types, of.max_parallelism)
+    keys = [tuple(row[name] for name in of.key_names) for row in found]
+    assert groups == [one_by_one.key_group(key) for key in keys]
+    return found
+
+
+def test_a_row_becomes_its_key_and_a_struct_of_the_other_columns() -> None:
+    assert written(plan(), (1, 10, "Ann", 0.5)) == [
+        {
+            "id": 1,
+            "_key_group": KeyGroupAssignment(["long"], 8).key_group((1,)),
+            "_state": "row",
+            "_op": "put",
+            "row": {"at": 10, "name": "Ann", "total": 0.5},
+        }
+    ]
+
+
+def test_columns_of_the_file_are_those_of_the_format() -> None:
+    of = plan(schema_json(x="string", row="long", row_="integer"), ("row", "row_"), sequence_by="x")
+    schema = of.file_schema
+    assert schema.names == ["row", "row_", "_key_group", "_state", "_op", "row__", "_sequence"]
+    assert schema.field("row__").metadata == {b"cowstate.state": b"row"}
+    assert schema.field("row__").type == pa.struct([("x", pa.string())])
+    assert schema.field("_sequence").type == pa.string()
+
+
+def test_a_plan_pickles() -> None:
+    of = plan(sequence_by="at", delete_when="name IS NULL", on_null_key="drop")
+    assert pickle.loads(pickle.dumps(of)) == of
+
+
+def test_keys_keep_their_order_of_the_option_and_values_that_of_the_rows() -> None:
+    of = plan(keys=("name", "id"))
+    assert of.file_schema.names[:2] == ["name", "id"]
+    assert of.value_names == ("at", "total")
+    assert of.key_types == ("string", "long")
+
+
+def test_a_deleted_row_has_no_values_not_even_hidden_ones() -> None:
+    of = plan(delete_when="total < 0", sequence_by="at")
+    table = rows_to_write(rows_of(of, (1, 1, "secret", -1.0)), of)
+    assert table.to_pylist()[0]["_op"] == "delete"
+    assert table.to_pylist()[0]["row"] is None
+    assert table.to_pylist()[0]["_sequence"] == 1
+    hidden = table["row"].combine_chunks().field("name")
+    assert hidden.to_pylist() == [None]
+
+
+def test_a_boolean_column_says_what_is_deleted_and_is_stored_like_any_other() -> None:
+    of = plan(schema_json(id="long", gone="boolean"), delete_when="gone")
+    found = {row["id"]: row for row in written(of, (1, True), (2, False), (3, None))}
+    assert {key: row["_op"] for key, row in found.items()} == {1: "delete", 2: "put", 3: "put"}
+    assert [found[key]["row"] for key in (2, 3)] == [{"gone": False}, {"gone": None}]
+
+
+def test_a_table_of_keys_only_and_no_rows_can_be_written() -> None:
+    only_keys = plan(schema_json(id="long"))
+    assert [row["row"] for row in written(only_keys, (1,), (2,))] == [{}, {}]
+    for of in (plan(), only_keys, plan(sequence_by="at", delete_when="at = 1")):
+        assert written(of) == []
+    table = rows_to_write(rows_of(only_keys, (1,), (2,)), only_keys)
+    header = StateFileHeader("changelog", "t", 0, 0, KeyGroupRange(0, 7))
+    read = pa.ipc.open_file(encode_state_file(table, header)).read_all()
+    assert read.select(["id", "row"]).to_pylist() == table.select(["id", "row"]).to_pylist()
+
+
+def test_rows_as_spark_delivers_them_get_the_types_of_the_file() -> None:
+    moment = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
+    zoned = pa.timestamp("us", "America/New_York")
+    array = {"type": "array", "elementType": "timestamp", "containsNull": True}
+    entries = {
+        "type": "map",
+        "keyType": "string",
+        "valueType": "timestamp",
+        "valueContainsNull": True,
+    }
+    fields = {"type": "struct", "fields": [{"name": "x", "type": "timestamp"}]}
+    of = plan(schema_json(id="timestamp", text="string", l=array, m=entries, s=fields))
+    delivered = pa.table(
+        {
+            "s": pa.array([{"x": moment}], pa.struct([pa.field("x", zoned, nullable=False)])),
+            "m": pa.array([{"a": moment}], pa.map_(pa.string(), zoned)),
+            "l": pa.array([[moment]], pa.list_(pa.field("element", zoned, nullable=False))),
+            "text": pa.array(["a"], pa.large_string()),
+            "id": pa.array([moment], zoned),
+        }
+    )
+    table = rows_to_write(delivered, of)
+    assert table.schema == of.file_schema
+    assert table["id"].to_pylist() == [moment]
+    assert table["row"].to_pylist() == [
+        {"text": "a", "l": [moment], "m": [("a", moment)], "s": {"x": moment}}
+    ]
+
+
+def test_zeros_and_nans_of_keys_are_each_one_key() -> None:
+    of = plan(schema_json(id="double", x="float", n="long"), ("id", "x"), on_duplicate="last")
+    found = written(of, (0.0, math.nan, 1), (-0.0, -math.nan, 2), (math.nan, -0.0, 3))
+    assert sorted(row["row"]["n"] for row in found) == [2, 3]
+    zero = next(row["id"] for row in found if row["id"] == 0.0)
+    assert math.copysign(1, zero) == 1
+
+
+def test_the_same_key_twice_is_an_error_that_names_a_few() -> None:
+    rows = [(key, number, "x", None) for key in (5, 6, 7, 8, 9) for number in (1, 2)]
+    with pytest.raises(DuplicateKeyError, match=r"id=5; id=6; id=7, and .* sequenceBy") as caught:
+        written(plan(), *rows)
+    assert caught.value.keys == ((5,), (6,), (7,))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_two_nulls_are_one_key() -> None:
+    of = plan(on_null_key="keep")
+    with pytest.raises(DuplicateKeyError, match="id=None"):
+        written(of, (None, 1, "x", None), (None, 2, "x", None))
+
+
+@pytest.mark.parametrize(("on_duplicate", "kept"), [("first", 1), ("last", 3)])
+def test_the_first_or_the_last_row_of_a_key_is_kept_if_wanted(on_duplicate: str, kept: int) -> None:
+    rows = [(1, at, "x", None) for at in (1, 2, 3)]
+    (row,) = written(plan(on_duplicate=on_duplicate), *rows)
+    assert row["row"]["at"] == kept
+
+
+def test_the_greatest_sequence_wins_and_of_equal_ones_the_last_row() -> None:
+    rows = [(1, 5, "old", None), (1, 9, "first", None), (1, 9, "last", None), (1, 7, "x", None)]
+    (row,) = written(plan(sequence_by="at"), *rows)
+    assert (row["row"]["name"], row["_sequence"]) == ("last", 9)
+
+
+def test_all_rows_are_kept_in_their_sequence_if_each_may_bring_a_value() -> None:
+    of = plan(sequence_by="at", ignore_null_updates=True)
+    rows = [(1, 2, None, 2.0), (2, 9, "x", 1.0), (1, 1, "Ann", None), (1, 2, "Bob", None)]
+    found = [row for row in written(of, *rows) if row["id"] == 1]
+    assert [(row["_sequence"], row["row"]["name"]) for row in found] == [
+        (1, "Ann"),
+        (2, None),
+        (2, "Bob"),
+    ]
+
+
+def test_a_null_in_a_key_is_an_error_dropped_or_kept() -> None:
+    rows = [(1, 1, "x", None), (None, 1, "x", None), (None, 1, None, None), (2, 1, None, None)]
+    by_both = ("id", "name")
+    with pytest.raises(NullKeyError, match=r"key column 'id' is null in 2 rows .* onNullKey"):
+        written(plan(keys=by_both), *rows)
+    dropped = written(plan(keys=by_both, on_null_key="drop"), *rows)
+    assert [row["id"] for row in dropped] == [1]
+    kept = written(plan(keys=by_both, on_null_key="keep"), *rows)
+    assert {(row["id"], row["name"]) for row in kept} == {
+        (1, "x"),
+        (None, "x"),
+        (None, None),
+        (2, None),
+    }
+
+
+def test_a_missing_sequence_is_an_error() -> None:
+    with pytest.raises(NullSequenceError, match="'at' of option sequenceBy is null or NaN in 1 ro"):
+        written(plan(sequence_by="at"), (1, None, "x", None), (2, 1, "x", None))
+    with pytest.raises(NullSequenceError, match=r"'total' .* in 2 rows"):
+        written(plan(sequence_by="total"), (1, 1, "x", math.nan), (2, 1, "x", None))
+
+
+@pytest.mark.parametrize("name", ["_key_group", "_STATE", "_op", "_sequence", "_change_type"])
+def test_names_that_tables_use_themselves_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"column '{name}' has a name that tables use"):
+        plan(schema_json(id="long", **{name: "string"}))
+    assert plan(schema_json(id="long", _opened="string")).value_names == ("_opened",)
+
+
+def test_columns_that_a_table_cannot_have_are_refused() -> None:
+    twice = json.loads(COLUMNS)
+    twice["fields"].append(twice["fields"][1])
+    with pytest.raises(ConfigurationError, match="several columns are called 'at'"):
+        plan(json.dumps(twice))
+    with pytest.raises(ConfigurationError, match=r"column where has type geometry.* cast it"):
+        plan(schema_json(id="long", where="geometry"))
+    struct = {"type": "struct", "fields": [{"name": "x", "type": "long"}]}
+    with pytest.raises(ConfigurationError, match=r"'s' of option sequenceBy is struct.*no order"):
+        plan(schema_json(id="long", s=struct), sequence_by="s")
+    with pytest.raises(KeyGroupError, match="no stable hash"):
+        plan(schema_json(id={"type": "array", "elementType": "long"}))
+    with pytest.raises(ConfigurationError, match="deleteWhen names 'op'"):
+        plan(delete_when="op = 'D'")
+
+
+def test_duplicates_across_tables_are_found_exactly() -> None:
+    def keys(*rows: tuple[Any, ...]) -> pa.Table:
+        return pa.table(
+            [pa.array([row[0] for row in rows], pa.int64()), pa.array([row[1] for row in rows])],
+            ["a", "b"],
+        )
+
+    assert duplicate_keys([], ["a"]) == []
+    assert duplicate_keys([keys((1, "x")), keys((1, "y"), (2, "x"))], ["a", "b"]) == []
+    assert duplicate_keys([keys((1, "x")), keys((1, "y"), (2, "x"))], ["a"]) == [(1,)]
+    both = [keys((1, "x"), (None, "x")), keys((None, "x"), (1, "x"), (3, "x"))]
+    assert duplicate_keys(both, ["a", "b"]) == [(1, "x"), (None, "x")]
+
+
+KEYS = st.none() | st.integers(0, 3)
+INPUT_ROWS = st.lists(
+    st.tuples(KEYS, KEYS, st.integers(0, 4), st.none() | st.text("ab", max_size=2), st.booleans()),
+    max_size=15,
+)
+INPUT_COLUMNS = schema_json(a="long", b="short", at="integer", name="string", gone="boolean")
+
+
+def newest(rows: list[tuple[Any, ...]], sequenced: bool) -> dict[Any, tuple[Any, ...]]:
+    """The row of each key that wins."""
+    winners: dict[Any, tuple[Any, ...]] = {}
+    for row in rows:
+        old = winners.get(row[:2])
+        if old is None or not sequenced or row[2] >= old[2]:
+            winners[row[:2]] = row
+    return winners
+
+
+@given(rows=INPUT_ROWS, sequenced=st.booleans(), on_null_key=st.sampled_from(["drop", "keep"]))
+def test_the_winning_row_of_every_key_is_written_once(
+    rows: list[tuple[Any, ...]], sequenced: bool, on_null_key: str
+) -> None:
+    of = plan(
+        INPUT_COLUMNS,
+        ("a", "b"),
+        sequence_by="at" if sequenced else None,
+        on_duplicate="last",
+        on_null_key=on_null_key,
+        delete_when="gone",
+    )
+    found = written(of, *rows)
+    kept = [row for row in rows if on_null_key == "keep" or None not in row[:2]]
+    expected = newest(kept, sequenced)
+    assert len(found) == len(expected)
+    for row in found:
+        _, _, at, name, gone = expected[row["a"], row["b"]]
+        values = {"at": at, "name": name, "gone": gone}
+        assert row["row"] == (None if gone else values)
+        assert row["_op"] == ("delete" if gone else "put")
+        assert row.get("_sequence") == (at if sequenced else None)
+
+
+@given(rows=INPUT_ROWS, ignores_nulls=st.booleans())
+def test_the_fold_of_a_file_is_the_fold_of_the_rows_in_their_sequence(
+    rows: list[tuple[Any, ...]], ignores_nulls: bool
+) -> None:
+    of = plan(
+        INPUT_COLUMNS,
+        ("a", "b"),
+        sequence_by="at",
+        ignore_null_updates=ignores_nulls,
+        on_null_key="keep",
+        delete_when="gone",
+    )
+    shape = StateShape(
+        state="row",
+        key_schema_json=selected(INPUT_COLUMNS, of.key_names),
+        value_schema_json=selected(INPUT_COLUMNS, of.value_names),
+        columns=tuple(of.schema.names),
+        sequenced=True,
+        ignores_nulls=ignores_nulls,
+    )
+    table = rows_to_write(rows_of(of, *rows), of)
+    schema = flat_schema(shape)
+    folded = fold_state(flat_rows(table, shape, schema), fold_rules(shape, schema))
+    expected: dict[Any, list[Any]] = {}
+    for a, b, at, name, gone in sorted(rows, key=lambda row: row[2]):
+        old = expected.pop((a, b), None)
+        if not gone:
+            keeps = ignores_nulls and name is None and old is not None
+            expected[a, b] = [at, old[1] if keeps and old else name, gone]
+    assert {(row["a"], row["b"]): row for row in folded.select(of.schema.names).to_pylist()} == {
+        key: dict(zip(of.schema.names, [*key, *values], strict=True))
+        for key, values in expected.items()
+    }
+
+
+def test_decimals_and_dates_are_keys_and_values_like_any_other() -> None:
+    of = plan(
+        schema_json(day="date", price="decimal(20,2)", total="decimal(10,2)"), ("day", "price")
+    )
+    day = datetime.date(2026, 1, 31)
+    (row,) = written(of, (day, Decimal("1.50"), Decimal("2.25")))
+    assert (row["day"], row["price"], row["row"]["total"]) == (
+        day,
+        Decimal("1.50"),
+        Decimal("2.25"),
+    )
+
+
+def test_another_number_of_key_groups_gives_other_groups() -> None:
+    of = replace(plan(), max_parallelism=1)
+    assert {row["_key_group"] for row in written(of, *[(n, 1, "", 0.0) for n in range(9)])} == {0}
