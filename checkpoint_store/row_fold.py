@@ -169,6 +169,26 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
     return _images(timeline, events)
 
 
+def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
+    """What each version in `rows` left of the keys that it wrote, whatever was before.
+
+    As `fold_changes`, but every put is an update_postimage, and every delete a delete whose values
+    are null; a version that left a key as it was is not found out. For plain states only: in others
+    it takes the rows before to say which ones count.
+    """
+    assert not rules.sequenced, "which rows are late depends on those before"
+    assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
+    codes, versions = key_codes(rows, rules.key_names), _numbers(rows[COMMIT_VERSION])
+    order = np.lexsort((np.arange(len(codes)), codes, versions))
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = np.diff(codes[order]).astype(bool) | np.diff(versions[order]).astype(bool)
+    places: Any = pa.array(order[last])
+    found = rows.take(places)
+    kinds = pc.if_else(pc.equal(found[OP], PUT), POSTIMAGE, DELETE)
+    found = found.select([*rules.names, COMMIT_VERSION])
+    return found.add_column(len(rules.names), CHANGE_TYPE, kinds)
+
+
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
     """Those of `rows` whose key is in `keys`; both have the columns `key_names` and `_op`."""
     both = pa.concat_tables([one.select([*key_names, OP]) for one in (keys, rows)])

@@ -32,6 +32,7 @@ from checkpoint_store.row_fold import (
     fold_changes,
     fold_rules,
     fold_state,
+    fold_upserts,
     rows_of_keys,
 )
 from checkpoint_store.state_handle import StateHandle
@@ -83,6 +84,10 @@ class StateReader:
         found = in_parallel(self._info, self._history.versions())
         return [info for info in found if info is not None]
 
+    def info(self, epoch: int | None = None) -> VersionInfo:
+        """A version and its time; None means the newest. One listing and at most one read."""
+        return self._version(epoch).info
+
     def latest_at(self, timestamp_ms: int) -> int:
         """The version that was the newest at a time, in ms since 1970.
 
@@ -125,6 +130,8 @@ class StateReader:
         start: int | None,
         end: int | None = None,
         key_groups: KeyGroupRange | None = None,
+        *,
+        preimages: bool = True,
     ) -> pa.Table:
         """What the versions after `start` up to `end` changed, with the columns of `schema(end)`:
 
@@ -135,6 +142,12 @@ class StateReader:
         Ordered by version. A version's changes of a key are its net result: rows that changed
         nothing, or that were late, leave nothing. `start` None means from nothing: the oldest
         version there is counts as if it had added all it holds. `end` None means the newest.
+
+        To tell what a key was before, the state at `start` is read, for the keys that changed.
+        Without `preimages` only the changes are read: every put is an update_postimage, and every
+        delete a delete without values. Where rows have a sequence, or nulls keep what a key has,
+        the state at `start` says which rows count, and is read nevertheless.
+
         Raises ValueError if `start` is after `end`.
         """
         last = self._version(end)
@@ -149,6 +162,9 @@ class StateReader:
         nothing = concat_rows([], shape, schema)
         nothing = nothing.append_column(COMMIT_VERSION, pa.array([], pa.int64()))
         changed = pa.concat_tables([nothing, *rows], promote_options="permissive")
+        if not preimages and not (shape.sequenced or shape.ignores_nulls):
+            found = fold_upserts(changed, rules)
+            return _shown(found, shape, [version.info for version, _ in versions])
         keys = distinct_keys(changed, rules.key_names)
 
         def restricted(batches: _Batches) -> pa.Table:
@@ -156,16 +172,16 @@ class StateReader:
 
         before = self._read(base if keys.num_rows else (), key_groups, restricted)
         found = fold_changes(concat_rows(before, shape, schema), changed, rules)
-        found = found.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
-        return _with_timestamps(found, [version.info for version, _ in versions])
+        return _shown(found, shape, [version.info for version, _ in versions])
 
     def _version(self, version: int | None) -> StateVersion:
-        if version is not None:
-            return self._history.at(version)
+        # Listed even if a version is named: what is known of it may be out of date.
         versions = self._history.versions()
         if not versions:
             raise self._empty()
-        return self._history.at(versions[-1])
+        if version is not None and version not in versions:
+            raise VersionNotRetainedError(self._history.url, version, versions[0], versions[-1])
+        return self._history.at(versions[-1] if version is None else version)
 
     def _between(
         self, start: int | None, last: StateVersion
@@ -175,7 +191,11 @@ class StateReader:
         if start is not None and start > end:
             raise ValueError(f"changes from version {start} to {end}: the start is after the end")
         base = () if start is None else self._history.at(start).state
-        numbers = [one for one in self._history.versions() if one < end]
+        numbers = self._history.versions()
+        if start is not None and start not in numbers:
+            oldest, newest = min(numbers, default=None), max(numbers, default=None)
+            raise VersionNotRetainedError(self._history.url, start, oldest, newest)
+        numbers = [one for one in numbers if one < end]
         numbers = [one for one in numbers if start is None or one > start]
         versions = in_parallel(self._history.at, numbers)
         if start != end:
@@ -233,6 +253,12 @@ def _flatten(shape: StateShape, schema: pa.Schema) -> Callable[[_Batches], pa.Ta
 
 def _repeated(number: int, length: int) -> Any:
     return pa.repeat(pa.scalar(number, pa.int64()), length)
+
+
+def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]) -> pa.Table:
+    """Changes with the columns that users see."""
+    found = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
+    return _with_timestamps(found, versions)
 
 
 def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:

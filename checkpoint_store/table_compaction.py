@@ -66,7 +66,8 @@ def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: 
     size, index = 0, len(state)
     while index:
         length = state[index - 1].length
-        if size + length > bounds.bytes or length > 2 * max(size, _SMALL_BYTES):
+        is_large = index < len(state) and length > 2 * max(size, _SMALL_BYTES)
+        if size + length > bounds.bytes or is_large:
             break
         size += length
         index -= 1

@@ -49,7 +49,9 @@ class TableHistory:
         if numbers and self._version(numbers[-1]) is None:
             numbers.pop()
         self._compactions = self.table.compactions()
-        return numbers
+        # Retention deletes several at once: what is left before a gap is about to go, too.
+        count = len(numbers)
+        return [one for place, one in enumerate(numbers) if numbers[-1] - one < count - place]
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory."""
@@ -68,14 +70,13 @@ class TableHistory:
         return self.table.read_rows(handle, key_groups)
 
     def _version(self, number: int) -> TableVersion | None:
-        if number not in self._known:
-            version = self.table.read_version(number)
-            if version is None:
-                return None
+        version = self._known.get(number) or self.table.read_version(number)
+        if version is not None and number not in self._known:
             self._known[number] = version
-            while len(self._known) > _REMEMBERED:
-                del self._known[next(iter(self._known))]
-        return self._known[number]
+            # Another thread may be doing the same.
+            for oldest in [*self._known][:-_REMEMBERED]:
+                self._known.pop(oldest, None)
+        return version
 
 
 def shape_of(metadata: TableMetadata, schema_json: str) -> StateShape:

@@ -13,6 +13,7 @@ writer takes from its file to its version.
 from __future__ import annotations
 
 from checkpoint_store import table_layout as layout
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.table_store import TableStore
@@ -35,9 +36,8 @@ def retain_versions(store: ObjectStore, table: TableStore, min_versions: int) ->
     oldest = table.read_version(numbers[-min_versions])
     if oldest is None:
         return 0
-    versions = in_parallel(table.read_version, expired)
-    files = {file for version in versions if version for file in version.object_names()}
-    files -= oldest.object_names()
+    named = in_parallel(lambda number: _files_if_readable(table, number), expired)
+    files = frozenset[str]().union(*named) - oldest.object_names()
     documents = [layout.version_name(number) for number in expired]
     documents += [
         info.name
@@ -66,6 +66,15 @@ def sweep_table_orphans(
     if orphans:
         store.delete(orphans)
     return orphans
+
+
+def _files_if_readable(table: TableStore, number: int) -> frozenset[str]:
+    # Files that only a damaged version named become orphans, for the orphan sweep.
+    try:
+        version = table.read_version(number)
+    except CorruptObjectError:
+        return frozenset()
+    return version.object_names() if version else frozenset()
 
 
 def _files(store: ObjectStore) -> list[ObjectInfo]:

@@ -58,6 +58,8 @@ def file_rows(rows: pa.Table, shape: StateShape) -> pa.Table:
     ]
     if shape.sequenced:
         of_sequence = rows.schema.field(SEQUENCE).type
-        columns.append((pa.field(SEQUENCE, of_sequence, nullable=False), rows[SEQUENCE]))
+        # Without any rows the type is not known.
+        nullable = pa.types.is_null(of_sequence)
+        columns.append((pa.field(SEQUENCE, of_sequence, nullable=nullable), rows[SEQUENCE]))
     schema = pa.schema([field for field, _ in columns])
     return pa.Table.from_arrays([column for _, column in columns], schema=schema)

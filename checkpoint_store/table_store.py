@@ -177,7 +177,10 @@ class TableStore:
         names = (layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS))
         found = []
         for name in (name for name in names if name is not None):
-            data = self._store.get(str(name))
+            try:
+                data = self._store.get(str(name))
+            except ObjectMissingError:
+                continue  # Retention deleted it since it was listed.
             if len(data) == name.length:
                 found.append(decode_compaction(data, Source(self.url, str(name), name.version)))
         return tuple(found)
@@ -255,9 +258,9 @@ class TableStore:
             self._check_owner(newest, commit)
             return newest, numbers[-1] + 1
         before = None if len(numbers) == 1 else self.read_version(numbers[-2])
-        self._check_nothing_lost(before, numbers[-1], commit)
         if before is not None:
             self._check_owner(before, commit)
+        self._check_nothing_lost(before, numbers[-1], commit)
         self._store.delete([layout.version_name(numbers[-1])])
         return before, numbers[-1]
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
@@ -23,9 +24,14 @@ from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_compaction import compact_key_groups
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableCompaction, TableVersion, compacted
+from spark_state.errors import CowstateError
 from spark_state.spark.command_session import command_session
 
 _PART_BYTES = 64 << 20
+
+
+class CompactionError(CowstateError):
+    """Files of a table could not be folded; the table is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +68,18 @@ def compact_and_print(options: CompactOptions) -> None:
     with command_session(
         "cowstate compact", options.master, options.settings, shows_stages=True
     ) as spark:
-        report = compact(spark, options, compacted(newest, table.compactions()))
+        report = compact(spark, options, newest)
     print(json.dumps(_as_json(report)) if options.json_report else _as_text(options.url, report))
 
 
 def compact(spark: SparkSession, options: CompactOptions, version: TableVersion) -> CompactReport:
-    """Fold the files of the version's state, and publish what came out."""
+    """Fold the files of the version's state, and publish what came out. Raises CompactionError."""
     url, storage_options = options.url, dict(options.storage_options)
     table = _opened(url, storage_options)
     metadata = table.metadata()
     assert metadata is not None, "the command looked"
-    size = sum(file.length for file in version.state)
+    read = compacted(version, table.compactions())
+    size = sum(file.length for file in read.state)
     parts = min(options.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
     ranges = [
         (part, key_group_range_of_subtask(metadata.max_parallelism, parts, part))
@@ -83,14 +90,19 @@ def compact(spark: SparkSession, options: CompactOptions, version: TableVersion)
         part, key_groups = one
         opened = _opened(url, storage_options)
         opened.metadata()
-        return compact_key_groups(opened, version, key_groups, part)
+        return compact_key_groups(opened, read, key_groups, part)
 
-    made = spark.sparkContext.parallelize(ranges, parts).map(run).collect()
+    try:
+        made = spark.sparkContext.parallelize(ranges, parts).map(run).collect()
+    except PythonException as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise CompactionError(f"{url} cannot be compacted: {reason}") from error
     files = tuple(file for file in made if file.rows)
+    # What the version itself names, and not what an earlier compaction put in its place.
     replaced = tuple(file.name for file in version.state)
     table.publish_compaction(TableCompaction(version.version, replaced, files))
     return CompactReport(
-        version.version, len(replaced), len(files), size, sum(file.length for file in files)
+        version.version, len(read.state), len(files), size, sum(file.length for file in files)
     )
 
 

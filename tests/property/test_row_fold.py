@@ -17,6 +17,7 @@ from checkpoint_store.row_fold import (
     distinct_keys,
     fold_changes,
     fold_state,
+    fold_upserts,
     rows_of_keys,
 )
 
@@ -206,6 +207,25 @@ def test_the_state_at_the_start_with_the_changes_is_the_state_at_the_end(
         else:
             state.append(repr(tuple(row)))
     assert sorted(state) == sorted(shown(tuples(fold_state(table(rows, rules), rules))))
+
+
+@given(batches, st.integers(0, 6))
+def test_upserts_say_what_each_version_left_of_the_keys_that_it_wrote(
+    history: Any, start: int
+) -> None:
+    rules = FoldRules(tuple(KEYS), tuple(VALUES))
+    rows = [row for row in numbered(history) if row[0] >= start]
+    order = list(dict.fromkeys(repr(row[1]) for row in rows))
+    left = {(version, repr(key)): (key, values) for version, key, values, _ in rows}
+    expected = [
+        (*key, *(values or (None,) * len(VALUES)), "update_postimage" if values else "delete", v)
+        for (v, _), (key, values) in sorted(
+            left.items(), key=lambda one: (one[0][0], order.index(one[0][1]))
+        )
+    ]
+    made = fold_upserts(table(rows, rules, versions=True), rules)
+    assert made.column_names == [*NAMES, "_change_type", "_commit_version"]
+    assert shown(tuples(made)) == shown(expected)
 
 
 @given(batches, rules, st.integers(0, 6))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.support.table_jobs import (
@@ -34,6 +34,10 @@ def table(tmp_path: Path) -> str:
 @pytest.fixture
 def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
     return Upserts(spark, tmp_path)
+
+
+def totals_of(upserts: Upserts) -> DataFrame:
+    return upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
 
 
 def without_last_commit(checkpoint: Path) -> None:
@@ -169,24 +173,55 @@ class TestStreams:
         upserts.run()
         assert upserts.rows() == [(1, "a", 1), (2, "b", 2)]
 
-    def test_the_totals_of_an_aggregation_are_upserts_of_its_groups(self, upserts: Upserts) -> None:
-        for batch in range(3):
-            upserts.feed(*((i, f"key{i % 3}", batch) for i in range(batch, 9)))
-        totals = upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
+    def test_complete_output_of_an_aggregation_is_upserted(self, upserts: Upserts) -> None:
+        upserts.feed((1, "a", 1), (2, "b", 2))
+        upserts.feed((3, "a", 3))
         table = str(upserts.folder / "totals")
-        query = (
-            totals.writeStream.format("cowstate")
-            .outputMode("update")
-            .option("keys", "key")
-            .option("checkpointLocation", str(upserts.folder / "totals-checkpoint"))
-            .trigger(availableNow=True)
-            .start(table)
-        )
-        run_to_the_end(query)
-        sums: dict[str, int] = {}
-        for _, key, value in upserts.fed:
-            sums[key] = sums.get(key, 0) + value
-        assert rows_of(upserts.spark, table) == in_order(sums.items())
+        writer = totals_of(upserts).writeStream.format("cowstate").outputMode("complete")
+        writer = writer.option("keys", "key").trigger(availableNow=True)
+        run_to_the_end(writer.option("checkpointLocation", str(upserts.checkpoint)).start(table))
+        assert rows_of(upserts.spark, table) == [("a", 4), ("b", 2)]
+        assert rows_of(upserts.spark, table, versionAsOf=0) == [("a", 1), ("b", 2)]
+
+    def test_update_output_is_refused_by_spark(self, upserts: Upserts) -> None:
+        upserts.feed((1, "a", 1))
+        writer = totals_of(upserts).writeStream.format("cowstate").outputMode("update")
+        writer = writer.option("keys", "key").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(upserts.checkpoint)).start(upserts.table)
+        with pytest.raises(PySparkException, match="cowstate does not support Update mode"):
+            run_to_the_end(query)
+
+
+class TestForeachBatch:
+    def test_update_output_is_upserted_once_even_if_spark_repeats_the_batch(
+        self, upserts: Upserts
+    ) -> None:
+        upserts.feed(*((i, f"key{i % 3}", 1) for i in range(9)))
+        upserts.feed((1, "key1", 10), (9, "key9", 20))
+        self.run(upserts)
+        totals = [("key0", 3), ("key1", 13), ("key2", 3), ("key9", 20)]
+        assert rows_of(upserts.spark, upserts.table) == totals
+        versions = upserts.versions()
+        assert len(versions) == 2
+        without_last_commit(upserts.checkpoint)
+        self.run(upserts)
+        assert upserts.versions() == versions
+        assert rows_of(upserts.spark, upserts.table) == totals
+
+    def test_a_second_write_of_a_batch_into_one_table_is_refused(self, upserts: Upserts) -> None:
+        upserts.feed((1, "a", 1))
+        with pytest.raises(PySparkException, match=r"batch 0 of query .* is written .* twice"):
+            self.run(upserts, times=2)
+
+    @staticmethod
+    def run(upserts: Upserts, times: int = 1) -> None:
+        def sink(batch: DataFrame, _: int) -> None:
+            for _ in range(times):
+                write(batch, upserts.table, keys="key")
+
+        writer = totals_of(upserts).writeStream.foreachBatch(sink).outputMode("update")
+        writer = writer.option("checkpointLocation", str(upserts.checkpoint))
+        run_to_the_end(writer.trigger(availableNow=True).start())
 
 
 class TestSequences:
@@ -283,7 +318,10 @@ class TestColumns:
         [
             (["id", "cast(id as string) as v"], r"'v' is long in the table and string in the rows"),
             (["id"], r"the rows have no column 'v'"),
-            (["cast(id as string) as id", "id as v"], r"key_schema_json"),
+            (
+                ["cast(id as string) as id", "id as v"],
+                r"'id' is long in the table and string in the rows",
+            ),
         ],
     )
     def test_other_changes_of_columns_are_refused(
@@ -339,19 +377,3 @@ class TestBadInput:
         with pytest.raises(PySparkException, match='"ErrorIfExists" mode'):
             writer.mode("errorifexists").option("keys", "id").save(table)
         assert version_files(table) == []
-
-    def test_the_complete_output_of_an_aggregation_is_refused(self, upserts: Upserts) -> None:
-        upserts.feed((1, "a", 1))
-        query = (
-            upserts.source()
-            .groupBy("key")
-            .count()
-            .writeStream.format("cowstate")
-            .outputMode("complete")
-            .option("keys", "key")
-            .option("checkpointLocation", str(upserts.checkpoint))
-            .trigger(availableNow=True)
-            .start(upserts.table)
-        )
-        with pytest.raises(PySparkException, match=r'outputMode\("complete"\) is not for'):
-            run_to_the_end(query)

@@ -44,7 +44,10 @@ class DictObjectStore:
 
     def list_directories(self, directory: str) -> Sequence[str]:
         self.listings.append(directory)
-        parents = {name.rpartition("/")[0] for name in self.objects}
+        parents = set()
+        for name in self.objects:
+            while name := name.rpartition("/")[0]:
+                parents.add(name)
         return sorted(p for p in parents if p.rpartition("/")[0] == directory)
 
     def delete(self, names: Sequence[str]) -> None:

@@ -18,7 +18,8 @@ from checkpoint_store.state_handle import StateFileKind
 from checkpoint_store.store_metadata import StoreMetadata
 
 MAX_PARALLELISM = 8
-METADATA = StoreMetadata("store-1", "counts", MAX_PARALLELISM, '{"type":"struct"}')
+NO_COLUMNS = '{"type":"struct","fields":[]}'
+METADATA = StoreMetadata("store-1", "counts", MAX_PARALLELISM, NO_COLUMNS)
 SCHEMA = pa.schema([("_key_group", pa.int32()), ("key", pa.int64()), ("value", pa.int64())])
 
 State = Mapping[int, int]
@@ -81,7 +82,7 @@ class ScriptedOperator:
             base=tuple(barrier.barrier_id for barrier in bases),
             base_epoch=None if base is None else base.epoch,
             handles=handles,
-            states=(StateSchema("count", "value", '{"type":"long"}'),),
+            states=(StateSchema("count", "value", NO_COLUMNS),),
         )
         self.checkpoints.publish_barrier(barrier)
         return barrier

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import StoreUnavailableError, VersionNotRetainedError
 from checkpoint_store.row_fold import (
     CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     DELETE,
     INSERT,
@@ -19,10 +20,11 @@ from checkpoint_store.row_fold import (
     PREIMAGE,
 )
 from checkpoint_store.state_history import VersionInfo
-from checkpoint_store.state_reader import COMMIT_TIMESTAMP
 
 Row = tuple[Any, ...]
 Rows = Mapping[Row, Row]
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("count", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,21 @@ class ScriptedReader:
         with self._lock:
             self._retained = self._retained[-epochs:] if epochs else []
 
-    def epochs(self) -> list[VersionInfo]:
-        self._called("epochs")
-        return [epoch.info for epoch in self._retained]
+    def info(self, epoch: int | None = None) -> VersionInfo:
+        self._called("info")
+        with self._lock:
+            retained = list(self._retained)
+        if not retained:
+            raise VersionNotRetainedError(self.url, None, None, None)
+        return retained[-1].info if epoch is None else self._at(epoch).info
 
     def read(self, epoch: int) -> pa.Table:
         self._called("read")
         found = self._at(epoch)
         return _table(found.schema, [key + row for key, row in found.rows.items()])
 
-    def changes(self, start: int, end: int) -> pa.Table:
+    def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
+        """With preimages even if none are wanted: a state with a sequence gives them."""
         self._called("changes")
         with self._lock:
             epochs = [e for e in self._retained if start <= e.info.version <= end]
@@ -122,3 +129,25 @@ def _table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def rows(*ids: int, count: int = 0) -> dict[Row, Row]:
+    """Rows of SCHEMA with these keys."""
+    return {(one,): (f"n{one}", count) for one in ids}
+
+
+def value(one: int, count: int = 0) -> dict[str, object]:
+    """What a view says of a key of `rows`."""
+    return {"name": f"n{one}", "count": count}
+
+
+def reader_of(version: int, state: Rows) -> ScriptedReader:
+    """A reader of one epoch."""
+    reader = ScriptedReader(SCHEMA)
+    reader.commit(version, state)
+    return reader
+
+
+def unavailable(call: str) -> None:
+    """A `before` for a store that does not answer."""
+    raise StoreUnavailableError("script://store", call, 5, "TimeoutError: no answer")

@@ -38,6 +38,7 @@ from tests.support.processors import RunningTotals
 from tests.support.spark_session import start_spark, stop_spark
 
 EVENT_SCHEMA = "id bigint, key string, value bigint"
+FEED_FIELDS = ", _change_type string, _commit_version bigint, _commit_timestamp timestamp"
 _KILL, _DRIVER = "TABLE_JOB_KILL", "TABLE_JOB_DRIVER"
 Values = tuple[Any, ...]
 
@@ -79,11 +80,11 @@ class Upserts:
     schema: str = EVENT_SCHEMA
     options: Mapping[str, Any] = field(default_factory=lambda: {"keys": "id"})
     files_per_batch: int = 1
+    table: str = ""
     fed: list[Values] = field(default_factory=list)
 
-    @property
-    def table(self) -> str:
-        return str(self.folder / "events")
+    def __post_init__(self) -> None:
+        self.table = self.table or str(self.folder / "events")
 
     @property
     def checkpoint(self) -> Path:
@@ -117,7 +118,10 @@ class Upserts:
 
 @dataclass
 class Changes:
-    """A query that collects the change feed of a table, batch by batch; run again it goes on."""
+    """A query that collects the change feed of a table; run again it goes on.
+
+    `batches` has the rows of each batch. Spark begins with one that is empty if there is nothing.
+    """
 
     spark: SparkSession
     table: str
@@ -134,7 +138,7 @@ class Changes:
         """A query that ends at the newest version."""
         writer = self.frame(schema, **options).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return writer.foreachBatch(self._keep).start()
+        return writer.foreachBatch(self.keep).start()
 
     def run(self, schema: str | None = None, **options: Any) -> list[list[Row]]:
         """The batches that the query adds until its end."""
@@ -145,8 +149,10 @@ class Changes:
     def rows(self) -> list[Row]:
         return [row for batch in self.batches for row in batch]
 
-    def _keep(self, batch: DataFrame, _: int) -> None:
-        self.batches.append(batch.collect())
+    def keep(self, batch: DataFrame, _: int) -> None:
+        rows = batch.collect()
+        if rows:
+            self.batches.append(rows)
 
 
 def feed_file(folder: Path, rows: Sequence[Values], schema: str) -> None:
@@ -246,7 +252,9 @@ def _upsert(spark: SparkSession, folder: Path) -> DataFrame:
 def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     changes = Changes(spark, str(folder / "events"), folder)
     signed = "if(_change_type in ('insert', 'update_postimage'), value, -value) as value"
-    events = changes.frame(EVENT_SCHEMA + _FEED, maxEpochsPerTrigger=1).selectExpr("key", signed)
+    events = changes.frame(EVENT_SCHEMA + FEED_FIELDS, maxEpochsPerTrigger=1).selectExpr(
+        "key", signed
+    )
     return spark_state.transform_with_state(
         events.groupBy("key"),
         RunningTotals(),
@@ -257,7 +265,6 @@ def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-_FEED = ", _change_type string, _commit_version bigint, _commit_timestamp timestamp"
 _JOBS = {"upsert": (_upsert, "events", "id"), "totals": (_totals, "totals", "key")}
 
 

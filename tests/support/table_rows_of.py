@@ -126,9 +126,9 @@ class ScriptedTable:
         commit = TableCommit(self.writer, self.is_query, batch, columns, tuple(files), **options)
         return self.table.commit(commit, merge)
 
-    def commit(self, batch: int, *rows: Row, **options: bool) -> TableVersion:
+    def commit(self, batch: int, *rows: Row, takes_over: bool = False) -> TableVersion:
         """Write the rows as one file, and commit it."""
-        return self.publish(batch, [self.write(batch, rows)], **options)
+        return self.publish(batch, [self.write(batch, rows)], takes_over=takes_over)
 
 
 def reader_of(store: ObjectStore) -> StateReader:

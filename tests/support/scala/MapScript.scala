@@ -39,7 +39,8 @@ final class MapScript(withPrefix: Boolean) {
       ""
     case List("add", number, text) =>
       val (absent, row) = (key(number.toLong), value(text))
-      map.add(absent, row, map.checksums.of(absent, row))
+      map.prefetch(Array(absent.hashCode), 1)
+      map.add(absent, absent.hashCode, row, map.checksums.of(absent, row))
       ""
     case List("get", number) => showValue(map.get(key(number.toLong), ValueFields))
     case List("contains", number) => map.contains(key(number.toLong)).toString

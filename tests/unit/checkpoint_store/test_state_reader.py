@@ -177,6 +177,36 @@ def test_changes_between_a_version_and_itself_are_none_and_read_nothing() -> Non
         StateReader(history).changes(12, 11)
 
 
+def test_changes_without_preimages_read_nothing_but_what_changed() -> None:
+    history = three_versions()
+    found = changes(StateReader(history), 10, 12, preimages=False)
+    assert found == [
+        ("b", 2, 22, "update_postimage", 11),
+        (None, 3, None, "delete", 11),
+        ("d", 4, 4, "update_postimage", 11),
+        (None, 4, None, "delete", 12),
+        ("a", 1, 1, "update_postimage", 12),
+        ("e", 5, 5, "update_postimage", 12),
+    ]
+    assert {name for name, _ in history.reads} == {"11-1.arrow", "12-2.arrow"}
+
+
+@pytest.mark.parametrize("rule", ["sequenced", "ignores_nulls"])
+def test_changes_that_depend_on_what_was_before_have_preimages_anyway(rule: str) -> None:
+    shape = replace(SHAPE, **{rule: True})
+    history = history_of([put(1, "a", 1, 5)], [put(1, "b", None, 6)], shape=shape)
+    reader = StateReader(history)
+    assert changes(reader, 10, preimages=False) == changes(reader, 10)
+
+
+def test_info_is_of_the_newest_version_or_of_the_one_asked_for() -> None:
+    reader = StateReader(three_versions())
+    assert reader.info() == VersionInfo(12, 2000)
+    assert reader.info(11) == VersionInfo(11, 1000)
+    with pytest.raises(VersionNotRetainedError, match="version 9"):
+        reader.info(9)
+
+
 def test_versions_without_rows_change_nothing() -> None:
     reader = StateReader(history_of([put(1, "a", 1)], [], [gone(1)]))
     assert state(reader, 11) == [("a", 1, 1)]

@@ -58,13 +58,13 @@ class EpochReader(Protocol):
     def key_names(self) -> tuple[str, ...]:
         """The key columns, in order."""
 
-    def epochs(self) -> list[VersionInfo]:
-        """What can be read now, oldest first."""
+    def info(self, epoch: int | None = None) -> VersionInfo:
+        """An epoch that can be read now; None means the newest."""
 
     def read(self, epoch: int) -> pa.Table:
         """The state at an epoch."""
 
-    def changes(self, start: int, end: int) -> pa.Table:
+    def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
         """What the epochs after `start` up to `end` changed, in order, and CHANGE_COLUMNS."""
 
 
@@ -193,7 +193,7 @@ class LiveView:
         self._stop = threading.Event()
         self._error: Exception | None = None
         self._current_at = time.monotonic()
-        self._state: _Followed | None = _load(reader, _listed(reader)[-1])
+        self._state: _Followed | None = _load(reader, reader.info())
         self._shown: _Shown | None = self._state.shown
         self._thread = threading.Thread(
             target=_follow,
@@ -258,13 +258,12 @@ class LiveView:
             self._error, self._current_at = None, began
 
     def _catch_up(self) -> None:
-        state, epochs = self._state, _listed(self._reader)
-        newest = epochs[-1]
+        state, newest = self._state, self._reader.info()
         if state is not None and state.shown.info == newest:
             return
         changes = None
         # Not there: deleted by retention, or replaced by a query that went back.
-        if state is not None and state.shown.info in epochs:
+        if state is not None and _is_there(self._reader, state.shown.info):
             changes = _read_changes(self._reader, state.shown, newest)
         # A state that was changed half way (Ctrl-C) is not used again.
         self._state = None
@@ -325,11 +324,11 @@ def _follow(view: weakref.ref[LiveView], stop: threading.Event, poll_seconds: fl
         del followed
 
 
-def _listed(reader: EpochReader) -> list[VersionInfo]:
-    epochs = reader.epochs()
-    if not epochs:
-        raise VersionNotRetainedError(reader.url, None, None, None)
-    return epochs
+def _is_there(reader: EpochReader, info: VersionInfo) -> bool:
+    try:
+        return reader.info(info.version) == info
+    except VersionNotRetainedError:
+        return False
 
 
 def _load(reader: EpochReader, newest: VersionInfo) -> _Followed:
@@ -341,9 +340,9 @@ def _read_changes(
     reader: EpochReader, shown: _Shown, newest: VersionInfo
 ) -> dict[Key, State | None] | None:
     """What the epochs after the one shown make of keys; None if that has to be loaded anew."""
-    rows = reader.changes(shown.info.version, newest.version)
+    rows = reader.changes(shown.info.version, newest.version, preimages=False)
     # A query that went back replaces epochs: then these rows may lead from and to other ones.
-    if not {shown.info, newest} <= set(reader.epochs()):
+    if not (_is_there(reader, shown.info) and _is_there(reader, newest)):
         return None
     rows = rows.filter(pc.not_equal(rows.column(CHANGE_TYPE), pa.scalar(PREIMAGE)))
     if not shown.columns.holds(rows.drop_columns(list(CHANGE_COLUMNS)).schema):

@@ -16,32 +16,33 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.errors import StoreUnavailableError, VersionNotRetainedError
+from checkpoint_store.errors import (
+    NotAStoreError,
+    StoreUnavailableError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
-from spark_state.live_view import ROWS_PER_BATCH, LiveView
-from tests.support.scripted_reader import Row, Rows, ScriptedReader
+from spark_state.live_state import ROWS_PER_BATCH, LiveView, live_view
+from tests.support.scripted_reader import (
+    SCHEMA,
+    Rows,
+    ScriptedReader,
+    reader_of,
+    rows,
+    unavailable,
+    value,
+)
+from tests.support.table_rows_of import ScriptedTable, gone, put, schema_json
 
-SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("count", pa.int64())])
 NEVER, OFTEN = 600.0, 0.005
 PATIENCE_SECONDS = 30.0
-
-
-def rows(*ids: int, count: int = 0) -> dict[Row, Row]:
-    return {(one,): (f"n{one}", count) for one in ids}
-
-
-def value(one: int, count: int = 0) -> dict[str, object]:
-    return {"name": f"n{one}", "count": count}
-
-
-def reader_of(version: int, state: Rows) -> ScriptedReader:
-    reader = ScriptedReader(SCHEMA)
-    reader.commit(version, state)
-    return reader
 
 
 @contextmanager
@@ -61,10 +62,6 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def unavailable(call: str) -> None:
-    raise StoreUnavailableError("script://store", call, 5, "TimeoutError: no answer")
-
-
 def view_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "cowstate-live-view"]
 
@@ -73,7 +70,7 @@ def test_a_view_begins_with_the_newest_epoch() -> None:
     with following(7, rows(1, 2)) as (reader, view):
         assert (view.epoch, len(view), view.error) == (7, 2, None)
         assert view.timestamp == datetime.datetime.fromtimestamp(
-            reader.epochs()[-1].timestamp_ms / 1000, datetime.UTC
+            reader.info().timestamp_ms / 1000, datetime.UTC
         )
         assert (view.get(1), view.get(3), view.get(3, "none")) == (value(1), None, "none")
         assert (1 in view, 3 in view) == (True, False)
@@ -103,7 +100,7 @@ def test_several_epochs_are_applied_at_once_and_their_last_word_counts() -> None
 def test_a_refresh_without_a_new_epoch_only_lists() -> None:
     with following(1, rows(1)) as (reader, view):
         view.refresh()
-        assert reader.calls == ["epochs"]
+        assert reader.calls == ["info"]
 
 
 def test_an_epoch_of_more_rows_than_a_batch_is_whole() -> None:
@@ -297,12 +294,12 @@ def test_a_view_that_fell_behind_the_retention_loads_anew() -> None:
                 reader.commit(epoch, rows(2, epoch, count=epoch))
             reader.retain(3)
             view.refresh()
-            assert reader.calls == ["epochs", "read"]
+            assert reader.calls == ["info", "info", "read"]
             assert (view.epoch, dict(view)) == (8, {2: value(2, 8), 8: value(8, 8)})
             assert dict(old) == {1: value(1), 2: value(2)}
         reader.commit(9, rows(8, count=9))
         view.refresh()
-        assert (reader.calls[-2], dict(view)) == ("changes", {8: value(8, 9)})
+        assert (reader.calls.count("changes"), dict(view)) == (1, {8: value(8, 9)})
 
 
 def test_an_epoch_deleted_while_its_changes_are_asked_for_is_an_error_until_the_next_try() -> None:
@@ -393,7 +390,7 @@ def test_waiting_in_vain_says_what_is_there_and_why() -> None:
         reader.before = unavailable
         with pytest.raises(StoreUnavailableError):
             view.refresh()
-        with pytest.raises(TimeoutError, match=r"the newest is 5; the last .* unavailable: epochs"):
+        with pytest.raises(TimeoutError, match=r"the newest is 5; the last .* unavailable: info"):
             view.wait_for(6, 0.01)
 
 
@@ -460,7 +457,7 @@ def test_closing_waits_for_the_request_that_is_under_way() -> None:
 def test_the_thread_of_a_view_that_was_dropped_ends_by_itself() -> None:
     reader = reader_of(1, rows(1))
     view = LiveView(reader, OFTEN)
-    eventually(lambda: reader.calls.count("epochs") > 3)
+    eventually(lambda: reader.calls.count("info") > 3)
     dropped = weakref.ref(view)
     del view
     eventually(lambda: not view_threads())
@@ -468,6 +465,33 @@ def test_the_thread_of_a_view_that_was_dropped_ends_by_itself() -> None:
     assert dropped() is None
 
 
+def test_a_table_is_followed_from_its_url(tmp_path: Path) -> None:
+    table = ScriptedTable(LocalObjectStore(tmp_path))
+    table.commit(0, put(1, "a", 1), put(2, "b", 2))
+    with live_view(f"file://{tmp_path}", poll_seconds=OFTEN) as view:
+        assert dict(view) == {1: {"name": "a", "count": 1}, 2: {"name": "b", "count": 2}}
+        first = view.snapshot()
+        newest = table.commit(1, put(1, "a", 10), gone(2), put(3, None, 3))
+        view.wait_for(newest.version, PATIENCE_SECONDS)
+        assert dict(view) == {1: {"name": "a", "count": 10}, 3: {"name": None, "count": 3}}
+        assert view.timestamp == datetime.datetime.fromtimestamp(
+            newest.timestamp_ms / 1000, datetime.UTC
+        )
+        wider = schema_json(id="long", name="string", count="integer", extra="boolean")
+        files = [table.write(2, [put(3, "c", 3, True)], wider)]
+        newest = table.publish(2, files, wider, merges_schema=True)
+        view.wait_for(newest.version, PATIENCE_SECONDS)
+        assert view.get(3) == {"name": "c", "count": 3, "extra": True}
+        assert (view.get(1)["extra"], first.get(1)) == (None, {"name": "a", "count": 1})
+        by_id = view.snapshot().to_arrow().sort_by("id")
+        assert by_id.equals(open_store(f"file://{tmp_path}").read().sort_by("id"))
+
+
+def test_a_url_without_a_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        live_view(f"file://{tmp_path}")
+
+
 def test_following_a_store_needs_no_spark() -> None:
-    check = "import sys, spark_state.live_view; sys.exit('pyspark' in sys.modules)"
+    check = "import sys, spark_state.live_state; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.state_history import VersionInfo
-from spark_state import live_view
+from spark_state import live_state
 from spark_state.heap import state_map_epochs
 from spark_state.heap.state_map_epochs import StateMapEpoch, StateMapEpochs
-from spark_state.live_view import LiveSnapshot, LiveView
+from spark_state.live_state import LiveSnapshot, LiveView
 from tests.support.scripted_reader import Row, ScriptedReader
 
 SCHEMA = pa.schema([("id", pa.int64()), ("n", pa.int64()), ("tags", pa.list_(pa.int64()))])
@@ -175,7 +175,7 @@ def test_readers_see_whole_epochs_while_a_thread_applies_others(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_map_epochs, "LEAST_OVERLAY", 200)
-    monkeypatch.setattr(live_view, "ROWS_PER_BATCH", 64)
+    monkeypatch.setattr(live_state, "ROWS_PER_BATCH", 64)
     writer, done = Writer(seed), threading.Event()
     with (
         threads_that_switch_often(),

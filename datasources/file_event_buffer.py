@@ -1,0 +1,45 @@
+"""Events that wait, in a temporary file: what a MemoryEventBuffer spills to.
+
+    (length, 4 bytes, big endian | pickled event)*
+
+The file has no name, so it is gone when the buffer is closed, and also when the process is killed.
+It is read and written by one process only, which is why pickles are safe.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import tempfile
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from spark_state.barriers.channel_event import ChannelEvent
+
+T = TypeVar("T")
+_LENGTH = struct.Struct(">I")
+
+
+class FileEventBuffer(Generic[T]):
+    """An EventBuffer; see spark_state.barriers.event_buffer. Values are pickled."""
+
+    def __init__(self) -> None:
+        # Closed by `close`, not at the end of a block.
+        self._file = tempfile.TemporaryFile(prefix="cowstate-")  # noqa: SIM115
+
+    def put(self, event: ChannelEvent[T]) -> None:
+        """See EventBuffer."""
+        data = pickle.dumps(event)
+        self._file.write(_LENGTH.pack(len(data)))
+        self._file.write(data)
+
+    def replay(self) -> Iterator[ChannelEvent[T]]:
+        """See EventBuffer."""
+        self._file.seek(0)
+        while length := self._file.read(_LENGTH.size):
+            event: ChannelEvent[T] = pickle.loads(self._file.read(*_LENGTH.unpack(length)))
+            yield event
+
+    def close(self) -> None:
+        """See EventBuffer."""
+        self._file.close()

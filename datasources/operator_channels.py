@@ -1,0 +1,126 @@
+"""The subtasks of an operator as channels that deliver their changes and barriers of each epoch.
+
+What a channel delivers is what its barrier names, so the barrier object alone tells of both: it is
+handed to the input gate as a record and as a barrier. The gate says which epoch is aligned, and
+which records are let through before that.
+
+    barriers_after      looks into the store: which barriers are there
+    OperatorChannels    decides: how far all channels are, and which are ahead; pure
+
+A barrier that a later attempt published again is a record alone: its epoch is counted already. A
+new run of the operator, maybe of another parallelism, has channels of its own; those of the older
+run have ended, and what waited of them is given up, because the new run does it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+
+from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
+from checkpoint_store.published_objects import PublishedObjects
+from spark_state.barriers.channel_event import (
+    ChannelBarrier,
+    ChannelEvent,
+    ChannelRecord,
+    EndOfChannel,
+)
+from spark_state.barriers.epoch_outcome import EpochAligned
+from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer
+from spark_state.barriers.input_gate import (
+    CheckpointingMode,
+    GateOutput,
+    InputGate,
+    open_input_gate,
+)
+
+OpenBuffer = Callable[[], EventBuffer[BarrierName]]
+
+
+def barriers_after(
+    published: PublishedObjects, aligned: EpochDirectory | None
+) -> list[BarrierName]:
+    """The barriers of later epochs and of later runs than `aligned`.
+
+    The newest epoch is listed first: a subtask publishes its epochs in order, so whoever sees one
+    barrier of it then sees those before.
+    """
+    after = (-1, -1) if aligned is None else _lineage(aligned)
+    found = [one for one in published.epoch_directories() if _lineage(one) > after]
+    found.sort(key=_lineage, reverse=True)
+    return [name for directory in found for name in published.barriers(directory)]
+
+
+class OperatorChannels:
+    """How far the channels are. `aligned`: the newest epoch that is aligned, None if none is.
+
+    Events that must wait are kept in memory up to `bound_bytes` of barriers, then in what
+    `open_spill` makes. Close the channels when they are no longer used.
+    """
+
+    def __init__(
+        self,
+        mode: CheckpointingMode,
+        aligned: EpochDirectory | None,
+        open_spill: OpenBuffer,
+        bound_bytes: int = 16 << 20,
+    ) -> None:
+        self.aligned = aligned
+        self._mode = mode
+        self._open_spill = open_spill
+        self._bound_bytes = bound_bytes
+        self._writer = (-1, -1)
+        self._gate: InputGate[BarrierName] | None = None
+        self._arrived: set[BarrierName] = set()
+        self._ahead: dict[int, BarrierName] = {}
+
+    def arrive(self, barriers: Iterable[BarrierName]) -> None:
+        """Take what is there now, new or not. Raises CorruptStreamError when a subtask published
+        an epoch after a later one."""
+        new = [n for n in barriers if n not in self._arrived and _writer(n) >= self._writer]
+        new.sort(key=lambda name: (_writer(name), name.directory.epoch, name.subtask, str(name)))
+        for writer, names in groupby(new, _writer):
+            if writer > self._writer:
+                self._open(writer)
+            assert self._gate is not None, "no gate is open"
+            for output in self._gate.process(self._events(names)):
+                self._take(output)
+
+    def ahead(self) -> dict[int, BarrierName]:
+        """By subtask, the newest barrier of an epoch that is not aligned, as far as the gate has
+        let it through."""
+        return dict(self._ahead)
+
+    def close(self) -> None:
+        """Give up what waits. Safe to call again."""
+        if self._gate is not None:
+            self._gate.close()
+
+    def _open(self, writer: tuple[int, int]) -> None:
+        self.close()
+        self._writer = writer
+        self._arrived.clear()
+        self._ahead.clear()
+        self._gate = open_input_gate(
+            self._mode, writer[1], lambda: MemoryEventBuffer(self._bound_bytes, self._open_spill)
+        )
+
+    def _events(self, names: Iterable[BarrierName]) -> Iterator[ChannelEvent[BarrierName]]:
+        for name in names:
+            epoch = name.directory.epoch
+            again = any((n.subtask, n.directory.epoch) == (name.subtask, epoch) for n in self._arrived)
+            self._arrived.add(name)
+            yield ChannelRecord(name.subtask, name, name.length)
+            if not again:
+                yield ChannelBarrier(name.subtask, epoch)
+
+    def _take(self, output: GateOutput[BarrierName]) -> None:
+        if isinstance(output, EpochAligned):
+            self.aligned = EpochDirectory(output.epoch, self._writer[0])
+            self._ahead = {s: n for s, n in self._ahead.items() if n.directory.epoch > output.epoch}
+        elif isinstance(output, ChannelRecord):
+            name = output.value
+            known = self._ahead.get(name.subtask)
+            pending = self.aligned is None or _lineage(name.directory) > _lineage(self.aligned)
+            if pending and (known is None or str(known) < str(name)):
+                self._ahead[name.subtask] = name

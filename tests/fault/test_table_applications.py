@@ -1,0 +1,150 @@
+"""Applications that write and stream tables, each with a driver of its own that is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from checkpoint_store.state_reader import open_store
+from tests.support.table_jobs import Values, in_order, last_rows, version_files
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+ROOT = Path(__file__).resolve().parents[2]
+Application = subprocess.Popen[bytes]
+
+
+def feed(folder: Path, batches: int) -> list[Values]:
+    """Files of events (id, key, value), one a batch, whose ids come again with other values."""
+    chance = random.Random(1)
+    (folder / "input").mkdir()
+    fed: list[Values] = []
+    for number in range(batches):
+        ids = chance.sample(range(60), 30)
+        keys = [f"key{chance.randrange(7)}" for _ in ids]
+        values = [chance.randrange(1000) for _ in ids]
+        events = pa.table({"id": ids, "key": keys, "value": values})
+        pq.write_table(events, folder / "input" / f"{number:05d}.parquet")
+        fed += zip(ids, keys, values, strict=True)
+    return fed
+
+
+def start(folder: Path, job: str, kill: str = "never:0") -> Application:
+    command = [sys.executable, "-m", "tests.support.table_jobs", job, str(folder), "--kill", kill]
+    log = (folder / f"{job}.log").open("wb")
+    with log:
+        return subprocess.Popen(command, cwd=ROOT, stderr=log)
+
+
+def finish(folder: Path, job: str) -> None:
+    assert start(folder, job).wait(300) == 0, (folder / f"{job}.log").read_text()[-5000:]
+
+
+def kill(application: Application) -> None:
+    """The driver, its JVM and its workers, whether it has ended already or not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        driver = psutil.Process(application.pid)
+        for process in [*driver.children(recursive=True), driver]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+    application.wait()
+
+
+def files_of_batch(table: Path, batch: int) -> int:
+    return len(list(table.glob(f"data/*/{batch:019d}/*.arrow")))
+
+
+def content(table: Path) -> list[Values]:
+    return in_order(tuple(row.values()) for row in open_store(str(table)).read().to_pylist())
+
+
+def sums_of(events: list[Values]) -> dict[str, int]:
+    """The batch computation: what the events that are left come to, by key."""
+    sums: Counter[str] = Counter()
+    for _, key, value in last_rows(events):
+        sums[key] += value
+    return dict(sums)
+
+
+def totals_in(table: Path) -> dict[str, int]:
+    return {key: total for key, _, total in content(table)}
+
+
+def test_a_sink_killed_at_any_point_of_a_batch_has_each_batch_once(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 4)
+    table = tmp_path / "events"
+    for batch, (point, published) in enumerate((("before-commit", 0), ("after-commit", 1))):
+        assert start(tmp_path, "upsert", f"{point}:{batch}").wait(300) == -9
+        assert files_of_batch(table, batch) > 0
+        assert len(version_files(str(table))) == batch + published
+        assert content_before(table) == last_rows(fed[: 30 * (batch + published)])
+        assert not (tmp_path / "events-checkpoint" / "commits" / str(batch)).exists()
+    finish(tmp_path, "upsert")
+    assert content(table) == last_rows(fed)
+    assert len(version_files(str(table))) == 4
+    assert files_of_batch(table, 0) > 1
+    assert len(open_store(str(table)).changes(None)) > 0
+
+
+def content_before(table: Path) -> list[Values]:
+    """The rows of a table that may have no version yet."""
+    return content(table) if version_files(str(table)) else []
+
+
+def test_a_chain_of_two_jobs_has_exact_sums_whichever_is_killed(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 10)
+    kill_both_at_random(tmp_path, random.Random(2), kills=2, longest_seconds=5.0)
+    finish(tmp_path, "upsert")
+    finish(tmp_path, "totals")
+    assert content(tmp_path / "events") == last_rows(fed)
+    assert totals_without_zeros(tmp_path) == sums_of(fed)
+
+
+def test_a_chain_killed_around_its_commits_has_exact_sums(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 4)
+    finish(tmp_path, "upsert")
+    assert start(tmp_path, "totals", "written:0").wait(300) == -9
+    assert start(tmp_path, "totals", "after-commit:0").wait(300) == -9
+    finish(tmp_path, "totals")
+    assert totals_without_zeros(tmp_path) == sums_of(fed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_forty_kills_at_random_moments_keep_the_sums(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 150)
+    kill_both_at_random(tmp_path, random.Random(3), kills=40, longest_seconds=6.0)
+    finish(tmp_path, "upsert")
+    finish(tmp_path, "totals")
+    assert content(tmp_path / "events") == last_rows(fed)
+    assert totals_without_zeros(tmp_path) == sums_of(fed)
+
+
+def kill_both_at_random(
+    folder: Path, chance: random.Random, kills: int, longest_seconds: float
+) -> None:
+    """Run both jobs, one beside the other, and kill each some time after it has begun to write."""
+    for _ in range(kills):
+        running = {job: start(folder, job) for job in ("upsert", "totals")}
+        checkpoints = {"upsert": "events-checkpoint", "totals": "totals-checkpoint"}
+        for job in chance.sample(sorted(running), 2):
+            offsets = folder / checkpoints[job] / "offsets"
+            before = set(offsets.glob("*"))
+            while running[job].poll() is None and set(offsets.glob("*")) == before:
+                time.sleep(0.05)
+            time.sleep(chance.uniform(0, longest_seconds))
+            kill(running[job])
+
+
+def totals_without_zeros(folder: Path) -> dict[str, int]:
+    """A key that lost its last event has the total 0; the batch computation does not know it."""
+    return {key: total for key, total in totals_in(folder / "totals").items() if total}

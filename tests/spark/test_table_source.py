@@ -1,0 +1,324 @@
+"""Reading tables with spark.read: versions, times, change feeds, columns, filters, partitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from checkpoint_store.state_reader import open_store
+from tests.support.moto_s3 import moto_s3
+from tests.support.provider_jobs import configured
+from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.table_jobs import Changes, Upserts, applied, in_order, read, rows_of, write
+
+pytestmark = pytest.mark.spark
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
+
+# One after the other: rows (id, v, s), of which those without v delete their key.
+VERSIONS = [
+    [(1, 10, "a"), (2, 20, "b"), (3, 30, "c")],
+    [(2, 21, "b"), (4, 40, "d")],
+    [(1, None, None), (3, 30, "c")],
+    [(5, 50, "e"), (2, None, None)],
+]
+STATES = [
+    [(1, 10, "a"), (2, 20, "b"), (3, 30, "c")],
+    [(1, 10, "a"), (2, 21, "b"), (3, 30, "c"), (4, 40, "d")],
+    [(2, 21, "b"), (3, 30, "c"), (4, 40, "d")],
+    [(3, 30, "c"), (4, 40, "d"), (5, 50, "e")],
+]
+CHANGES = [
+    [(1, 10, "a", "insert"), (2, 20, "b", "insert"), (3, 30, "c", "insert")],
+    [(2, 20, "b", "update_preimage"), (2, 21, "b", "update_postimage"), (4, 40, "d", "insert")],
+    [(1, 10, "a", "delete")],
+    [(2, 21, "b", "delete"), (5, 50, "e", "insert")],
+]
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table with the four versions; tests only read it."""
+    url = str(tmp_path_factory.mktemp("tables") / "table")
+    for rows in VERSIONS:
+        frame = spark.createDataFrame(rows, "id bigint, v bigint, s string").coalesce(1)
+        write(frame, url, keys="id", deleteWhen="v is null")
+    return url
+
+
+@pytest.fixture(scope="module")
+def numbers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table of 500 rows, key (id, name)."""
+    url = str(tmp_path_factory.mktemp("tables") / "numbers")
+    frame = spark.range(500).selectExpr("id", "concat('n', id % 10) as name", "id * id as square")
+    write(frame, url, keys="id,name")
+    return url
+
+
+@pytest.fixture(params=["true", "false"])
+def pushdown(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    with configured(spark, {PUSHDOWN: request.param}):
+        yield request.param == "true"
+
+
+def times_of(table: str) -> list[int]:
+    return [info.timestamp_ms for info in open_store(table).epochs()]
+
+
+def feed_of(frame: DataFrame) -> list[tuple[Any, ...]]:
+    """The changes with the number of their version, without its time."""
+    return in_order(frame.drop("_commit_timestamp").collect())
+
+
+def changes_of(versions: range) -> list[tuple[Any, ...]]:
+    return in_order((*row, version) for version in versions for row in CHANGES[version])
+
+
+class TestVersions:
+    def test_each_version_is_what_it_was(self, spark: SparkSession, table: str) -> None:
+        assert rows_of(spark, table) == STATES[-1]
+        assert [rows_of(spark, table, versionAsOf=n) for n in range(4)] == STATES
+        assert rows_of(spark, table, batchId=1) == STATES[1]
+
+    def test_a_time_names_the_version_that_was_the_newest_then(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        times = times_of(table)
+        at = datetime.fromtimestamp(times[1] / 1000, UTC).isoformat()
+        assert rows_of(spark, table, timestampAsOf=at) == STATES[1]
+        assert rows_of(spark, table, timestampAsOf=times[2] - 1) == STATES[1]
+        assert rows_of(spark, table, timestampAsOf=times[2]) == STATES[2]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"versionAsOf": 4}, r"version 4 of .* is not there; it holds versions 0 to 3"),
+            ({"versionAsOf": -1}, r"versionAsOf is '-1'; allowed are"),
+            ({"timestampAsOf": "1999-12-31"}, r"has no version of 1999-12-31 00:00:00"),
+            ({"timestampAsOf": "2999-12-31"}, r"has no version of 2999-12-31 00:00:00"),
+            ({"versionAsof": 1, "batchId": 2}, r"versionAsOf and batchId are one"),
+            ({"versionAsOf": 1, "timestampAsOf": 2}, r"are both set"),
+            (
+                {"versionAt": 1},
+                r"unknown option versionat of batch reads; did you mean versionAsOf",
+            ),
+            ({"keys": "id"}, r"keys is an option of writes"),
+            ({"columns": "id,w"}, r"names 'w', which is not a column"),
+            ({"stateVarName": "other"}, r"there is no state 'other'"),
+        ],
+    )
+    def test_what_is_not_there_is_refused_with_what_is(
+        self, spark: SparkSession, table: str, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=message):
+            read(spark, table, **options)
+
+    def test_a_path_without_store_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        with pytest.raises(PySparkException, match="is neither a table nor the store of an op"):
+            read(spark, str(tmp_path))
+
+
+class TestChangeFeeds:
+    def test_changes_between_versions_are_what_each_did_to_a_key(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        frame = read(spark, table, readChangeFeed="true", startingVersion=0)
+        assert frame.columns == ["id", "v", "s", *FEED]
+        assert feed_of(frame) == changes_of(range(4))
+        assert applied(frame.collect()) == STATES[-1]
+        middle = read(spark, table, readChangeFeed="true", startingVersion=1, endingVersion=2)
+        assert feed_of(middle) == changes_of(range(1, 3))
+
+    def test_changes_between_times_are_those_of_the_versions_between(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        times = times_of(table)
+        frame = read(
+            spark,
+            table,
+            readChangeFeed="true",
+            startingTimestamp=times[0] + 1,
+            endingTimestamp=times[2],
+        )
+        assert feed_of(frame) == changes_of(range(1, 3))
+        found = {(row[1], row[0].timestamp()) for row in frame.select(*FEED[:0:-1]).collect()}
+        assert found == {(1, times[1] / 1000), (2, times[2] / 1000)}
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({}, r"readChangeFeed needs the first version of the feed"),
+            ({"startingVersion": 4}, r"would begin with version 4 and end with 3"),
+            ({"startingVersion": 2, "endingVersion": 1}, r"startingVersion is after endingVersion"),
+            ({"startingVersion": 0, "endingVersion": 9}, r"version 9 of .* versions 0 to 3"),
+            ({"startingVersion": 0, "versionAsOf": 1}, r"changes are of several versions"),
+            ({"startingVersion": 0, "readChangeFeed": "false"}, r"set readChangeFeed to true"),
+        ],
+    )
+    def test_feeds_that_cannot_be_are_refused(
+        self, spark: SparkSession, table: str, options: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=message):
+            read(spark, table, **{"readChangeFeed": "true", **options}).collect()
+
+
+class TestColumns:
+    def test_columns_are_read_in_the_order_in_which_they_are_named(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        frame = read(spark, table, columns="S, id")
+        assert frame.columns == ["s", "id"]
+        assert in_order(frame.collect()) == [("c", 3), ("d", 4), ("e", 5)]
+        assert rows_of(spark, table, columns="v") == [(30,), (40,), (50,)]
+
+    def test_a_schema_of_ones_own_takes_some_columns(self, spark: SparkSession, table: str) -> None:
+        reader = spark.read.format("cowstate")
+        assert in_order(reader.schema("v bigint").load(table).collect()) == [(30,), (40,), (50,)]
+        feed = spark.read.format("cowstate").schema("_commit_version bigint, id bigint")
+        feed = feed.option("readChangeFeed", "true").option("startingVersion", 3)
+        assert in_order(feed.load(table).collect()) == [(3, 2), (3, 5)]
+
+    @pytest.mark.parametrize(
+        ("schema", "message"),
+        [("nope bigint, id bigint", "has no column 'nope'"), ("v string", "v: string")],
+    )
+    def test_a_schema_that_the_table_does_not_have_is_refused(
+        self, spark: SparkSession, table: str, schema: str, message: str
+    ) -> None:
+        with pytest.raises(PySparkException, match=message):
+            spark.read.format("cowstate").schema(schema).load(table).collect()
+
+    def test_counting_needs_no_columns(self, spark: SparkSession, numbers: str) -> None:
+        assert read(spark, numbers).count() == 500
+        assert read(spark, numbers).where("square > 100").groupBy().count().first() == (489,)
+
+
+class TestFilters:
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            "id = 7 and name = 'n7'",
+            "id = 7 and name = 'n8'",
+            "id in (3, 14, 400, 9999) and name in ('n3', 'n4')",
+            "id <=> 12 and name = 'n2'",
+            "id = 7",
+            "id between 5 and 8 and name = 'n6'",
+            "id = 7 and id = 8 and name = 'n7'",
+            "(id = 7 or id = 8) and name >= 'n7'",
+            "id is null and name = 'n1'",
+            "square = 49",
+            "not (id = 7 and name = 'n7') and id < 10",
+        ],
+    )
+    def test_filters_leave_the_rows_that_they_ask_for(
+        self, spark: SparkSession, numbers: str, pushdown: bool, condition: str
+    ) -> None:
+        everything = spark.range(500).selectExpr(
+            "id", "concat('n', id % 10) as name", "id * id as square"
+        )
+        found = read(spark, numbers).where(condition).collect()
+        assert in_order(found) == in_order(everything.where(condition).collect())
+
+    def test_a_lookup_of_one_key_plans_one_partition(
+        self, spark: SparkSession, numbers: str, pushdown: bool
+    ) -> None:
+        frame = read(spark, numbers, numPartitions=8)
+        lookup = frame.where("id = 7 and name = 'n7'")
+        assert lookup.rdd.getNumPartitions() == (1 if pushdown else 8)
+        assert frame.where("id = 7").rdd.getNumPartitions() == 8
+        both = frame.where("id in (7, 8) and name in ('n7', 'n8')")
+        assert both.rdd.getNumPartitions() == (4 if pushdown else 8)
+
+    @pytest.mark.parametrize(
+        ("column", "literal"),
+        [
+            ("cast(id as double) - 3 as k", "-0.0D"),
+            ("cast(id as decimal(10,2)) as k", "3"),
+            ("date_add(date'2026-01-01', cast(id as int)) as k", "date'2026-01-04'"),
+            ("timestamp_seconds(id) as k", "timestamp'1970-01-01 00:00:03'"),
+            ("cast(id as string) as k", "'3'"),
+            ("cast(id as int) as k", "3L"),
+            ("id % 2 = 1 as k", "true"),
+            ("cast(cast(id as string) as binary) as k", "X'33'"),
+        ],
+    )
+    def test_a_key_of_any_type_is_found(
+        self, spark: SparkSession, tmp_path: Path, column: str, literal: str
+    ) -> None:
+        url = str(tmp_path / "table")
+        frame = spark.range(5).selectExpr(column, "id").dropDuplicates(["k"])
+        write(frame, url, keys="k")
+        expected = read(spark, url).collect()
+        with configured(spark, {PUSHDOWN: "true"}):
+            found = read(spark, url).where(f"k = {literal}").collect()
+        (wanted,) = spark.sql(f"select {literal}").first() or (None,)
+        assert in_order(found) == in_order(row for row in expected if row.k == wanted)
+        assert len(found) == 1
+
+
+class TestPartitions:
+    def test_partitions_have_each_row_once(self, spark: SparkSession, numbers: str) -> None:
+        for asked, planned in ((1, 1), (3, 3), (1000, 128)):
+            frame = read(spark, numbers, numPartitions=asked)
+            assert frame.rdd.getNumPartitions() == planned
+        rows = read(spark, numbers, numPartitions=5).selectExpr("id", "spark_partition_id() as p")
+        found = rows.collect()
+        assert sorted(row.id for row in found) == list(range(500))
+        assert {row.p for row in found} == set(range(5))
+
+    def test_partitions_of_a_feed_have_each_change_once(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        feed = {"readChangeFeed": "true", "startingVersion": 0, "numPartitions": 4}
+        assert feed_of(read(spark, table, **feed)) == changes_of(range(4))
+
+
+class TestOperators:
+    def test_the_state_of_a_python_operator_is_a_table_with_a_version_for_each_epoch(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path)
+        for epoch in range(3):
+            stream.feed(random_rows(epoch, count=100, keys=20))
+        stream.run()
+        store = str(stream.store())
+        expected = in_order((k, *total) for k, total in totals_of(stream.fed).items())
+        assert rows_of(spark, store) == expected
+        assert rows_of(spark, store, stateVarName="totals") == expected
+        first = in_order((k, *total) for k, total in totals_of(stream.fed[:100]).items())
+        assert rows_of(spark, store, batchId=0) == first
+        feed = read(spark, store, readChangeFeed="true", startingVersion=0).collect()
+        assert applied(feed) == expected
+        with pytest.raises(PySparkException, match=r"no state 'total'; its states are totals"):
+            read(spark, store, stateVarName="total")
+        changes = Changes(spark, store, tmp_path / "changes-checkpoint")
+        changes.run(stateVarName="totals", startingVersion=0, maxEpochsPerTrigger=1)
+        assert [len({row["_commit_version"] for row in rows}) for rows in changes.batches] == [
+            1
+        ] * 3
+        stream.feed(random_rows(9, count=30, keys=25))
+        stream.run()
+        changes.run(stateVarName="totals", startingVersion=0, maxEpochsPerTrigger=1)
+        assert applied(changes.rows()) == rows_of(spark, store)
+
+
+def test_a_table_on_s3_is_written_read_and_streamed(spark: SparkSession, tmp_path: Path) -> None:
+    with moto_s3() as server:
+        url = f"{server.new_bucket()}/table"
+        storage = {"storageOptions": json.dumps(server.storage_options)}
+        upserts = Upserts(spark, tmp_path, options={"keys": "id", **storage}, table=url)
+        upserts.feed((1, "a", 1), (2, "b", 2))
+        upserts.feed((1, "a", 3), (3, "c", 3))
+        upserts.run()
+        assert rows_of(spark, url, **storage) == [(1, "a", 3), (2, "b", 2), (3, "c", 3)]
+        assert rows_of(spark, url, versionAsOf=0, **storage) == [(1, "a", 1), (2, "b", 2)]
+        changes = Changes(spark, url, tmp_path / "changes-checkpoint")
+        changes.run(**storage, startingVersion=0)
+        assert applied(changes.rows()) == rows_of(spark, url, **storage)

@@ -1,0 +1,370 @@
+"""Streaming tables with spark.readStream: the snapshot, then what each version changes, once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from checkpoint_store.state_reader import open_store
+from spark_state.spark.change_feed_streams import let_streams_read_changes
+from tests.support.table_jobs import (
+    EVENT_SCHEMA,
+    FEED_FIELDS,
+    Changes,
+    Upserts,
+    Values,
+    applied,
+    in_order,
+    run_to_the_end,
+    write,
+)
+
+pytestmark = pytest.mark.spark
+Expected = list[list[tuple[Values, str, int]]]
+
+# One after the other: rows (id, value), of which those without value delete their key.
+VERSIONS = [[(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, None)], [(4, 40)]]
+LAST = [(2, 21), (3, 30), (4, 40)]
+CHANGES = [
+    [((1, 10), "insert", 0), ((2, 20), "insert", 0)],
+    [
+        ((2, 20), "update_preimage", 1),
+        ((2, 21), "update_postimage", 1),
+        ((3, 30), "insert", 1),
+    ],
+    [((1, 10), "delete", 2)],
+    [((4, 40), "insert", 3)],
+]
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table with the four versions; tests only read it."""
+    url = str(tmp_path_factory.mktemp("tables") / "table")
+    for rows in VERSIONS:
+        upsert(spark, url, *rows)
+    return url
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+@pytest.fixture
+def changes_of(spark: SparkSession, tmp_path: Path) -> Callable[[str], Changes]:
+    return lambda url: Changes(spark, url, tmp_path / "changes-checkpoint")
+
+
+@pytest.fixture
+def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
+    return Upserts(spark, tmp_path)
+
+
+def upsert(spark: SparkSession, url: str, *rows: tuple[int, int | None], **options: Any) -> None:
+    frame = spark.createDataFrame(rows, "id bigint, value bigint").coalesce(1)
+    write(frame, url, keys="id", deleteWhen="value is null", **options)
+
+
+def shown(batches: list[list[Row]]) -> Expected:
+    """The batches without the times of changes, each in order."""
+    return [in_order((tuple(row)[:-3], *tuple(row)[-3:-1]) for row in rows) for rows in batches]
+
+
+def expected(*batches: list[tuple[Values, str, int]]) -> Expected:
+    return [in_order(rows) for rows in batches]
+
+
+class TestWhereItStarts:
+    def test_the_snapshot_comes_first_as_inserts_and_then_each_change(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        for rows in VERSIONS[:3]:
+            upsert(spark, url, *rows)
+        snapshot = [((2, 21), "insert", 2), ((3, 30), "insert", 2)]
+        assert shown(changes.run()) == expected(snapshot)
+        assert changes.run() == []
+        upsert(spark, url, (2, None), (5, 50))
+        upsert(spark, url, (5, 51))
+        later = [
+            ((2, 21), "delete", 3),
+            ((5, 50), "insert", 3),
+            ((5, 50), "update_preimage", 4),
+            ((5, 51), "update_postimage", 4),
+        ]
+        assert shown(changes.run()) == expected(later)
+        times = {v.version: v.timestamp_ms for v in open_store(url).epochs()}
+        for row in changes.rows():
+            assert row["_commit_timestamp"].timestamp() * 1000 == times[row["_commit_version"]]
+
+    @pytest.mark.parametrize(("first", "versions"), [("earliest", 0), (0, 0), (2, 2), (4, 4)])
+    def test_a_starting_version_leaves_out_what_was_before(
+        self, table: str, changes_of: Callable[[str], Changes], first: Any, versions: int
+    ) -> None:
+        found = changes_of(table).run(startingVersion=first)
+        wanted = [row for rows in CHANGES[versions:] for row in rows]
+        assert shown(found) == (expected(wanted) if wanted else [])
+
+    def test_latest_means_what_comes_from_now_on(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        upsert(spark, url, (1, 10))
+        assert changes.run(startingVersion="latest") == []
+        upsert(spark, url, (2, 20))
+        assert shown(changes.run(startingVersion="latest")) == [[((2, 20), "insert", 1)]]
+
+    def test_a_starting_time_is_the_first_version_since_then(
+        self, table: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        time = open_store(table).epochs()[2].timestamp_ms
+        at = datetime.fromtimestamp(time / 1000, UTC).isoformat()
+        found = changes_of(table).run(startingTimestamp=at)
+        assert shown(found) == expected(CHANGES[2] + CHANGES[3])
+
+    def test_a_table_that_does_not_exist_yet_is_waited_for(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        schema = "id bigint, value bigint" + FEED_FIELDS
+        assert changes.run(schema) == []
+        upsert(spark, url, (1, 10))
+        upsert(spark, url, (2, 20))
+        assert shown(changes.run(schema)) == [[((1, 10), "insert", 1), ((2, 20), "insert", 1)]]
+
+
+class TestHowFarItGoes:
+    @pytest.mark.parametrize(
+        ("limits", "batches"),
+        [
+            ({"maxEpochsPerTrigger": 1}, [[0], [1], [2], [3]]),
+            ({"maxEpochsPerTrigger": 3}, [[0, 1, 2], [3]]),
+            ({"maxBytesPerTrigger": 1}, [[0], [1], [2], [3]]),
+            ({"maxBytesPerTrigger": "1g"}, [[0, 1, 2, 3]]),
+            ({"maxFilesPerTrigger": 2}, [[0, 1], [2, 3]]),
+            ({"maxBytesPerTrigger": "1g", "maxEpochsPerTrigger": 2}, [[0, 1], [2, 3]]),
+        ],
+    )
+    def test_limits_cut_changes_into_batches_of_whole_versions(
+        self,
+        table: str,
+        changes_of: Callable[[str], Changes],
+        limits: dict[str, Any],
+        batches: list[list[int]],
+    ) -> None:
+        found = changes_of(table).run(startingVersion=0, **limits)
+        wanted = [[row for version in versions for row in CHANGES[version]] for versions in batches]
+        assert shown(found) == expected(*wanted)
+
+    def test_partitions_have_each_change_once(
+        self, table: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        found = changes_of(table).run(startingVersion=1, numPartitions=5)
+        assert shown(found) == expected(CHANGES[1] + CHANGES[2] + CHANGES[3])
+
+    def test_available_now_stops_at_what_was_there_when_it_started(
+        self, spark: SparkSession, url: str, tmp_path: Path
+    ) -> None:
+        upsert(spark, url, (1, 10))
+        upsert(spark, url, (2, 20))
+        changes = Changes(spark, url, tmp_path / "changes-checkpoint")
+        seen: list[int] = []
+
+        def write_another(batch: Any, _: int) -> None:
+            seen.extend(row["_commit_version"] for row in batch.collect())
+            upsert(spark, url, (len(seen) + 10, 1))
+
+        frame = changes.frame(startingVersion=0, maxEpochsPerTrigger=1)
+        writer = frame.writeStream.foreachBatch(write_another).trigger(availableNow=True)
+        run_to_the_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
+        assert seen == [0, 1]
+        assert [one.version for one in open_store(url).epochs()] == [0, 1, 2, 3]
+
+
+class TestRestarts:
+    def test_a_query_that_is_stopped_anywhere_has_each_change_once(
+        self, spark: SparkSession, upserts: Upserts, changes_of: Callable[[str], Changes]
+    ) -> None:
+        chance = random.Random(6)
+        changes = changes_of(upserts.table)
+        for turn in range(3):
+            for batch in range(3):
+                ids = chance.sample(range(30), 12)
+                upserts.feed(*((i, f"key{turn}", batch) for i in ids))
+            upserts.run()
+            changes.run(maxEpochsPerTrigger=1 + turn)
+        versions = [{row["_commit_version"] for row in rows} for rows in changes.batches]
+        assert versions == [{2}, {3, 4}, {5}, {6, 7, 8}]
+        assert applied(changes.rows()) == upserts.rows()
+
+    def test_a_batch_that_spark_repeats_has_the_same_rows(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        for rows in VERSIONS[:2]:
+            upsert(spark, url, *rows)
+        changes.run()
+        upsert(spark, url, *VERSIONS[2])
+        (before,) = changes.run()
+        upsert(spark, url, *VERSIONS[3])
+        for file in (changes.checkpoint / "commits").glob("*1*"):
+            file.unlink()
+        assert shown(changes.run()) == expected(shown([before])[0], CHANGES[3])
+
+
+class TestDataLoss:
+    def test_versions_that_are_gone_are_an_error_that_names_the_oldest(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        upsert(spark, url, (1, 10))
+        changes.run()
+        upsert(spark, url, (1, 11), (2, 20))
+        for number in range(12):
+            upsert(spark, url, (2, number), minEpochsToRetain=2)
+        oldest = open_store(url).epochs()[0].version
+        assert oldest > 0
+        with pytest.raises(PySparkException, match=rf"version 0 of .* holds versions {oldest} to"):
+            changes.run()
+        with pytest.raises(PySparkException, match=rf"version 1 of .* holds versions {oldest} to"):
+            Changes(spark, url, Path(f"{url}-new")).run(startingVersion=2)
+        (rest,) = changes.run(failOnDataLoss="false")
+        assert {row["_commit_version"] for row in rest} == set(range(oldest + 1, 14))
+        upsert(spark, url, (1, None))
+        assert shown(changes.run()) == [[((1, 11), "delete", 14)]]
+        snapshot = Changes(spark, url, Path(f"{url}-snapshot")).run()
+        assert shown(snapshot) == [[((2, 11), "insert", 14)]]
+
+
+class TestColumns:
+    def test_a_new_column_is_left_out_until_the_query_starts_anew(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        upsert(spark, url, (1, 10))
+        frame = changes.frame(maxEpochsPerTrigger=1, startingVersion=0)
+        wide = spark.createDataFrame(
+            [(1, 10, "new"), (2, 20, "x")], "id bigint, value bigint, s string"
+        )
+        write(wide, url, mergeSchema="true")
+        names: list[list[str]] = []
+        writer = frame.writeStream.foreachBatch(lambda batch, _: names.append(batch.columns))
+        writer = writer.option("checkpointLocation", str(changes.checkpoint))
+        run_to_the_end(writer.trigger(availableNow=True).start())
+        narrow = ["id", "value", "_change_type", "_commit_version", "_commit_timestamp"]
+        assert names == [narrow, narrow]
+        upsert_wide = spark.createDataFrame([(3, 30, "y")], wide.schema)
+        write(upsert_wide, url)
+        assert shown(changes.run()) == [[((3, 30, "y"), "insert", 2)]]
+
+    def test_versions_before_a_column_was_added_have_nulls_in_it(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        upsert(spark, url, (1, 10))
+        wide = "id bigint, value bigint, s string, tags array<int>"
+        write(spark.createDataFrame([(1, 10, "new", [1])], wide), url, mergeSchema="true")
+        found = changes_of(url).run(startingVersion=0, maxEpochsPerTrigger=1)
+        later = [
+            ((1, 10, None, None), "update_preimage", 1),
+            ((1, 10, "new", [1]), "update_postimage", 1),
+        ]
+        assert shown(found) == expected([((1, 10, None, None), "insert", 0)], later)
+
+    def test_a_schema_of_ones_own_takes_some_columns(
+        self, table: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        found = changes_of(table).run("_change_type string, value bigint", startingVersion=3)
+        assert [[tuple(row) for row in rows] for rows in found] == [[("insert", 40)]]
+
+    def test_a_column_that_the_table_does_not_have_is_refused(
+        self, table: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        with pytest.raises(PySparkException, match="has no column 'valeu'"):
+            changes_of(table).run("id bigint, valeu bigint, _change_type string")
+
+
+class TestOptions:
+    def test_a_stream_that_cannot_tell_changes_apart_is_refused(
+        self, spark: SparkSession, table: str, tmp_path: Path
+    ) -> None:
+        reader = spark.readStream.format("cowstate").option("readChangeFeed", "false")
+        with pytest.raises(PySparkException, match=r'set option\("readChangeFeed", "true"\)'):
+            started(reader, table, tmp_path)
+
+    def test_a_session_that_is_configured_needs_no_option(
+        self, spark: SparkSession, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(DataStreamReader, "format", DataStreamReader.format)
+        let_streams_read_changes()
+        let_streams_read_changes()
+        frame = spark.readStream.format("cowstate").load(table)
+        assert frame.columns[-3:] == ["_change_type", "_commit_version", "_commit_timestamp"]
+        assert spark.readStream.format("rate").load().columns == ["timestamp", "value"]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"maxEpochPerTrigger": 1}, r"of streams; did you mean maxEpochsPerTrigger"),
+            ({"versionAsOf": 1}, r"changes are of several versions"),
+            ({"maxEpochsPerTrigger": 0}, r"maxEpochsPerTrigger is '0'; allowed are"),
+            ({"startingVersion": "first"}, r"startingVersion is 'first'; allowed are"),
+            ({"startingVersion": 0, "startingTimestamp": 0}, r"are both set"),
+        ],
+    )
+    def test_options_that_cannot_be_are_refused(
+        self,
+        table: str,
+        changes_of: Callable[[str], Changes],
+        options: dict[str, Any],
+        message: str,
+    ) -> None:
+        with pytest.raises(PySparkException, match=message):
+            changes_of(table).run(**options)
+
+    def test_a_path_without_store_needs_a_schema(
+        self, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        with pytest.raises(PySparkException, match="is neither a table nor the store of an op"):
+            changes_of(url).run()
+
+
+def test_two_streams_read_while_one_writes(
+    spark: SparkSession, upserts: Upserts, tmp_path: Path
+) -> None:
+    chance = random.Random(7)
+    schema = EVENT_SCHEMA + FEED_FIELDS
+    for batch in range(8):
+        upserts.feed(*((i, f"key{batch}", batch) for i in chance.sample(range(20), 9)))
+    readers = [Changes(spark, upserts.table, tmp_path / f"reader{n}") for n in range(2)]
+    queries = [
+        reader.frame(schema, maxEpochsPerTrigger=1 + number)
+        .writeStream.foreachBatch(reader.keep)
+        .option("checkpointLocation", str(reader.checkpoint))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+        for number, reader in enumerate(readers)
+    ]
+    try:
+        upserts.run()
+        for query in queries:
+            query.processAllAvailable()
+    finally:
+        for query in queries:
+            query.stop()
+    for reader in readers:
+        assert len(reader.batches) > 1
+        assert applied(reader.rows()) == upserts.rows()
+
+
+def started(reader: DataStreamReader, table: str, folder: Path) -> None:
+    writer = reader.load(table).writeStream.format("noop").trigger(availableNow=True)
+    run_to_the_end(writer.option("checkpointLocation", str(folder / "checkpoint")).start())

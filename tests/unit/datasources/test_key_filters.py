@@ -1,0 +1,88 @@
+"""Filters on the key columns, and the key groups that they leave."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from datasources.key_filters import key_groups_asked_for
+from datasources.key_group_partitions import key_group_ranges, partition_count
+from spark_state.key_group_assignment import KeyGroupAssignment
+
+MAX = 16
+
+
+def schema_of(**types: str) -> str:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in types.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def groups_of(types: list[str], *keys: tuple[Any, ...]) -> list[int]:
+    assignment = KeyGroupAssignment(types, MAX)
+    return sorted({assignment.key_group(key) for key in keys})
+
+
+def test_values_of_all_key_columns_leave_the_key_groups_of_their_combinations() -> None:
+    asked = {"id": (1, 2), "city": ("Ulm",), "amount": (3,)}
+    found = key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX)
+    assert found == groups_of(["long", "string"], (1, "Ulm"), (2, "Ulm"))
+
+
+def test_no_value_at_all_leaves_no_key_group() -> None:
+    assert key_groups_asked_for({"id": ()}, schema_of(id="long"), MAX) == []
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"id": (1,)}, {"city": ("Ulm",)}, {"id": (1,), "other": ("x",)}]
+)
+def test_a_key_column_without_values_leaves_all(asked: dict[str, tuple[Any, ...]]) -> None:
+    assert key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX) is None
+
+
+def test_a_state_without_key_has_nothing_to_leave_out() -> None:
+    assert key_groups_asked_for({}, schema_of(), MAX) is None
+
+
+def test_more_keys_than_it_is_worth_leave_all() -> None:
+    asked = {"id": tuple(range(40)), "city": tuple("abcdefghijklmnopqrstuvwxyz")}
+    assert key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX) is None
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value"),
+    [
+        ("integer", 7),
+        ("double", -0.0),
+        ("date", datetime.date(2026, 1, 31)),
+        ("decimal(10,2)", Decimal("1.5")),
+        ("timestamp_ntz", datetime.datetime(2026, 1, 31, 12)),
+        ("string", None),
+    ],
+)
+def test_values_hash_as_the_rows_do(type_name: str, value: Any) -> None:
+    found = key_groups_asked_for({"k": (value,)}, schema_of(k=type_name), MAX)
+    assert found == groups_of([type_name], (value,))
+
+
+@pytest.mark.parametrize(
+    ("type_name", "value"),
+    [("timestamp", datetime.datetime(2026, 1, 31)), ("long", "7"), ("long", 2**70)],
+)
+def test_a_value_whose_hash_is_not_certain_leaves_all(type_name: str, value: Any) -> None:
+    assert key_groups_asked_for({"k": (value,)}, schema_of(k=type_name), MAX) is None
+
+
+@pytest.mark.parametrize(("most", "count"), [(16, 1), (16, 5), (16, 16), (16, 99), (1, 3), (7, 2)])
+def test_ranges_cover_every_key_group_once(most: int, count: int) -> None:
+    ranges = key_group_ranges(most, count)
+    covered = [group for one in ranges for group in range(one.start, one.end + 1)]
+    assert covered == list(range(most))
+    assert len(ranges) == min(most, count)
+
+
+def test_larger_files_are_read_in_more_partitions_up_to_a_bound() -> None:
+    assert [partition_count(size << 20) for size in (0, 15, 16, 160, 1 << 20)] == [1, 1, 2, 11, 256]
