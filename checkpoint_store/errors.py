@@ -14,6 +14,7 @@
     ├── StateNotFoundError      an operator has no state of a name, or several: name one
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── StoreMismatchError      the store belongs to another operator or configuration
+    │   └── TableMismatchError  the table was created with another option
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
     ├── VersionNotFoundError    the provider has no state of a version: ask for another one
     ├── VersionNotRetainedError  a table or operator's store lacks a version: ask for another one
@@ -251,6 +252,16 @@ class StoreMismatchError(CheckpointStoreError):
             f"{self.url} was created with {self.field} {self.stored}, not {self.expected}: "
             f"go back to {self.stored}, or give this operator a new store (another name, or a new "
             "Spark checkpoint location)"
+        )
+
+
+class TableMismatchError(StoreMismatchError):
+    """A table was created with another value of an option that is fixed then."""
+
+    def __str__(self) -> str:
+        return (
+            f"the table {self.url} was created with {self.field} {self.stored}, not "
+            f"{self.expected}: leave the option out, or write into another table"
         )
 
 

@@ -91,6 +91,15 @@ class OperatorHistory:
             state=handles,
         )
 
+    def barrier_times(self, directory: EpochDirectory) -> dict[BarrierName, int]:
+        """The barriers of an epoch and run, each with when it was published (ms since 1970)."""
+        times: dict[BarrierName, int] = {}
+        for info in self.store.list(str(directory)):
+            name = layout.parse_barrier(info.name)
+            if name is not None and name.length == info.length:
+                times[name] = _milliseconds(info)
+        return times
+
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
         data = PublishedObjects(self.store).read(handle.name, handle.epoch)
@@ -133,11 +142,7 @@ class OperatorHistory:
                 yield before, found
 
     def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
-        times: dict[BarrierName, int] = {}
-        for info in self.store.list(str(directory)):
-            name = layout.parse_barrier(info.name)
-            if name is not None and name.length == info.length:
-                times[name] = _milliseconds(info)
+        times = self.barrier_times(directory)
         checkpoint = self._aligned(frozenset(times)) if _may_be_aligned(times) else None
         return None if checkpoint is None else _WholeEpoch(checkpoint, max(times.values()))
 

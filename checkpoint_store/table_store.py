@@ -16,6 +16,7 @@ a killed writer and is not published: readers pass it over, the next writer repl
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from checkpoint_store.errors import (
     ConflictingWriterError,
     LostVersionError,
     ObjectMissingError,
-    StoreMismatchError,
+    TableMismatchError,
 )
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectStore
@@ -133,14 +134,14 @@ class TableStore:
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Create the table, or check that the one that is there is the same.
 
-        Raises StoreMismatchError, which names the field and both values.
+        Raises TableMismatchError, which names the option and both values.
         """
         data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, layout.TABLE))
-        for field in ("key_schema_json", "sequence_by", "ignore_null_updates", "max_parallelism"):
-            there, expected = getattr(stored, field), getattr(metadata, field)
-            if there != expected:
-                raise StoreMismatchError(self.url, field, str(there), str(expected))
+        asked = dict(_shown_options(metadata))
+        for option, there in _shown_options(stored):
+            if there != asked[option]:
+                raise TableMismatchError(self.url, option, there, asked[option])
         self._metadata = stored
         return stored
 
@@ -326,6 +327,17 @@ class TableStore:
         data = encode_compaction(compaction)
         name = CompactionName(compaction.version, self._unique(), len(data))
         self._store.put(str(name), data)
+
+
+def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
+    """What is fixed when a table is created, by the name of its option."""
+    keys = json.loads(metadata.key_schema_json)["fields"]
+    return [
+        ("keys", ", ".join(f"{key['name']} {json.dumps(key['type'])}" for key in keys)),
+        ("sequenceBy", str(metadata.sequence_by)),
+        ("ignoreNullUpdates", str(metadata.ignore_null_updates).lower()),
+        ("maxParallelism", str(metadata.max_parallelism)),
+    ]
 
 
 def _named(commit: TableCommit) -> str:

@@ -12,7 +12,10 @@ session that was started before that, `spark.dataSource.register(CowStateDataSou
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -23,11 +26,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.row_fold import CHANGE_TYPE
+from checkpoint_store.spark_schema import parse_spark_schema
 from checkpoint_store.table_schema import without_nullability
 from datasources.change_columns import with_change_fields
 from datasources.table_options import (
     ReaderOptions,
     StreamOptions,
+    are_of_a_stream,
     column_named,
     parse_reader_options,
     parse_sink_options,
@@ -54,13 +59,7 @@ class CowStateDataSource(DataSource):
         Spark does not say whether it asks for a batch or for a stream, so options of both are taken
         here; `reader` and `streamReader` check them.
         """
-        try:
-            options: ReaderOptions | StreamOptions = parse_reader_options(self.options)
-        except ConfigurationError as error:
-            try:
-                options = parse_stream_options(self.options)
-            except ConfigurationError:
-                raise error from None
+        options = _options_of_either(self.options)
         schema = _schema_of(options)
         return with_change_fields(schema) if options.read_change_feed else schema
 
@@ -82,7 +81,8 @@ class CowStateDataSource(DataSource):
                 f'{CHANGE_TYPE} that tells them apart is not read: set option("readChangeFeed", '
                 '"true"), and keep the column in a schema of your own'
             )
-        return TableStreamReader(options, schema.names)
+        fields: Any = parse_spark_schema(schema.json()).arrow
+        return TableStreamReader(options, pa.schema(list(fields)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises ConfigurationError."""
@@ -100,6 +100,17 @@ class CowStateDataSource(DataSource):
 
     def _sink_plan(self, schema: StructType) -> SinkPlan:
         return SinkPlan(parse_sink_options(self.options), without_nullability(schema.json()))
+
+
+def _options_of_either(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
+    """Raises ConfigurationError: what a stream says, if only a stream knows all of the options."""
+    try:
+        return parse_reader_options(options)
+    except ConfigurationError as error:
+        try:
+            return parse_stream_options(options)
+        except ConfigurationError as of_stream:
+            raise (of_stream if are_of_a_stream(options) else error) from None
 
 
 def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:

@@ -19,12 +19,7 @@ from itertools import groupby
 
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
 from checkpoint_store.published_objects import PublishedObjects
-from spark_state.barriers.channel_event import (
-    ChannelBarrier,
-    ChannelEvent,
-    ChannelRecord,
-    EndOfChannel,
-)
+from spark_state.barriers.channel_event import ChannelBarrier, ChannelEvent, ChannelRecord
 from spark_state.barriers.epoch_outcome import EpochAligned
 from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer
 from spark_state.barriers.input_gate import (
@@ -77,7 +72,7 @@ class OperatorChannels:
     def arrive(self, barriers: Iterable[BarrierName]) -> None:
         """Take what is there now, new or not. Raises CorruptStreamError when a subtask published
         an epoch after a later one."""
-        new = [n for n in barriers if n not in self._arrived and _writer(n) >= self._writer]
+        new = [name for name in barriers if self._is_new(name)]
         new.sort(key=lambda name: (_writer(name), name.directory.epoch, name.subtask, str(name)))
         for writer, names in groupby(new, _writer):
             if writer > self._writer:
@@ -85,6 +80,7 @@ class OperatorChannels:
             assert self._gate is not None, "no gate is open"
             for output in self._gate.process(self._events(names)):
                 self._take(output)
+        self._arrived = {name for name in self._arrived if self._is_pending(name)}
 
     def ahead(self) -> dict[int, BarrierName]:
         """By subtask, the newest barrier of an epoch that is not aligned, as far as the gate has
@@ -95,6 +91,13 @@ class OperatorChannels:
         """Give up what waits. Safe to call again."""
         if self._gate is not None:
             self._gate.close()
+
+    def _is_new(self, name: BarrierName) -> bool:
+        of_old_run = _writer(name) < self._writer
+        return self._is_pending(name) and name not in self._arrived and not of_old_run
+
+    def _is_pending(self, name: BarrierName) -> bool:
+        return self.aligned is None or _lineage(name.directory) > _lineage(self.aligned)
 
     def _open(self, writer: tuple[int, int]) -> None:
         self.close()
@@ -108,19 +111,27 @@ class OperatorChannels:
     def _events(self, names: Iterable[BarrierName]) -> Iterator[ChannelEvent[BarrierName]]:
         for name in names:
             epoch = name.directory.epoch
-            again = any((n.subtask, n.directory.epoch) == (name.subtask, epoch) for n in self._arrived)
+            delivered = {(one.subtask, one.directory.epoch) for one in self._arrived}
             self._arrived.add(name)
             yield ChannelRecord(name.subtask, name, name.length)
-            if not again:
+            if (name.subtask, epoch) not in delivered:
                 yield ChannelBarrier(name.subtask, epoch)
 
     def _take(self, output: GateOutput[BarrierName]) -> None:
         if isinstance(output, EpochAligned):
             self.aligned = EpochDirectory(output.epoch, self._writer[0])
-            self._ahead = {s: n for s, n in self._ahead.items() if n.directory.epoch > output.epoch}
+            self._ahead = {s: name for s, name in self._ahead.items() if self._is_pending(name)}
         elif isinstance(output, ChannelRecord):
             name = output.value
-            known = self._ahead.get(name.subtask)
-            pending = self.aligned is None or _lineage(name.directory) > _lineage(self.aligned)
-            if pending and (known is None or str(known) < str(name)):
-                self._ahead[name.subtask] = name
+            known = self._ahead.get(name.subtask, name)
+            if self._is_pending(name):
+                self._ahead[name.subtask] = max(known, name, key=str)
+
+
+def _writer(name: BarrierName) -> tuple[int, int]:
+    """Run and parallelism: whose channels one gate puts together."""
+    return name.directory.run_number, name.parallelism
+
+
+def _lineage(directory: EpochDirectory) -> tuple[int, int]:
+    return directory.run_number, directory.epoch

@@ -165,6 +165,16 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     return StreamOptions(**_as_fields(values))
 
 
+def are_of_a_stream(options: Mapping[str, str]) -> bool:
+    """Whether a stream knows the names of all options, and a batch read does not, or whether they
+    are the change feed's of both, which is a stream's first."""
+    given = {_ALIASES.get(name.lower(), name.lower()) for name in options} - _OF_SPARK
+    known = {use: {name.lower() for name in names} for use, names in _OPTIONS.items()}
+    return given <= known["streams"] and (
+        not given <= known["batch reads"] or "readchangefeed" in given
+    )
+
+
 def missing_keys_error(url: str) -> ConfigurationError:
     """A table is about to be created, and nobody has said what its keys are."""
     return ConfigurationError(

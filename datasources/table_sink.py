@@ -16,6 +16,7 @@ table is kept there.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
@@ -44,6 +46,7 @@ from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
 from spark_state.errors import BatchIdentityError, ConfigurationError
 
+_LOG = logging.getLogger(__name__)
 _EPOCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
 _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20
@@ -263,6 +266,10 @@ def _all(table: TableStore) -> KeyGroupRange:
 
 
 def _clean_up(opened: OpenedTable, version: TableVersion, min_versions: int) -> None:
-    retain_versions(opened.store, opened.table, min_versions)
-    if version.version % _VERSIONS_PER_SWEEP == _VERSIONS_PER_SWEEP - 1:
-        sweep_table_orphans(opened.store, opened.table, _ORPHAN_GRACE_SECONDS, time.time())
+    try:
+        retain_versions(opened.store, opened.table, min_versions)
+        if version.version % _VERSIONS_PER_SWEEP == _VERSIONS_PER_SWEEP - 1:
+            sweep_table_orphans(opened.store, opened.table, _ORPHAN_GRACE_SECONDS, time.time())
+    except CorruptObjectError as error:
+        # What the damaged version names is unknown, so nothing was deleted. The batch is committed.
+        _LOG.warning("old versions are kept: %s", error)

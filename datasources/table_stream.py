@@ -14,14 +14,20 @@ too, for the keys that changed.
              partitions:   ranges of key groups
     task     read:         the fold of a range, as Arrow batches
 
-A version is whole or not there: the manifest of an operator's epoch is written when the barriers of
-all its subtasks are aligned, a table's version when all tasks of its batch are done.
+A version of a table is published whole. An epoch of an operator is not: each subtask publishes a
+barrier. `exactly_once` releases an epoch when the input gate says that it is aligned.
+`at_least_once` also reads channels that are ahead, and the offset says how far:
+
+    {"version": 7, "after": "version", "channels": {"1": {"epoch": 8, "run": 3, ...}}}
+
+When epoch 8 is aligned, or later, the changes of that channel are left out if the barrier is the
+one that was read, and come again if the epoch was run again since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -34,12 +40,29 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from checkpoint_store.checkpoint_layout import EpochDirectory
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
 from datasources.change_columns import with_change_columns
+from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
+from datasources.channel_positions import (
+    Positions,
+    Reached,
+    Stretch,
+    decode_positions,
+    encode_positions,
+    position_of,
+    still_counts,
+    stretches,
+)
+from datasources.file_event_buffer import FileEventBuffer
 from datasources.key_group_partitions import key_group_ranges, partition_count
+from datasources.operator_channels import OperatorChannels, barriers_after
 from datasources.table_options import StreamOptions
 from datasources.version_choice import first_version_since, history_of, version_before
 
@@ -49,22 +72,25 @@ Offset = dict[str, Any]
 @dataclass
 class StreamPartition(InputPartition):
     """Some key groups of what is read from one offset to another: of the state at version `end` if
-    `is_snapshot`, else of its changes since `start` (None: since there was nothing)."""
+    `is_snapshot`, else of its changes since `start` (None: since there was nothing). `ahead`: the
+    barriers of epochs that are not whole; see ChannelHistory."""
 
     key_groups: KeyGroupRange
     start: int | None
     end: int
     is_snapshot: bool
+    ahead: Ahead = field(default_factory=dict)
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of a streaming query; `columns` are those that it gives, in order."""
 
-    def __init__(self, options: StreamOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: StreamOptions, columns: pa.Schema) -> None:
         self._options = options
-        self._columns = list(columns)
+        self._columns = columns
         self._known: StateHistory | None = None
-        self._target: int | None = None
+        self._channels: OperatorChannels | None = None
+        self._target: tuple[int, Positions] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without checkpoint begins. Raises VersionNotRetainedError if changes are to
@@ -87,17 +113,20 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes. Raises VersionNotRetainedError when changes after `start`
         are gone, unless failOnDataLoss is false."""
-        versions = self._versions()
+        versions, ahead = self._available()
         if self._target is not None:
-            versions = [version for version in versions if version <= self._target]
+            newest, ahead = self._target
+            versions = [version for version in versions if version <= newest]
         after = [version for version in versions if version > start["version"]]
-        if not after:
-            return start
         if start["after"] == "snapshot":
-            return _offset(after[-1])
+            return _offset(after[-1]) if after else start
+        if not after:
+            end = _offset(start["version"], start["after"], ahead)
+            return end if ahead and self._stretches(start, end) else start
         if start["after"] == "version" and self._options.fail_on_data_loss:
             self._check_retained(start["version"])
-        return _offset(self._limited(after, limit))
+        last = self._limited(after, limit)
+        return _offset(last, "version", ahead if last == after[-1] else _positions(start))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Of the limits that the options set, one; `latestOffset` obeys all of them."""
@@ -110,39 +139,45 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The newest version, for the query's progress."""
-        versions = self._versions()
-        return _offset(versions[-1]) if versions else None
+        versions, ahead = self._available()
+        return _offset(versions[-1], "version", ahead) if versions else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that is committed from now on is read."""
-        versions = self._versions()
-        self._target = versions[-1] if versions else -1
+        versions, ahead = self._available()
+        self._target = versions[-1] if versions else -1, ahead
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Ranges of key groups. Spark asks again after a restart, for the same offsets."""
         if start == end:
             return []
-        history, last = self._history(), end["version"]
-        is_snapshot = start["after"] == "snapshot"
-        if is_snapshot:
-            first, files = None, history.at(last).state
-        else:
-            first = self._base(start)
-            if first is not None and first >= last:
-                return []
-            between = [v for v in self._versions() if (first is None or v > first) and v <= last]
-            files = tuple(file for version in between for file in history.at(version).changes)
-        size = sum(file.length for file in files)
-        count = self._options.num_partitions or partition_count(size)
-        return [
-            StreamPartition(key_groups, first, last, is_snapshot)
-            for key_groups in key_group_ranges(history.max_parallelism, count)
-        ]
+        history = self._history()
+        if start["after"] == "snapshot":
+            last = end["version"]
+            ranges = self._ranges(sum(file.length for file in history.at(last).state))
+            return [StreamPartition(one, None, last, True) for one in ranges]
+        wanted = self._stretches(start, end)
+        ahead: dict[int, Ahead] = {}
+        if isinstance(history, OperatorHistory):
+            ahead = barriers_ahead(history, _positions(end), end["version"])
+        whole = {(one.start, one.end) for one in wanted if one.channel is None}
+        cuts = {between: self._ranges(self._size_between(*between)) for between in whole}
+        found: list[InputPartition] = []
+        for one in wanted:
+            barriers = {} if one.channel is None else ahead[one.channel]
+            for cut in cuts.get((one.start, one.end), [one.key_groups]):
+                common = one.key_groups.intersection(cut)
+                if common is not None:
+                    found.append(StreamPartition(common, one.start, one.end, False, barriers))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition: of a state in no order, of changes by version."""
         assert isinstance(partition, StreamPartition)
         history = history_of(self._options)
+        if partition.ahead:
+            assert isinstance(history, OperatorHistory), "a table has no channels"
+            history = ChannelHistory(history, partition.ahead)
         reader = StateReader(history)
         if partition.is_snapshot:
             rows = reader.read(partition.end, partition.key_groups)
@@ -155,7 +190,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do: the store keeps its versions whoever has read them."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Close what waits in the input gate."""
+        if self._channels is not None:
+            self._channels.close()
 
     def _history(self) -> StateHistory:
         if self._known is None:
@@ -168,6 +205,58 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._history().versions()
         except NotAStoreError:
             return []
+
+    def _available(self) -> tuple[list[int], Positions]:
+        """The versions that are released, and the channels that are ahead and may be read."""
+        versions = self._versions()
+        history = self._known
+        if not isinstance(history, OperatorHistory):
+            return versions, {}
+        if self._channels is None:
+            aligned = None
+            if versions:
+                newest = history.checkpoint_at(versions[-1])
+                aligned = EpochDirectory(newest.epoch, newest.run.number)
+            mode = self._options.checkpointing_mode
+            self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
+        channels = self._channels
+        channels.arrive(barriers_after(PublishedObjects(history.store), channels.aligned))
+        last = -1 if channels.aligned is None else channels.aligned.epoch
+        ahead = {} if self._options.checkpointing_mode == "exactly_once" else channels.ahead()
+        positions = {subtask: position_of(name) for subtask, name in ahead.items()}
+        # Listed again: an epoch that was aligned meanwhile is released now.
+        return [version for version in history.versions() if version <= last], positions
+
+    def _stretches(self, start: Offset, end: Offset) -> list[Stretch]:
+        """What is to be read of changes, by key groups."""
+        history = self._history()
+        last = Reached(end["version"] if end["version"] >= 0 else None, _positions(end))
+        counted = {
+            subtask: position
+            for subtask, position in _positions(start).items()
+            if still_counts(position, last, self._checkpoint_at)
+        }
+        first = Reached(self._base(start), counted)
+        return stretches(first, last, history.max_parallelism)
+
+    def _checkpoint_at(self, version: int) -> CompletedCheckpoint | None:
+        history = self._history()
+        assert isinstance(history, OperatorHistory), "a table has no channels"
+        try:
+            return history.checkpoint_at(version)
+        except VersionNotRetainedError:
+            return None
+
+    def _size_between(self, start: int | None, end: int) -> int:
+        """Bytes of the files that versions after `start` up to `end` added."""
+        versions = [v for v in self._versions() if (start is None or v > start) and v <= end]
+        files = (file for version in versions for file in self._history().at(version).changes)
+        return sum(file.length for file in files)
+
+    def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
+        """The key groups of each partition of a read of so many bytes."""
+        count = self._options.num_partitions or partition_count(size_bytes)
+        return key_group_ranges(self._history().max_parallelism, count)
 
     def _base(self, start: Offset) -> int | None:
         """The version whose state changes are compared with, None if nothing was before."""
@@ -207,13 +296,20 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return last
 
 
-def _offset(version: int, after: str = "version") -> Offset:
-    return {"version": version, "after": after}
+def _offset(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
+    """`ahead` of what is whole by then does not count."""
+    found: Offset = {"version": version, "after": after}
+    further = {s: position for s, position in (ahead or {}).items() if position.epoch > version}
+    return {**found, "channels": encode_positions(further)} if further else found
 
 
-def _with_columns(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The columns that the query knows: a version may have more by now, or less at its start."""
-    for name in names:
-        if name not in rows.column_names:
-            rows = rows.append_column(name, pa.nulls(rows.num_rows))
-    return rows.select(list(names))
+def _positions(offset: Offset) -> Positions:
+    return decode_positions(offset.get("channels", {}))
+
+
+def _with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
+    """The columns that the query knows. A version may have more by now, or less at its start."""
+    for column in columns:
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+    return rows.select(columns.names)

@@ -24,6 +24,7 @@ PUBLIC_NAMES = {
         "StoreAccessError",
         "StoreMismatchError",
         "StoreUnavailableError",
+        "TableMismatchError",
         "TableSchemaError",
         "TimestampOutOfRangeError",
         "UnknownColumnError",

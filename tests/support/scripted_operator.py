@@ -34,9 +34,12 @@ def state_table(state: State) -> pa.Table:
 class ScriptedOperator:
     """One run of the operator. `checkpoints` is open."""
 
+    metadata = METADATA
+    states = (StateSchema("count", "value", NO_COLUMNS),)
+
     def __init__(self, store: ObjectStore, run_id: str = "run-a", parallelism: int = 2) -> None:
         self.checkpoints = CompletedCheckpointStore(store)
-        self.checkpoints.open(METADATA)
+        self.checkpoints.open(self.metadata)
         self.run: Run = self.checkpoints.register_run(run_id)
         self.parallelism = parallelism
 
@@ -68,7 +71,7 @@ class ScriptedOperator:
             handles = ()
         if mine:
             writer = StateFileWriter(epoch, subtask, self.run, attempt, own)
-            written = self.checkpoints.write_state(kind, state_table(mine), writer)
+            written = self.checkpoints.write_state(kind, self.table(mine), writer)
             handles = (*handles, written)
         bases = () if base is None else base.barriers_for(own, MAX_PARALLELISM)
         barrier = Barrier(
@@ -82,10 +85,14 @@ class ScriptedOperator:
             base=tuple(barrier.barrier_id for barrier in bases),
             base_epoch=None if base is None else base.epoch,
             handles=handles,
-            states=(StateSchema("count", "value", NO_COLUMNS),),
+            states=self.states,
         )
         self.checkpoints.publish_barrier(barrier)
         return barrier
+
+    def table(self, state: State) -> pa.Table:
+        """The rows of a file."""
+        return state_table(state)
 
 
 def whole_range(parallelism: int) -> list[KeyGroupRange]:

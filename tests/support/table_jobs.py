@@ -5,8 +5,8 @@ python -m tests.support.table_jobs JOB FOLDER [--kill POINT:BATCH]
     totals   changes of FOLDER/events -> transform_with_state -> table FOLDER/totals
 
 A job ends when everything that was there at its start is processed, or kills its own driver with
-SIGKILL at a point of a batch: `written` (files, no version yet), `before-commit` (all tasks are
-done), `after-commit` (the version is published, Spark does not know it).
+SIGKILL at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the version
+is published, Spark does not know it).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark import TaskContext, cloudpickle
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -203,13 +203,6 @@ _RANK = {"delete": 0, "update_preimage": 1, "update_postimage": 2, "insert": 3}
 
 class KilledWriter(TableStreamWriter):
     """A sink that kills its driver, and then its own process, at the point of `_KILL`."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        message = super().write(iterator)
-        context = TaskContext.get()
-        assert context is not None
-        die_at("written", int(context.getLocalProperty("streaming.sql.batchId") or -1))
-        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         die_at("before-commit", batchId)

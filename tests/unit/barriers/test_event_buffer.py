@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from datasources.file_event_buffer import FileEventBuffer
 from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer
 from tests.support.channel_scripts import RECORD_BYTES, CountedBuffers, event, events_of
 
@@ -16,6 +17,8 @@ BUFFERS: dict[str, Open] = {
     "memory and spill": lambda spills: MemoryEventBuffer(2 * RECORD_BYTES, spills),
     "spill only": lambda spills: MemoryEventBuffer(0, spills),
     "a spill itself": lambda spills: spills(),
+    "a file": lambda spills: FileEventBuffer(),
+    "memory and file": lambda spills: MemoryEventBuffer(2 * RECORD_BYTES, FileEventBuffer),
 }
 
 

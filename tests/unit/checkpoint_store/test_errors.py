@@ -20,6 +20,7 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreMismatchError,
     StoreUnavailableError,
+    TableMismatchError,
     TableSchemaError,
     TimestampOutOfRangeError,
     UnknownColumnError,
@@ -64,6 +65,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (NotAStoreError(URL), [URL, "Name the directory"]),
     (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
     (StateNotFoundError(URL, None, ("b", "c")), [URL, "not said", "b, c", "stateVarName"]),
+    (TableMismatchError(URL, "keys", "a", "b"), ["table", URL, "keys a", "not b", "leave"]),
     (TableSchemaError(URL, "column 'x' is new", "drop it"), [URL, "column 'x' is new", "drop it"]),
     (
         TimestampOutOfRangeError(URL, 0, 1_700_000_000_000, 1_800_000_000_000),
@@ -93,8 +95,12 @@ def test_an_error_crosses_processes_whole(error: CheckpointStoreError) -> None:
     assert vars(copy) == vars(error)
 
 
+def below(error: type[CheckpointStoreError]) -> set[type[CheckpointStoreError]]:
+    return {one for sub in error.__subclasses__() for one in {sub, *below(sub)}}
+
+
 def test_every_error_of_the_module_is_tried_here() -> None:
-    assert {type(error) for error, _ in ERRORS} == set(CheckpointStoreError.__subclasses__())
+    assert {type(error) for error, _ in ERRORS} == below(CheckpointStoreError)
 
 
 def test_a_long_list_of_subtasks_is_cut() -> None:

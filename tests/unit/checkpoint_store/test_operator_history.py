@@ -82,6 +82,14 @@ class TestEpochs:
         assert changes_at(history, 1) == {}
         assert state_at(history, 1) == {0: 1}
 
+    def test_a_snapshot_is_no_change(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1, 7: 1})
+        operator.run_epoch(1, {}, "snapshot")
+        history = history_of(objects)
+        assert state_at(history, 1) == {0: 1, 7: 1}
+        assert changes_at(history, 1) == {}
+
     def test_an_epoch_that_is_not_complete_is_none(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1})

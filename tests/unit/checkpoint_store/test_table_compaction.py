@@ -234,6 +234,15 @@ class TestWhatIsFolded:
         query.publish(3, [], columns, merge=lambda _: folded)
         assert state_of(query.store) == {2: (), 3: ()}
 
+    def test_newer_files_alone_are_not_folded_where_nulls_keep_values(self) -> None:
+        metadata = replace(METADATA, ignore_null_updates=True)
+        query, version = committed(metadata, [put(1, "a", 1)], [gone(1)], [put(1, "b", None)])
+        newest_two = sum(file.length for file in version.state[1:])
+        bounds = MergeBounds(newest_two, files=2)
+        folded = merge_files(query.table, version, bounds)
+        query.publish(3, [], merge=lambda _: folded)
+        assert state_of(query.store) == {1: ("b", None)}
+
     def test_nulls_that_keep_values_go_on_keeping_them_after_a_fold(self) -> None:
         metadata = replace(METADATA, ignore_null_updates=True)
         query, version = committed(metadata, *BATCHES, [put(2, None, 7)], [gone(3)])

@@ -228,7 +228,6 @@ class TestRetention:
         with pytest.raises(VersionNotRetainedError):
             reader.read(0)
 
-
     @pytest.mark.parametrize("deleted", [[0], [1], [1, 3], [0, 2, 3]])
     def test_versions_before_a_gap_are_about_to_be_deleted_and_not_shown(
         self, objects: DictObjectStore, deleted: list[int]

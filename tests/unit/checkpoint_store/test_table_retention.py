@@ -126,7 +126,7 @@ class TestRetainingVersions:
         query = ScriptedTable(objects)
         for batch in range(5, 20):
             query.commit(batch, put(0, "zero", batch), put(batch + 1, "a", batch))
-        kept = compact(objects, 19)
+        kept = compact(objects, 18)
         retain(objects, 2)
         assert TableStore(objects).compactions() == (kept,)
         # Version 5 began with the files of the compaction, and all later ones still do.

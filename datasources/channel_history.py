@@ -1,0 +1,88 @@
+"""The versions of a state as one channel has them: the whole ones, and after these its own.
+
+A subtask publishes its barrier before others have, and the barrier names all files of its key
+groups. So for these key groups an epoch that is not whole yet is as readable as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from checkpoint_store.checkpoint_layout import BarrierName
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.state_history import StateVersion
+from datasources.channel_positions import Positions
+
+Ahead = Mapping[int, tuple[BarrierName, int]]
+
+
+@dataclass(frozen=True)
+class ChannelHistory:
+    """The StateHistory of one subtask's key groups.
+
+    `ahead`: the subtask's barriers of epochs that need not be whole, oldest first, with the times
+    at which they were published (ms since 1970). Whole versions count up to the first of them.
+    """
+
+    operator: OperatorHistory
+    ahead: Ahead
+
+    @property
+    def url(self) -> str:
+        """See StateHistory."""
+        return self.operator.url
+
+    @property
+    def max_parallelism(self) -> int:
+        """See StateHistory."""
+        return self.operator.max_parallelism
+
+    def versions(self) -> list[int]:
+        """See StateHistory."""
+        whole = [version for version in self.operator.versions() if version < min(self.ahead)]
+        return [*whole, *self.ahead]
+
+    def at(self, version: int) -> StateVersion:
+        """See StateHistory. Of a version that is not whole, only the subtask's key groups."""
+        if version not in self.ahead:
+            return self.operator.at(version)
+        name, timestamp_ms = self.ahead[version]
+        barrier = PublishedObjects(self.operator.store).read_barrier(name)
+        own = CompletedCheckpoint(version, barrier.run, barrier.parallelism, (barrier,))
+        return self.operator.version_of(own, timestamp_ms)
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """See StateHistory."""
+        return self.operator.read(handle, key_groups)
+
+
+def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) -> dict[int, Ahead]:
+    """By subtask, what `ChannelHistory.ahead` is of the channels at these positions: all after
+    epoch `after`.
+
+    Raises VersionNotRetainedError if the barrier of a position is not there any more.
+    """
+    found: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
+    last = max((position.epoch for position in positions.values()), default=after)
+    directories = PublishedObjects(operator.store).epoch_directories() if positions else []
+    for directory in sorted(directories, key=lambda directory: directory.epoch):
+        if not after < directory.epoch <= last:
+            continue
+        times = operator.barrier_times(directory)
+        for name in sorted(times, key=str):
+            if name.subtask in positions and positions[name.subtask].includes(name):
+                found[name.subtask][directory.epoch] = (name, times[name])
+    for subtask, position in positions.items():
+        if position.epoch not in found[subtask]:
+            versions = operator.versions()
+            oldest, newest = min(versions, default=None), max(versions, default=None)
+            raise VersionNotRetainedError(operator.url, position.epoch, oldest, newest)
+    return dict(found)

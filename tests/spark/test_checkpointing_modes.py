@@ -1,0 +1,191 @@
+"""Streaming an operator's state while one of its subtasks is late, in both checkpointing modes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from checkpoint_store.object_store import LocalObjectStore
+from datasources.cowstate_source import CowStateDataSource
+from tests.support.keyed_operator import KeyedOperator
+from tests.support.table_jobs import Changes, in_order
+
+pytestmark = pytest.mark.spark
+Change = tuple[int, int, str, int]
+
+# Key 0 is of subtask 0, keys 4 and 5 are of subtask 1. Both have run epochs 0 and 1.
+EPOCHS = [{0: 1, 4: 1}, {4: 2}]
+SNAPSHOT: list[Change] = [(0, 1, "insert", 1), (4, 2, "insert", 1)]
+OF_SUBTASK_0: list[Change] = [(0, 1, "update_preimage", 2), (0, 3, "update_postimage", 2)]
+OF_SUBTASK_1: list[Change] = [
+    (4, 2, "update_preimage", 2),
+    (4, 3, "update_postimage", 2),
+    (5, 3, "insert", 2),
+]
+
+
+class Streamed:
+    """A query that reads an operator's store; run again it goes on."""
+
+    def __init__(self, spark: SparkSession, folder: Path, mode: str) -> None:
+        self.changes = Changes(spark, str(folder / "store"), folder / mode)
+        self.mode = mode
+
+    def run(self, **options: Any) -> list[list[Change]]:
+        """The batches until the end, each in order."""
+        batches = self.changes.run(checkpointingMode=self.mode, **options)
+        return [_shown(batch) for batch in batches]
+
+    def offset(self) -> dict[str, Any]:
+        """Up to where the query has read."""
+        newest = max(
+            (self.changes.checkpoint / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
+        )
+        found: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
+        return found
+
+
+def _shown(batch: list[Row]) -> list[Change]:
+    return in_order((*row[:2], *row[2:4]) for row in batch)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> KeyedOperator:
+    operator = KeyedOperator(LocalObjectStore(tmp_path / "store"))
+    for epoch, changes in enumerate(EPOCHS):
+        operator.run_epoch(epoch, changes)
+    return operator
+
+
+@pytest.fixture
+def streamed(spark: SparkSession, tmp_path: Path) -> Callable[[str], Streamed]:
+    spark.dataSource.register(CowStateDataSource)
+    return lambda mode: Streamed(spark, tmp_path, mode)
+
+
+def publish(operator: KeyedOperator, subtask: int, attempt: int = 1) -> None:
+    """The subtask's part of epoch 2, without a manifest."""
+    base = operator.checkpoints.latest_before(2)
+    operator.run_subtask(2, subtask, {0: 3, 4: 3, 5: 3}, base, attempt=attempt)
+
+
+def test_exactly_once_waits_for_the_late_subtask_and_delivers_the_epoch_once(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+) -> None:
+    query = streamed("exactly_once")
+    assert query.run() == [SNAPSHOT]
+    publish(operator, 1)
+    assert query.run() == []
+    assert query.offset() == {"version": 1, "after": "version"}
+    publish(operator, 1, attempt=2)
+    publish(operator, 0)
+    assert operator.checkpoints.complete(2, operator.run, 2) is not None
+    assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
+    assert query.run() == []
+
+
+def test_at_least_once_delivers_what_is_there_and_the_rest_when_it_comes(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+) -> None:
+    query = streamed("at_least_once")
+    assert query.run() == [SNAPSHOT]
+    publish(operator, 1)
+    assert query.run() == [OF_SUBTASK_1]
+    position = {"epoch": 2, "run": operator.run.number, "attempt": 1, "parallelism": 2}
+    assert query.offset() == {"version": 1, "after": "version", "channels": {"1": position}}
+    assert query.run() == []
+    publish(operator, 0)
+    operator.checkpoints.complete(2, operator.run, 2)
+    assert query.run() == [OF_SUBTASK_0]
+    assert query.offset() == {"version": 2, "after": "version"}
+    operator.run_epoch(3, {5: 4})
+    (later,) = query.run()
+    assert later == [(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]
+
+
+@pytest.mark.parametrize("by", ["a later attempt", "a later run"])
+def test_at_least_once_delivers_changes_again_that_are_made_again(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed], by: str, tmp_path: Path
+) -> None:
+    query = streamed("at_least_once")
+    query.run()
+    publish(operator, 1)
+    assert query.run() == [OF_SUBTASK_1]
+    if by == "a later attempt":
+        publish(operator, 1, attempt=2)
+    else:
+        operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b", parallelism=4)
+        operator.run_subtask(2, 3, {}, _whole(operator))
+        assert query.run() == [[]]
+        operator.run_subtask(2, 2, {4: 3, 5: 3}, _whole(operator))
+    assert query.run() == [OF_SUBTASK_1]
+    if by == "a later attempt":
+        publish(operator, 0)
+    else:
+        for subtask in (0, 1):
+            operator.run_subtask(2, subtask, {0: 3}, _whole(operator))
+    assert query.run() == [OF_SUBTASK_0]
+    assert query.run() == []
+
+
+def test_at_least_once_delivers_an_epoch_again_that_another_attempt_completed(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+) -> None:
+    query = streamed("at_least_once")
+    query.run()
+    publish(operator, 1)
+    assert query.run() == [OF_SUBTASK_1]
+    publish(operator, 1, attempt=2)
+    publish(operator, 0)
+    operator.checkpoints.complete(2, operator.run, 2)
+    assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+def test_an_aligned_epoch_is_delivered_though_it_has_no_manifest(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed], mode: str
+) -> None:
+    query = streamed(mode)
+    query.run()
+    for subtask in (0, 1):
+        publish(operator, subtask)
+    assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
+    operator.run_epoch(3, {5: 4})
+    assert query.run() == [[(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]]
+
+
+def test_at_least_once_begins_before_any_epoch_is_whole(
+    streamed: Callable[[str], Streamed], spark: SparkSession, tmp_path: Path
+) -> None:
+    operator = KeyedOperator(LocalObjectStore(tmp_path / "store"))
+    schema = "key bigint, n int, _change_type string, _commit_version bigint"
+    operator.run_subtask(0, 1, {4: 1}, None)
+    query = streamed("at_least_once")
+    batches = query.changes.run(schema, checkpointingMode=query.mode, startingVersion="earliest")
+    assert [_shown(batch) for batch in batches] == [[(4, 1, "insert", 0)]]
+    operator.run_subtask(0, 0, {0: 1}, None)
+    batches = query.changes.run(schema, checkpointingMode=query.mode)
+    assert [_shown(batch) for batch in batches] == [[(0, 1, "insert", 0)]]
+
+
+def test_a_batch_that_spark_repeats_reads_the_same_channels_again(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+) -> None:
+    query = streamed("at_least_once")
+    query.run()
+    publish(operator, 1)
+    assert query.run() == [OF_SUBTASK_1]
+    for file in (query.changes.checkpoint / "commits").glob("*1*"):
+        file.unlink()
+    publish(operator, 0)
+    assert query.run() == [OF_SUBTASK_1, OF_SUBTASK_0]
+
+
+def _whole(operator: KeyedOperator) -> Any:
+    """What epoch 2 starts from: epochs that are not whole are left out."""
+    return operator.checkpoints.latest_before(2)

@@ -1,0 +1,140 @@
+"""What lies between two offsets whose channels are at different epochs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.key_group_range import KeyGroupRange, subtask_of_key_group
+from datasources.channel_positions import (
+    ChannelPosition,
+    Positions,
+    Reached,
+    Stretch,
+    decode_positions,
+    encode_positions,
+    still_counts,
+    stretches,
+)
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import ScriptedOperator
+
+MAX_PARALLELISM = 8
+FIRST_HALF, SECOND_HALF = KeyGroupRange(0, 3), KeyGroupRange(4, 7)
+
+
+def at(
+    subtask: int, epoch: int, run: int = 1, attempt: int = 1, parallelism: int = 2
+) -> ChannelPosition:
+    return ChannelPosition(subtask, epoch, run, attempt, parallelism)
+
+
+def reached(version: int | None, *ahead: ChannelPosition) -> Reached:
+    return Reached(version, {one.subtask: one for one in ahead})
+
+
+class TestStretches:
+    def test_without_channels_all_key_groups_are_read_at_once(self) -> None:
+        found = stretches(reached(3), reached(5), MAX_PARALLELISM)
+        assert found == [Stretch(KeyGroupRange(0, 7), 3, 5)]
+        assert stretches(reached(5), reached(5), MAX_PARALLELISM) == []
+        assert stretches(reached(None), reached(None), MAX_PARALLELISM) == []
+
+    def test_a_channel_that_goes_ahead_is_read_alone(self) -> None:
+        found = stretches(reached(3), reached(3, at(1, 4)), MAX_PARALLELISM)
+        assert found == [Stretch(SECOND_HALF, 3, 4, 1)]
+        found = stretches(reached(None), reached(None, at(1, 0)), MAX_PARALLELISM)
+        assert found == [Stretch(SECOND_HALF, None, 0, 1)]
+
+    def test_what_was_ahead_is_left_out_when_the_others_follow(self) -> None:
+        found = stretches(reached(3, at(1, 4)), reached(4), MAX_PARALLELISM)
+        assert found == [Stretch(FIRST_HALF, 3, 4)]
+        found = stretches(reached(3, at(1, 4)), reached(5, at(0, 6)), MAX_PARALLELISM)
+        assert found == [Stretch(FIRST_HALF, 3, 6, 0), Stretch(SECOND_HALF, 4, 5)]
+
+    @given(st.data())
+    def test_each_key_group_is_read_once_from_where_it_was_to_where_it_is(
+        self, data: st.DataObject
+    ) -> None:
+        versions = st.integers(0, 5)
+        start, end = (data.draw(versions) for _ in range(2))
+        start, end = min(start, end), max(start, end)
+        before, after = (
+            Reached(version, data.draw(positions_after(version))) for version in (start, end)
+        )
+        found = stretches(before, after, MAX_PARALLELISM)
+        for key_group in range(MAX_PARALLELISM):
+            first, last = epoch_of(before, key_group), epoch_of(after, key_group)
+            read = [(one.start, one.end) for one in found if key_group in one.key_groups]
+            assert read == ([(first, last)] if first < last else [])
+
+
+@st.composite
+def positions_after(draw: st.DrawFn, version: int) -> Positions:
+    parallelism = draw(st.integers(1, MAX_PARALLELISM))
+    subtasks = draw(st.sets(st.integers(0, parallelism - 1)))
+    epochs = st.integers(version + 1, version + 3)
+    return {one: at(one, draw(epochs), parallelism=parallelism) for one in subtasks}
+
+
+def epoch_of(where: Reached, key_group: int) -> int:
+    for position in where.ahead.values():
+        owner = subtask_of_key_group(key_group, MAX_PARALLELISM, position.parallelism)
+        if owner == position.subtask:
+            return position.epoch
+    assert where.version is not None
+    return where.version
+
+
+class TestWhatStillCounts:
+    @pytest.mark.parametrize(
+        ("position", "counts"),
+        [
+            (at(1, 4), True),
+            (at(1, 4, attempt=2), False),
+            (at(1, 4, run=2), False),
+            (at(1, 4, parallelism=4), False),
+        ],
+    )
+    def test_only_the_barrier_that_the_whole_epoch_is_made_of(
+        self, position: ChannelPosition, counts: bool
+    ) -> None:
+        operator = ScriptedOperator(DictObjectStore())
+        whole = operator.run_epoch(4, {7: 1})
+        versions: dict[int, CompletedCheckpoint | None] = {4: whole}
+        assert still_counts(position, reached(6), versions.get) == counts
+
+    def test_an_epoch_that_is_not_there_does_not(self) -> None:
+        assert not still_counts(at(1, 4), reached(6), lambda version: None)
+
+    @pytest.mark.parametrize(
+        ("later", "counts"),
+        [
+            ([], False),
+            ([at(0, 4)], False),
+            ([at(1, 4)], True),
+            ([at(1, 5, attempt=3)], True),
+            ([at(1, 4, attempt=2)], False),
+            ([at(1, 5, run=2)], False),
+            ([at(1, 3)], False),
+            ([at(1, 5, parallelism=3)], False),
+        ],
+    )
+    def test_before_the_epoch_is_whole_only_the_same_barrier_or_a_later_epoch(
+        self, later: list[ChannelPosition], counts: bool
+    ) -> None:
+        for version in (None, 3):
+            end = reached(version, *later)
+            assert still_counts(at(1, 4), end, lambda version: None) == counts
+
+
+def test_positions_are_the_same_after_an_offset_was_stored() -> None:
+    positions = {11: at(11, 7, parallelism=16), 2: at(2, 8, run=3, parallelism=16)}
+    encoded = encode_positions(positions)
+    assert list(encoded) == ["2", "11"]
+    assert encoded["2"] == {"epoch": 8, "run": 3, "attempt": 1, "parallelism": 16}
+    assert decode_positions(json.loads(json.dumps(encoded))) == positions
