@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 PACKAGES := $(wildcard checkpoint_store spark_state datasources)
+# Two at a time: tests wait for Spark more than they compute. A file's tests stay together.
+WORKERS ?= 2
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 export PATH := $(BIN):$(PATH)
@@ -42,7 +44,7 @@ docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 pytest: $(VENV)/installed-dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test: lint types layers docs
 	@$(MAKE) --no-print-directory pytest
