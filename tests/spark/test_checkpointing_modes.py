@@ -121,7 +121,7 @@ def test_at_least_once_delivers_changes_again_that_are_made_again(
     else:
         operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b", parallelism=4)
         operator.run_subtask(2, 3, {}, _whole(operator))
-        assert query.run() == [[]]
+        assert query.run() == []
         operator.run_subtask(2, 2, {4: 3, 5: 3}, _whole(operator))
     assert query.run() == [OF_SUBTASK_1]
     if by == "a later attempt":
@@ -184,6 +184,48 @@ def test_a_batch_that_spark_repeats_reads_the_same_channels_again(
         file.unlink()
     publish(operator, 0)
     assert query.run() == [OF_SUBTASK_1, OF_SUBTASK_0]
+
+
+def test_channels_that_are_ahead_come_after_the_whole_epochs_that_limits_leave_for_later(
+    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+) -> None:
+    query = streamed("at_least_once")
+    publish(operator, 1)
+    first = [(0, 1, "insert", 0), (4, 1, "insert", 0)]
+    second = [(4, 1, "update_preimage", 1), (4, 2, "update_postimage", 1)]
+    options = {"startingVersion": "earliest", "maxEpochsPerTrigger": 1}
+    assert query.run(**options) == [first, second, OF_SUBTASK_1]
+    publish(operator, 0)
+    operator.run_epoch(3, {5: 4})
+    third = [(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]
+    assert query.run(**options) == [OF_SUBTASK_0, third]
+
+
+@pytest.mark.parametrize(
+    ("mode", "batches"),
+    [
+        ("exactly_once", [SNAPSHOT, in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]),
+        ("at_least_once", [SNAPSHOT, OF_SUBTASK_1, OF_SUBTASK_1, OF_SUBTASK_0]),
+    ],
+)
+def test_a_query_that_goes_on_running_sees_barriers_as_they_arrive(
+    operator: KeyedOperator,
+    streamed: Callable[[str], Streamed],
+    mode: str,
+    batches: list[list[Change]],
+) -> None:
+    changes = streamed(mode).changes
+    writer = changes.frame(checkpointingMode=mode).writeStream.foreachBatch(changes.keep)
+    writer = writer.option("checkpointLocation", str(changes.checkpoint))
+    query = writer.trigger(processingTime="50 milliseconds").start()
+    try:
+        query.processAllAvailable()
+        for subtask, attempt in ((1, 1), (1, 2), (0, 1)):
+            publish(operator, subtask, attempt)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [_shown(batch) for batch in changes.batches] == batches
 
 
 def _whole(operator: KeyedOperator) -> Any:

@@ -5,8 +5,8 @@ python -m tests.support.table_jobs JOB FOLDER [--kill POINT:BATCH]
     totals   changes of FOLDER/events -> transform_with_state -> table FOLDER/totals
 
 A job ends when everything that was there at its start is processed, or kills its own driver with
-SIGKILL at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the version
-is published, Spark does not know it).
+SIGKILL at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the
+version is published, Spark does not know it).
 """
 
 from __future__ import annotations
@@ -245,7 +245,8 @@ def _upsert(spark: SparkSession, folder: Path) -> DataFrame:
 def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     changes = Changes(spark, str(folder / "events"), folder)
     signed = "if(_change_type in ('insert', 'update_postimage'), value, -value) as value"
-    events = changes.frame(EVENT_SCHEMA + FEED_FIELDS, maxEpochsPerTrigger=1).selectExpr(
+    schema = EVENT_SCHEMA + FEED_FIELDS
+    events = changes.frame(schema, startingVersion="earliest", maxEpochsPerTrigger=1).selectExpr(
         "key", signed
     )
     return spark_state.transform_with_state(
