@@ -30,6 +30,7 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
     VersionNotFoundError,
     VersionNotRetainedError,
+    WrittenTwiceError,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ __all__ = [
     "UnsupportedFormatError",
     "VersionNotFoundError",
     "VersionNotRetainedError",
+    "WrittenTwiceError",
     "open_store",
 ]
 

@@ -13,6 +13,7 @@
     ├── NotAStoreError          there is no table or operator's store at a URL: name another one
     ├── StateNotFoundError      an operator has no state of a name, or several: name one
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
+    ├── WrittenTwiceError       one batch is written into a table twice: join the rows
     ├── StoreMismatchError      the store belongs to another operator or configuration
     │   └── TableMismatchError  the table was created with another option
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
@@ -235,6 +236,23 @@ class StateNotFoundError(CheckpointStoreError):
             else (f"there is no state {self.state!r}")
         )
         return f"{self.url}: {asked}; its states are {there}. Name one with stateVarName"
+
+
+class WrittenTwiceError(CheckpointStoreError):
+    """A run of a query wrote a batch into a table, and writes it there again."""
+
+    def __init__(self, url: str, query: str, batch: int) -> None:
+        super().__init__(url, query, batch)
+        self.url = url
+        self.query = query
+        self.batch = batch
+
+    def __str__(self) -> str:
+        return (
+            f"batch {self.batch} of query {self.query} is written into {self.url} twice: only the "
+            "first write counts, as when Spark repeats a batch. Join what is written to one "
+            "DataFrame (union), or write into two tables"
+        )
 
 
 class StoreMismatchError(CheckpointStoreError):

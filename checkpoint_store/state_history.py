@@ -71,7 +71,7 @@ class StateHistory(Protocol):
         """The number of key groups."""
 
     def versions(self) -> list[int]:
-        """What can be read now, oldest first; need not be contiguous. One listing."""
+        """What can be read now, oldest first; need not be contiguous. Few listings."""
 
     def at(self, version: int) -> StateVersion:
         """Raises VersionNotRetainedError, which names the versions that there are."""

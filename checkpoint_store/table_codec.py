@@ -54,6 +54,7 @@ def encode_version(version: TableVersion) -> bytes:
     body = {
         "version": version.version,
         "owner": version.owner,
+        "run": version.run,
         "timestamp_ms": version.timestamp_ms,
         "schema_json": version.schema_json,
         "batches": dict(version.batches),
@@ -69,11 +70,12 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
     """Raises CorruptObjectError, UnsupportedFormatError."""
 
     def build(body: _Body) -> TableVersion:
-        owner = body["owner"]
+        owner, run = body["owner"], body["run"]
         changes = tuple(decode_handle(handle) for handle in body["changes"])
         return TableVersion(
             version=decode_number(body["version"]),
             owner=None if owner is None else decode_text(owner),
+            run=None if run is None else decode_text(run),
             timestamp_ms=decode_number(body["timestamp_ms"]),
             schema_json=decode_text(body["schema_json"]),
             batches={decode_text(k): decode_number(v) for k, v in dict(body["batches"]).items()},

@@ -33,6 +33,7 @@ from checkpoint_store.errors import (
     LostVersionError,
     ObjectMissingError,
     TableMismatchError,
+    WrittenTwiceError,
 )
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectStore
@@ -75,14 +76,14 @@ class TableFileWriter:
 class TableCommit:
     """Files to publish as one version, in the order in which they apply.
 
-    `writer`: the query or batch job. `is_query`: whether it goes on writing, as a streaming query
-    does: the table then belongs to it. `batch`: which of its batches. `schema_json`: the columns of
-    the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
+    `writer`: the query or batch job. `run`: which start of a query, None of a job. A query goes on
+    writing: the table then belongs to it. `batch`: which of its batches. `schema_json`: the columns
+    of the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
     table that belongs to another query is taken from it.
     """
 
     writer: str
-    is_query: bool
+    run: str | None
     batch: int
     schema_json: str
     files: tuple[StateHandle, ...]
@@ -236,11 +237,13 @@ class TableStore:
         """Publish a version, and return it; of a batch that the table holds already, the newest.
 
         `merge` may replace the files of the new version's state by others that hold the same.
-        Raises ConflictingWriterError, TableSchemaError, LostVersionError.
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError, and WrittenTwiceError
+        when one run of a query writes a batch again: it is no repetition after a failure.
         """
         for _ in range(_COMMIT_TRIES):
             newest, number = self._newest_for(commit)
             if newest is not None and newest.batches.get(commit.writer, -1) >= commit.batch:
+                self._check_repeated(newest, commit)
                 return newest
             version = self._next(newest, number, commit)
             if merge is not None:
@@ -278,13 +281,18 @@ class TableStore:
         if newest.owner not in (None, commit.writer) and not commit.takes_over:
             raise ConflictingWriterError(self.url, f"query {newest.owner}", _named(commit))
 
+    def _check_repeated(self, newest: TableVersion, commit: TableCommit) -> None:
+        same_run = commit.run is not None and newest.run == commit.run
+        if same_run and newest.batches[commit.writer] == commit.batch:
+            raise WrittenTwiceError(self.url, commit.writer, commit.batch)
+
     def _check_nothing_lost(
         self, before: TableVersion | None, torn: int, commit: TableCommit
     ) -> None:
         """A version that is not whole held nothing that counts only if its batch comes again."""
         known = None if before is None else before.batches.get(commit.writer)
         expected = 0 if known is None else known + 1
-        lost = (before is None and torn > 0) or (commit.is_query and commit.batch > expected)
+        lost = (before is None and torn > 0) or (commit.run is not None and commit.batch > expected)
         if lost:
             name = layout.version_name(torn)
             raise LostVersionError(self.url, name, commit.writer, commit.batch, known)
@@ -292,7 +300,7 @@ class TableStore:
     def _next(self, newest: TableVersion | None, number: int, commit: TableCommit) -> TableVersion:
         milliseconds = int(self._now() * 1000)
         batches = {} if newest is None else dict(newest.batches)
-        if commit.is_query:
+        if commit.run is not None:
             batches[commit.writer] = commit.batch
         schema_json = commit.schema_json
         state: tuple[StateHandle, ...] = ()
@@ -304,7 +312,8 @@ class TableStore:
             state = compacted(newest, self.compactions()).state
         return TableVersion(
             version=number,
-            owner=commit.writer if commit.is_query else None,
+            owner=commit.writer if commit.run is not None else None,
+            run=commit.run,
             timestamp_ms=milliseconds,
             schema_json=schema_json,
             batches=batches,
@@ -341,4 +350,4 @@ def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
 
 
 def _named(commit: TableCommit) -> str:
-    return f"query {commit.writer}" if commit.is_query else f"batch job {commit.writer}"
+    return f"query {commit.writer}" if commit.run is not None else f"batch job {commit.writer}"

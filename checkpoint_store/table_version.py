@@ -39,7 +39,8 @@ class TableMetadata:
 class TableVersion:
     """One commit.
 
-    `owner`: the streaming query that the table belongs to, if any. `batches`: by query, the last
+    `owner`: the streaming query that the table belongs to, if any; `run`: which start of it wrote
+    this version. `batches`: by query, the last
     batch that the table holds. `schema_json`: all columns, in order, as Spark's StructType writes
     itself. `changes`: the files that this version added; `state`: those of the whole state. Both in
     the order in which they apply: of two rows of a key the later one counts.
@@ -52,6 +53,7 @@ class TableVersion:
     batches: Mapping[str, int]
     changes: tuple[StateHandle, ...]
     state: tuple[StateHandle, ...]
+    run: str | None = None
 
     def object_names(self) -> frozenset[str]:
         """The state files that a reader of this version may need."""

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from checkpoint_store.errors import NotAStoreError, UnknownColumnError, VersionNotRetainedError
 from checkpoint_store.row_fold import CHANGE_TYPE
 from checkpoint_store.spark_schema import parse_spark_schema
 from checkpoint_store.table_schema import without_nullability
@@ -81,6 +82,7 @@ class CowStateDataSource(DataSource):
                 f'{CHANGE_TYPE} that tells them apart is not read: set option("readChangeFeed", '
                 '"true"), and keep the column in a schema of your own'
             )
+        _check_columns(options, schema)
         fields: Any = parse_spark_schema(schema.json()).arrow
         return TableStreamReader(options, pa.schema(list(fields)))
 
@@ -100,6 +102,17 @@ class CowStateDataSource(DataSource):
 
     def _sink_plan(self, schema: StructType) -> SinkPlan:
         return SinkPlan(parse_sink_options(self.options), without_nullability(schema.json()))
+
+
+def _check_columns(options: StreamOptions, schema: StructType) -> None:
+    """Raises UnknownColumnError for one that the state does not have, if there is a state yet."""
+    try:
+        known = with_change_fields(_schema_of(options)).names
+    except (NotAStoreError, VersionNotRetainedError):
+        return
+    for name in schema.names:
+        if name not in known:
+            raise UnknownColumnError(options.url, name, tuple(known))
 
 
 def _options_of_either(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:

@@ -239,8 +239,12 @@ def _unknown(name: str, use: str) -> ConfigurationError:
                 return ConfigurationError(
                     f"unknown option {name} of {use}; {hint}Options are {', '.join(allowed)}"
                 )
+    # A stream's options are first seen as those of a batch read.
+    near = _near(name, allowed) or _near(
+        name, [one for names in _OPTIONS.values() for one in names]
+    )
     return ConfigurationError(
-        f"unknown option {name} of {use}; {_near(name, allowed)}options are {', '.join(allowed)}"
+        f"unknown option {name} of {use}; {near}options are {', '.join(allowed)}"
     )
 
 

@@ -44,7 +44,7 @@ from datasources.errors import DuplicateKeyError
 from datasources.opened_tables import OpenedTable, open_anew, open_table
 from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
-from spark_state.errors import BatchIdentityError, ConfigurationError
+from spark_state.errors import BatchIdentityError
 
 _LOG = logging.getLogger(__name__)
 _EPOCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
@@ -52,9 +52,6 @@ _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20
 _VERSIONS_PER_SWEEP = 100
 _ORPHAN_GRACE_SECONDS = 86_400
-
-_COMMITTED: dict[str, WrittenBatch] = {}
-"""By table, what this process, the driver's, has committed last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ class TableBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the rows. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError, and
-        ConfigurationError for a second write of one batch into one table."""
+        WrittenTwiceError for a second write of one batch into one table."""
         _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -187,7 +184,6 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
     if not parts:
         return
     batch = parts[0].batch
-    _check_first_write(plan, batch)
     opened = open_anew(plan)
     files = tuple(file for part in parts for file in part.files)
     _check_duplicates(opened, plan.options, files)
@@ -197,7 +193,7 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
         files = files[::-1]
     commit = TableCommit(
         writer=batch.writer,
-        is_query=batch.run is not None,
+        run=batch.run,
         batch=batch.number,
         schema_json=plan.schema_json,
         files=files,
@@ -208,19 +204,7 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
     version = opened.table.commit(
         commit, lambda next_one: merge_files(opened.table, next_one, bounds)
     )
-    _COMMITTED[plan.options.url] = batch
     _clean_up(opened, version, plan.options.min_epochs_to_retain)
-
-
-def _check_first_write(plan: SinkPlan, batch: WrittenBatch) -> None:
-    """A run of a query has each batch once; a second write of it in foreachBatch would be taken for
-    a repetition of the first, and left out."""
-    if batch.run is not None and _COMMITTED.get(plan.options.url) == batch:
-        raise ConfigurationError(
-            f"batch {batch.number} of query {batch.writer} is written into {plan.options.url} "
-            "twice: only the first write counts, as when Spark repeats a batch. Join what is "
-            "written to one DataFrame (union), or write into two tables"
-        )
 
 
 def _check_duplicates(

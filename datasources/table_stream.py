@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -125,8 +126,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end if ahead and self._stretches(start, end) else start
         if start["after"] == "version" and self._options.fail_on_data_loss:
             self._check_retained(start["version"])
-        last = self._limited(after, limit)
-        return _offset(last, "version", ahead if last == after[-1] else _positions(start))
+        # Where epochs are limited, those that are not whole have a batch of their own.
+        ahead = ahead if isinstance(limit, ReadAllAvailable) else _positions(start)
+        return _offset(self._limited(after, limit), "version", ahead)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Of the limits that the options set, one; `latestOffset` obeys all of them."""
@@ -231,10 +233,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is to be read of changes, by key groups."""
         history = self._history()
         last = Reached(end["version"] if end["version"] >= 0 else None, _positions(end))
+        # Positions are mostly of one epoch.
+        checkpoint_at = cache(self._checkpoint_at)
         counted = {
             subtask: position
             for subtask, position in _positions(start).items()
-            if still_counts(position, last, self._checkpoint_at)
+            if still_counts(position, last, checkpoint_at)
         }
         first = Reached(self._base(start), counted)
         return stretches(first, last, history.max_parallelism)

@@ -25,8 +25,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "developer")
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 # Processes of the run put their temporary files, sockets of state hosts first of all, into a folder
-# of this run, or of this worker of it. Its path is short: a socket's has at most 107 bytes. pytest's
-# own stay outside.
+# of this run, or of this worker of it. Its path is short: a socket's has at most 107 bytes. pytest
+# keeps its own outside.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
 SCRATCH = tempfile.mkdtemp(prefix="cst-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"])
 os.environ["TMPDIR"] = tempfile.tempdir = SCRATCH

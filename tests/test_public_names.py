@@ -32,6 +32,7 @@ PUBLIC_NAMES = {
         "UnsupportedFormatError",
         "VersionNotFoundError",
         "VersionNotRetainedError",
+        "WrittenTwiceError",
         "open_store",
     },
     "datasources": {

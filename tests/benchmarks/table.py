@@ -130,9 +130,7 @@ def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float
     mine = spark.read.format("cowstate").option("readChangeFeed", "true")
     mine = mine.option("startingVersion", 10).option("endingVersion", 10 + BATCHES - 1)
     after = F.col("_change_type") != "update_preimage"
-    our_feed, found = seconds(
-        lambda: sums(mine.load(str(folder / "table")).where(after), "count")
-    )
+    our_feed, found = seconds(lambda: sums(mine.load(str(folder / "table")).where(after), "count"))
     assert tuple(expected) == tuple(found), (expected, found)
     return {"snapshot": (theirs, ours), "change feed": (their_feed, our_feed)}
 

@@ -334,10 +334,10 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"maxParallelism": 7}, r"max_parallelism 128, not 7"),
-            ({"sequenceBy": "v"}, r"sequence_by None, not v"),
-            ({"ignoreNullUpdates": "true"}, r"ignore_null_updates False, not True"),
-            ({"keys": "v"}, r"key_schema_json"),
+            ({"maxParallelism": 7}, r"maxParallelism 128, not 7"),
+            ({"sequenceBy": "v"}, r"sequenceBy None, not v"),
+            ({"ignoreNullUpdates": "true"}, r"ignoreNullUpdates false, not true"),
+            ({"keys": "v"}, 'keys id "long", not v "long"'),
         ],
     )
     def test_what_a_table_was_created_with_stays(

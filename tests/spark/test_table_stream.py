@@ -313,7 +313,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"maxEpochPerTrigger": 1}, r"of streams; did you mean maxEpochsPerTrigger"),
+            ({"maxEpochPerTrigger": 1}, r"did you mean maxEpochsPerTrigger"),
             ({"versionAsOf": 1}, r"changes are of several versions"),
             ({"maxEpochsPerTrigger": 0}, r"maxEpochsPerTrigger is '0'; allowed are"),
             ({"startingVersion": "first"}, r"startingVersion is 'first'; allowed are"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,6 +89,10 @@ class Clock:
         return self.seconds - 1
 
 
+# A query that writes a batch again was started again.
+RUNS = (f"run-{number}" for number in itertools.count())
+
+
 @dataclass
 class ScriptedTable:
     """A query (or a batch job) that writes a table in `store`."""
@@ -123,7 +128,8 @@ class ScriptedTable:
         **options: bool,
     ) -> TableVersion:
         """Commit files. `options`: merges_schema, takes_over."""
-        commit = TableCommit(self.writer, self.is_query, batch, columns, tuple(files), **options)
+        run = next(RUNS) if self.is_query else None
+        commit = TableCommit(self.writer, run, batch, columns, tuple(files), **options)
         return self.table.commit(commit, merge)
 
     def commit(self, batch: int, *rows: Row, takes_over: bool = False) -> TableVersion:

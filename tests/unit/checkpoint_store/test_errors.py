@@ -28,6 +28,7 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
     VersionNotFoundError,
     VersionNotRetainedError,
+    WrittenTwiceError,
 )
 
 URL = "s3://bucket/store"
@@ -76,6 +77,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         VersionNotRetainedError(URL, 7, 12, 30),
         ["version 7", URL, "12 to 30", "minEpochsToRetain"],
     ),
+    (WrittenTwiceError(URL, "q", 3), ["batch 3", "query q", URL, "union"]),
     (VersionNotRetainedError(URL, None, None, None), [URL, "no version yet", "run first"]),
 ]
 

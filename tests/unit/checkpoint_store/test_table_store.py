@@ -12,12 +12,13 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     TableMismatchError,
     TableSchemaError,
+    WrittenTwiceError,
 )
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.table_codec import encode_table
 from checkpoint_store.table_layout import version_name
-from checkpoint_store.table_store import TableStore
+from checkpoint_store.table_store import TableCommit, TableStore
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import (
     COLUMNS,
@@ -112,6 +113,18 @@ class TestCreating:
 
 
 class TestCommitting:
+    def test_a_run_that_writes_a_batch_twice_is_told_and_another_run_repeats_it(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        files = (query.write(0, [put(1, "a", 1)]), query.write(0, [put(2, "b", 2)]))
+        first = TableCommit("query-a", "run-a", 0, COLUMNS, files[:1])
+        version = query.table.commit(first)
+        with pytest.raises(WrittenTwiceError, match="batch 0 of query query-a"):
+            query.table.commit(replace(first, files=files[1:]))
+        assert query.table.commit(replace(first, run="run-b", files=files[1:])) == version
+        assert state_of(objects) == {1: ("a", 1)}
+
     def test_the_first_commit_is_version_zero(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         file = query.write(0, [put(1, "a", 1), put(2, "b", 2)])
