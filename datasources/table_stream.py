@@ -100,14 +100,17 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.starting_version is None and options.starting_timestamp is None:
             return _offset(-1, "snapshot")
         versions = self._versions()
-        if options.starting_version == "earliest" or not versions:
-            return _offset(-1, "nothing")
-        if options.starting_version == "latest":
-            return _offset(versions[-1])
         first = options.starting_version
+        if first == "earliest" or (not versions and not isinstance(first, int)):
+            return _offset(-1, "nothing")
+        if first == "latest":
+            return _offset(versions[-1])
         if options.starting_timestamp is not None:
             first = first_version_since(self._history(), options.starting_timestamp)
         assert isinstance(first, int), first
+        if not versions or first > versions[-1]:
+            # The versions before it are left out when they come.
+            return _offset(first - 1) if first else _offset(-1, "nothing")
         before = version_before(self._history(), first, versions)
         return _offset(-1, "nothing") if before is None else _offset(before)
 
