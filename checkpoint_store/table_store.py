@@ -5,7 +5,8 @@
 
 A version's name is taken by whoever creates it first; the others find that out, and try the next
 one on top of it. Where a store cannot tell that a name is taken, reading the version back tells
-that another's bytes are there. A table has one writer: the streaming query whose batches it holds;
+whose bytes are there by then; one that is overwritten after that is lost, so there only the rule
+of one writer protects from two at the same instant. A table has one writer: the streaming query whose batches it holds;
 any other is refused before it could commit (I9). A batch that the table holds already changes
 nothing (I6), so a query may repeat its last one after any failure.
 

@@ -45,7 +45,7 @@ def open_anew(plan: SinkPlan) -> OpenedTable:
     """The table of a sink, created if there is none.
 
     Raises ConfigurationError without keys for a new table or for a column that the rows do not
-    have, StoreMismatchError when the table was created with other options.
+    have, TableMismatchError when the table was created with other options.
     """
     options = plan.options
     store = RetryingObjectStore(open_object_store(options.url, dict(options.storage_options)))
