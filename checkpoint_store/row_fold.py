@@ -48,7 +48,7 @@ ADDED_COLUMNS = frozenset(
 )
 """Names that no column of a state has."""
 
-_STATE_METADATA = b"cowstate.state"
+STATE_METADATA = b"cowstate.state"
 _BASE_VERSION = -1
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
 pc: Any = pyarrow.compute
@@ -413,7 +413,7 @@ def _value_fields(shape: StateShape) -> dict[str, str]:
 
 def _struct_column(rows: pa.Table, state: str) -> Any:
     for index, field in enumerate(rows.schema):
-        if (field.metadata or {}).get(_STATE_METADATA) == state.encode():
+        if (field.metadata or {}).get(STATE_METADATA) == state.encode():
             return rows.column(index)
     return None
 

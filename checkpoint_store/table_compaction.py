@@ -86,8 +86,7 @@ def merge_files(
     first = first_to_merge(version.state, bounds, whole=shape.ignores_nulls)
     if first == len(version.state):
         return version.state
-    everything = KeyGroupRange(0, metadata.max_parallelism - 1)
-    rows = folded(table, version.state[first:], shape, everything, whole=first == 0)
+    rows = folded(table, version.state[first:], shape, metadata.key_groups, whole=first == 0)
     kind: StateFileKind = "changelog" if first else "snapshot"
     writer = TableFileWriter(COMPACTED, version.version, 0, 0)
     return (*version.state[:first], table.write_rows(kind, rows, writer))

@@ -6,9 +6,11 @@
 A version's name is taken by whoever creates it first; the others find that out, and try the next
 one on top of it. Where a store cannot tell that a name is taken, reading the version back tells
 whose bytes are there by then; one that is overwritten after that is lost, so there only the rule
-of one writer protects from two at the same instant. A table has one writer: the streaming query whose batches it holds;
-any other is refused before it could commit (I9). A batch that the table holds already changes
-nothing (I6), so a query may repeat its last one after any failure.
+of one writer protects from two at the same instant.
+
+A table has one writer: the streaming query whose batches it holds; any other is refused before it
+could commit (I9). A batch that the table holds already changes nothing (I6), so a query may repeat
+its last one after any failure.
 
 On a local disk a version can be seen half-written. The newest one, if it is not whole, was left by
 a killed writer and is not published: readers pass it over, the next writer replaces it.
@@ -198,7 +200,7 @@ class TableStore:
         """Write a file of rows sorted by `_key_group`, durable on return; it is not part of the
         table until a version names it. `key_groups`: those that rows may have, None: any."""
         assert self._metadata is not None, "open the table first"
-        key_groups = key_groups or KeyGroupRange(0, self._metadata.max_parallelism - 1)
+        key_groups = key_groups or self._metadata.key_groups
         data = encode_state_file(
             table,
             StateFileHeader(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 
 ROW_STATE = "row"
@@ -33,6 +34,11 @@ class TableMetadata:
     max_parallelism: int
     sequence_by: str | None = None
     ignore_null_updates: bool = False
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        """All there are."""
+        return KeyGroupRange(0, self.max_parallelism - 1)
 
 
 @dataclass(frozen=True, slots=True)

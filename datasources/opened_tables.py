@@ -28,6 +28,7 @@ class OpenedTable:
 
     store: ObjectStore
     table: TableStore
+    metadata: TableMetadata
     rows: RowPlan
 
 
@@ -51,7 +52,7 @@ def open_anew(plan: SinkPlan) -> OpenedTable:
     store = RetryingObjectStore(open_object_store(options.url, dict(options.storage_options)))
     table = TableStore(store)
     metadata = table.create(_wanted(plan, table.metadata(), store.url))
-    return OpenedTable(store, table, row_plan(options, metadata, plan.schema_json))
+    return OpenedTable(store, table, metadata, row_plan(options, metadata, plan.schema_json))
 
 
 def _wanted(plan: SinkPlan, stored: TableMetadata | None, url: str) -> TableMetadata:

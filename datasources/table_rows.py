@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.key_codes import key_codes
-from checkpoint_store.row_fold import ADDED_COLUMNS, DELETE, OP, PUT, SEQUENCE, STATE
+from checkpoint_store.row_fold import ADDED_COLUMNS, DELETE, PUT
 from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
-from checkpoint_store.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.table_rows import file_schema, row_structs
 from checkpoint_store.table_schema import column_names
 from checkpoint_store.table_version import ROW_STATE, TableMetadata
 from datasources.delete_condition import compile_delete_condition
@@ -40,7 +40,6 @@ from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
 # The stubs of the compute functions do not take what the functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
 
-_STATE_METADATA = b"cowstate.state"
 _SHOWN_KEYS = 3
 _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
@@ -80,21 +79,11 @@ class RowPlan:
     def file_schema(self) -> pa.Schema:
         """The columns of a file."""
         schema = self.schema
-        row = ROW_STATE
-        while row in self.key_names:
-            row += "_"
-        row_type = pa.struct([schema.field(name) for name in self.value_names])
-        fields = [
-            *(schema.field(name) for name in self.key_names),
-            pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False),
-            pa.field(STATE, pa.string(), nullable=False),
-            pa.field(OP, pa.string(), nullable=False),
-            pa.field(row, row_type, metadata={_STATE_METADATA: ROW_STATE.encode()}),
-        ]
-        if self.sequence_by is not None:
-            of_sequence = schema.field(self.sequence_by).type
-            fields.append(pa.field(SEQUENCE, of_sequence, nullable=False))
-        return pa.schema(fields)
+        return file_schema(
+            [schema.field(name) for name in self.key_names],
+            [schema.field(name) for name in self.value_names],
+            None if self.sequence_by is None else schema.field(self.sequence_by).type,
+        )
 
 
 def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) -> RowPlan:
@@ -248,7 +237,7 @@ def _file_rows(
         pa.array(groups[order]),
         pa.repeat(pa.scalar(ROW_STATE), len(order)),
         pa.array([PUT, DELETE]).take(_places(deleted.astype(np.int64))),
-        _struct(values, row_type, ~deleted),
+        row_structs(values.columns, row_type, pa.array(~deleted)),
     ]
     if plan.sequence_by is not None:
         columns.append(rows.column(plan.sequence_by).take(_places(order)))
@@ -257,18 +246,6 @@ def _file_rows(
 
 def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
     return pa.array(numbers, pa.int64(), mask=missing)
-
-
-def _struct(values: pa.Table, of: pa.StructType, present: _Flags) -> pa.Array[Any]:
-    """From buffers, because from arrays a struct without fields has no length."""
-    children = [_one_array(column) for column in values.columns]
-    return pa.Array.from_buffers(
-        of, len(present), [pa.array(present).buffers()[1]], children=children
-    )
-
-
-def _one_array(column: Any) -> Any:
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _check_columns(plan: RowPlan) -> None:

@@ -32,13 +32,12 @@ from pyspark.sql.datasource import (
 )
 
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_compaction import MergeBounds, merge_files
 from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
-from checkpoint_store.table_store import TableCommit, TableFileWriter, TableStore
+from checkpoint_store.table_store import TableCommit, TableFileWriter
 from checkpoint_store.table_version import TableVersion
 from datasources.errors import DuplicateKeyError
 from datasources.opened_tables import OpenedTable, open_anew, open_table
@@ -216,7 +215,10 @@ def _check_duplicates(
     names = list(opened.rows.key_names)
     keys = [
         pa.Table.from_batches(
-            [batch.select(names) for batch in opened.table.read_rows(file, _all(opened.table))]
+            [
+                batch.select(names)
+                for batch in opened.table.read_rows(file, opened.metadata.key_groups)
+            ]
         )
         for file in files
     ]
@@ -233,7 +235,9 @@ def _in_sequence(
     Where nulls keep what a key has, each row counts that is not late, and which one is late must
     not depend on the task that it came to.
     """
-    batches = [b for file in files for b in opened.table.read_rows(file, _all(opened.table))]
+    batches = [
+        b for file in files for b in opened.table.read_rows(file, opened.metadata.key_groups)
+    ]
     order: list[tuple[str, Literal["ascending", "descending"]]] = [
         (KEY_GROUP_COLUMN, "ascending"),
         (SEQUENCE, "ascending"),
@@ -241,12 +245,6 @@ def _in_sequence(
     return opened.table.write_rows(
         "changelog", pa.Table.from_batches(batches).sort_by(order), writer
     )
-
-
-def _all(table: TableStore) -> KeyGroupRange:
-    metadata = table.metadata()
-    assert metadata is not None, "the table was opened"
-    return KeyGroupRange(0, metadata.max_parallelism - 1)
 
 
 def _clean_up(opened: OpenedTable, version: TableVersion, min_versions: int) -> None:
