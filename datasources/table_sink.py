@@ -44,9 +44,9 @@ from datasources.opened_tables import OpenedTable, open_anew, open_table
 from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
 from spark_state.errors import BatchIdentityError
+from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
 
 _LOG = logging.getLogger(__name__)
-_EPOCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
 _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20
 _VERSIONS_PER_SWEEP = 100
@@ -98,7 +98,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if batch is None:
             raise BatchIdentityError(
                 f"the sink of {self._plan.options.url} runs outside of a streaming query: "
-                f"{_QUERY} and {_EPOCH} are not set, so its batch is unknown"
+                f"{QUERY} and {EPOCH} are not set, so its batch is unknown"
             )
         return _write(self._plan, iterator, batch, context)
 
@@ -141,8 +141,8 @@ def _context() -> TaskContext:
 
 def _batch_of_query(context: TaskContext) -> WrittenBatch | None:
     """The batch of the query whose task this is; None in a batch job."""
-    query, number, run = (context.getLocalProperty(name) for name in (_QUERY, _EPOCH, _RUN))
-    return WrittenBatch(query, int(number), run) if query and number else None
+    batch = batch_identity(context)
+    return None if batch is None else WrittenBatch(batch.query_id, batch.epoch, batch.run_id)
 
 
 def _write(

@@ -28,8 +28,7 @@ from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
-
-_EPOCH, _QUERY, _RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
+from spark_state.spark.batch_identity import EPOCH, QUERY, RUN, batch_identity
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -75,25 +74,20 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
 
 
 def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
-    properties = (
-        {}
-        if context is None
-        else {name: context.getLocalProperty(name) for name in (_EPOCH, _QUERY, _RUN)}
-    )
-    missing = [name for name in (_EPOCH, _QUERY, _RUN) if not properties.get(name)]
-    if context is None or missing:
+    batch = None if context is None else batch_identity(context)
+    if context is None or batch is None:
         raise BatchIdentityError(
-            f"operator {spec.operator!r} runs outside of its query's thread: {', '.join(missing)} "
-            "is not set, so the epoch is unknown. Inside foreachBatch, run actions in the function "
-            "itself, or start threads with pyspark.InheritableThread"
+            f"operator {spec.operator!r} runs outside of its query's thread: {EPOCH}, {QUERY} or "
+            f"{RUN} is not set, so the epoch is unknown. Inside foreachBatch, run actions in the "
+            "function itself, or start threads with pyspark.InheritableThread"
         )
     subtask = context.partitionId()
     if subtask >= spec.parallelism:
         raise _renumbered(spec, subtask, f"there are {spec.parallelism} subtasks")
     return EpochTask(
-        query_id=str(properties[_QUERY]),
-        run_id=str(properties[_RUN]),
-        epoch=int(str(properties[_EPOCH])),
+        query_id=batch.query_id,
+        run_id=batch.run_id,
+        epoch=batch.epoch,
         subtask=subtask,
         attempt=context.taskAttemptId(),
     )
