@@ -27,14 +27,18 @@ Application = subprocess.Popen[bytes]
 
 
 def feed(folder: Path, batches: int) -> list[Values]:
-    """Files of events (id, key, value), one a batch, whose ids come again with other values."""
+    """Files of events (id, key, value), one a batch, whose ids come again with greater values.
+
+    A job killed between two logs of Spark's file source takes two files in its next batch, so
+    the table takes the greatest value of an id.
+    """
     chance = random.Random(1)
     (folder / "input").mkdir()
     fed: list[Values] = []
     for number in range(batches):
         ids = chance.sample(range(60), 30)
         keys = [f"key{chance.randrange(7)}" for _ in ids]
-        values = [chance.randrange(1000) for _ in ids]
+        values = [1000 * number + chance.randrange(1000) for _ in ids]
         events = pa.table({"id": ids, "key": keys, "value": values})
         file = folder / "input" / f"{number:05d}.parquet"
         pq.write_table(events, file)

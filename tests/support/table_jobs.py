@@ -259,7 +259,10 @@ def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
-_JOBS = {"upsert": (_upsert, "events", "id"), "totals": (_totals, "totals", "key")}
+_JOBS = {
+    "upsert": (_upsert, "events", {"keys": "id", "sequenceBy": "value"}),
+    "totals": (_totals, "totals", {"keys": "key"}),
+}
 
 
 def main() -> None:
@@ -270,14 +273,14 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.update({_KILL: arguments.kill, _DRIVER: str(os.getpid())})
-    frame_of, table, keys = _JOBS[arguments.job]
+    frame_of, table, options = _JOBS[arguments.job]
     own = arguments.folder / arguments.job
     spark = start_spark("local[2]", own)
     spark.dataSource.register(KilledDataSource)
     try:
         writer = frame_of(spark, arguments.folder).writeStream.format("killed")
         writer = writer.option("checkpointLocation", str(arguments.folder / f"{table}-checkpoint"))
-        writer = writer.option("keys", keys).trigger(availableNow=True)
+        writer = writer.options(**options).trigger(availableNow=True)
         run_to_the_end(writer.start(str(arguments.folder / table)))
     finally:
         stop_spark(spark)
