@@ -72,9 +72,6 @@ def start_session(task: Task) -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
         f"{STATE_STORE}.maintenanceInterval": interval,
-        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
-        f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
-        f"{STATE_STORE}.maintenanceForceShutdownTimeout": "5s",
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     }
     builder = SparkSession.builder.master(f"local[{PARTITIONS}]").appName("provider")
@@ -82,13 +79,12 @@ def start_session(task: Task) -> SparkSession:
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
 
 
-def stop_session(spark: SparkSession) -> None:
-    """Stop the session and its JVM, which would go on deleting its files for a while."""
+def end_session(spark: SparkSession, task: Task) -> None:
+    """End the JVM at once: RocksDB's maintenance would keep it for minutes. No query runs now."""
     gateway: Any = spark.sparkContext._gateway
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
+    gateway.proc.kill()
     gateway.proc.wait()
+    shutil.rmtree(Path(task.folder) / "scratch", ignore_errors=True)
 
 
 def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
@@ -240,7 +236,7 @@ def main() -> None:
     try:
         result = PHASES[task.phase](spark, task)
     finally:
-        stop_session(spark)
+        end_session(spark, task)
     Path(sys.argv[2]).write_text(json.dumps(result))
 
 
