@@ -117,6 +117,8 @@ def _check_identity(metadata: dict[str, str], name: ProviderFileName) -> None:
         "unique": name.unique,
         "base": name.base or "",
     }
+    if name.kind == "merged":
+        expected["versions"] = str(name.versions)
     for key, value in expected.items():
         found = metadata[f"cowstate.{key}"]
         if found != value:

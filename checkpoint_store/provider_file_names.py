@@ -1,14 +1,16 @@
 """The names of the files of the state store provider, and what they say. Pure.
 
     <checkpoint>/state/<operator>/<partition>[/<store>]/
-        <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
-        <version>-<generation>-<unique>.snapshot.arrow            everything at the end of one
+        <version>-<generation>-<unique>-<base>.changelog.arrow           what one batch changed
+        <version>-<generation>-<unique>-<base>-<versions>.merged.arrow   what several batches did
+        <version>-<generation>-<unique>.snapshot.arrow                   everything after a batch
 
 Batch n makes version n + 1. `unique` stands for the state that an attempt made; `base` is the
-unique of the state that it started from, "0" for the empty one. Of two attempts of one version the
+unique of the state that it started from, "0" for the empty one. A merged file leads to its state
+from the one `versions` before it, which is `base`. Of two attempts of one version the
 one of the higher generation counts, unless Spark's commit log names one (checkpoint format 2). A
 state is restored along its lineage: from the version asked for, over the bases, to a snapshot or to
-the empty state. `StateFileName.scala` has the same rules for the provider itself.
+the empty state. `StateFiles.scala` has the same rules for the provider itself.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 _UNIQUE = "[0-9a-f]{16}"
 _NAME = re.compile(
     rf"(?P<version>[0-9]{{19}})-(?P<generation>[0-9]{{10}})-(?P<unique>{_UNIQUE})"
-    rf"(-(?P<base>0|{_UNIQUE})\.changelog|\.snapshot)\.arrow"
+    rf"(-(?P<base>0|{_UNIQUE})(\.changelog|-(?P<versions>[0-9]{{10}})\.merged)|\.snapshot)\.arrow"
 )
 _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
 _EMPTY_UNIQUE = "0"
@@ -39,12 +41,13 @@ class StateId:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFileName:
-    """A changelog, or a snapshot, which has no base."""
+    """A changelog, a merged file, which has several versions, or a snapshot, which has no base."""
 
     version: int
     generation: int
     unique: str
     base: str | None
+    versions: int = 1
 
     @property
     def state(self) -> StateId:
@@ -52,17 +55,22 @@ class ProviderFileName:
         return StateId(self.version, self.unique)
 
     @property
+    def origin(self) -> StateId | None:
+        """The state upon which the file applies; None for a snapshot."""
+        return None if self.base is None else StateId(self.version - self.versions, self.base)
+
+    @property
     def kind(self) -> str:
         """As in the file's metadata."""
-        return "snapshot" if self.base is None else "changelog"
+        if self.base is None:
+            return "snapshot"
+        return "merged" if self.versions > 1 else "changelog"
 
     def __str__(self) -> str:
+        upon = "" if self.base is None else f"-{self.base}"
+        span = f"-{self.versions:010d}" if self.versions > 1 else ""
         start = f"{self.version:019d}-{self.generation:010d}-{self.unique}"
-        return (
-            f"{start}.snapshot.arrow"
-            if self.base is None
-            else f"{start}-{self.base}.changelog.arrow"
-        )
+        return f"{start}{upon}{span}.{self.kind}.arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +91,11 @@ def parse_provider_file(name: str) -> ProviderFileName | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
+    version, versions = int(match["version"]), int(match["versions"] or 1)
+    if match["versions"] and not 1 < versions <= version:
+        return None
     return ProviderFileName(
-        int(match["version"]), int(match["generation"]), match["unique"], match["base"]
+        version, int(match["generation"]), match["unique"], match["base"], versions
     )
 
 
@@ -93,34 +104,35 @@ class ProviderFiles:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._snapshots: dict[StateId, list[ProviderFileName]] = defaultdict(list)
-        self._changelogs: dict[int, list[ProviderFileName]] = defaultdict(list)
+        self._changes: dict[StateId, list[ProviderFileName]] = defaultdict(list)
         self._foreign: dict[int, set[str]] = defaultdict(set)
         for name in names:
             file = parse_provider_file(name)
             foreign = _FOREIGN.fullmatch(name)
-            if file is not None and file.base is None:
-                self._snapshots[file.state].append(file)
-            elif file is not None:
-                self._changelogs[file.version].append(file)
+            if file is not None:
+                by_state = self._snapshots if file.base is None else self._changes
+                by_state[file.state].append(file)
             elif foreign is not None:
                 self._foreign[int(foreign["version"])].add(foreign["kind"])
+        for files in self._changes.values():
+            files.sort(key=lambda file: (file.versions, file.generation))
 
     @property
     def versions(self) -> list[int]:
         """The versions that some file ends in, rising."""
-        of_snapshots = {state.version for state in self._snapshots}
-        return sorted({*of_snapshots, *self._changelogs, *self._foreign})
+        states = {*self._snapshots, *self._changes}
+        return sorted({*(state.version for state in states), *self._foreign})
 
     def state_at(self, version: int, uniques: Collection[str] | None = None) -> StateId | None:
         """The state that counts as `version`, of those in `uniques` if that is given; None if there
-        is no file of it. A state has the generation of its changelog, or of a snapshot if that is
+        is no file of it. A state has the generation of its changelog, or of another file if that is
         gone."""
-        there = [*self._changelogs.get(version, [])]
-        made = {file.unique for file in there}
-        for state, files in self._snapshots.items():
-            there += files if state.version == version and state.unique not in made else []
-        if uniques is not None:
-            there = [file for file in there if file.unique in uniques]
+        there: list[ProviderFileName] = []
+        for state in {*self._snapshots, *self._changes}:
+            if state.version == version and (uniques is None or state.unique in uniques):
+                made = self.changelog_of(state)
+                others = [*self._snapshots.get(state, ()), *self._changes.get(state, ())]
+                there += others if made is None else [made]
         if there:
             return max(there, key=lambda file: (file.generation, file.unique)).state
         if uniques is None and version in self._foreign:
@@ -128,31 +140,41 @@ class ProviderFiles:
         return None
 
     def lineage_of(self, state: StateId, damaged: Set[ProviderFileName] = frozenset()) -> Lineage:
-        """What `state` is restored from, without the snapshots in `damaged`."""
-        applied: list[ProviderFileName] = []
-        at = state
-        while at.unique != _EMPTY_UNIQUE:
-            snapshot = max(
-                self._snapshots.get(at, []), key=lambda file: file.generation, default=None
-            )
-            if snapshot is not None and snapshot not in damaged:
-                return Lineage((snapshot, *reversed(applied)))
-            if at.unique == _ADOPTED_UNIQUE:
-                return self._adopted(at)
-            changelog = self.changelog_of(at)
-            if changelog is None or changelog.base is None:
-                return Lineage(missing=at)
-            applied.append(changelog)
-            at = StateId(at.version - 1, changelog.base)
-        return Lineage(tuple(reversed(applied)))
+        """What `state` is restored from, through files of as many versions as there are, without
+        those in `damaged`."""
+        open_: list[tuple[StateId, tuple[ProviderFileName, ...]]] = [(state, ())]
+        seen: set[StateId] = set()
+        missing: StateId | None = None
+        while open_:
+            at, applied = open_.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            begin = self._beginning_at(at, damaged)
+            if begin is not None:
+                return begin if begin.foreign else Lineage((*begin.files, *applied))
+            changes = [file for file in self._changes.get(at, ()) if file not in damaged]
+            if not changes and missing is None:
+                missing = at
+            open_ += ((_origin(file), (file, *applied)) for file in changes)
+        return Lineage(missing=missing)
+
+    def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
+        """The lineage of a state that needs no changes; None if there is none."""
+        snapshots = self._snapshots.get(at, ())
+        newest = max(snapshots, key=lambda file: file.generation, default=None)
+        if newest is not None and newest not in damaged:
+            return Lineage((newest,))
+        if at.unique == _ADOPTED_UNIQUE and at.version in self._foreign:
+            return Lineage(foreign=f"{at.version}.{max(self._foreign[at.version])}")
+        return Lineage() if at.unique == _EMPTY_UNIQUE else None
 
     def changelog_of(self, state: StateId) -> ProviderFileName | None:
         """The changelog that made `state`, if it is there."""
-        made = (
-            file for file in self._changelogs.get(state.version, []) if file.unique == state.unique
-        )
-        return next(made, None)
+        return next((file for file in self._changes.get(state, ()) if file.versions == 1), None)
 
-    def _adopted(self, at: StateId) -> Lineage:
-        kinds = self._foreign.get(at.version)
-        return Lineage(foreign=f"{at.version}.{max(kinds)}") if kinds else Lineage(missing=at)
+
+def _origin(changes: ProviderFileName) -> StateId:
+    """The state upon which a file of changes applies."""
+    assert changes.origin is not None
+    return changes.origin

@@ -2,7 +2,7 @@
 
 Files are found by lineage, verified and applied in order; nothing is written, and no Spark is
 needed. A snapshot that is damaged is passed over for the one before it and the changelogs after
-that, as the provider does.
+that, and a damaged merged file for those it was merged of, as the provider does.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _PartitionReader:
         return self._read(name)
 
     def restored(self, state: StateId) -> list[ProviderFile]:
-        """The files of a state, in order, without the snapshots that are damaged."""
+        """The files of a state, in order; damaged ones that others stand for are passed over."""
         damaged: dict[ProviderFileName, Exception] = {}
         while True:
             lineage = self._files.lineage_of(state, damaged.keys())
@@ -132,11 +132,12 @@ class _PartitionReader:
             try:
                 return [self._read(name) for name in lineage.files]
             except (ObjectMissingError, CorruptObjectError, UnsupportedFormatError) as error:
-                first = lineage.files[0]
-                if first.base is not None or error.name != self._path(first):
+                paths = {self._path(name): name for name in lineage.files}
+                found = paths.get(error.name)
+                if found is None or found.kind == "changelog":
                     raise
-                _LOG.warning("a snapshot is passed over: %s", error)
-                damaged[first] = error
+                _LOG.warning("a %s file is passed over: %s", found.kind, error)
+                damaged[found] = error
 
     def table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
         """The rows that count once all files are applied, or all rows, decoded."""

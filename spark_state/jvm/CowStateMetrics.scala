@@ -14,6 +14,8 @@ private[cowstate] object CowStateMetrics {
     "cowstateChangelogBytes", "cowstate: bytes of changelogs written")
   val SnapshotBytes = sizeMetric(
     "cowstateSnapshotBytes", "cowstate: bytes of the last snapshot")
+  val MergedBytes = sizeMetric(
+    "cowstateMergedBytes", "cowstate: bytes of changelogs merged in the background")
   val Pages = StateStoreCustomSumMetric("cowstatePages", "cowstate: pages of records")
   val DeadBytes = sizeMetric(
     "cowstateDeadBytes", "cowstate: bytes of records that are dead and not freed yet")
@@ -21,7 +23,8 @@ private[cowstate] object CowStateMetrics {
     "cowstateRehashPercent", "cowstate: progress of incremental rehashing, 100 when done, summed")
 
   val All: Seq[StateStoreCustomMetric] = Seq(
-    CommitMs, LoadMs, SnapshotMs, ChangelogBytes, SnapshotBytes, Pages, DeadBytes, RehashPercent)
+    CommitMs, LoadMs, SnapshotMs, ChangelogBytes, SnapshotBytes, MergedBytes, Pages, DeadBytes,
+    RehashPercent)
 
   /**
    * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is

@@ -99,8 +99,9 @@ private[cowstate] final class CowStateStore(
   private val versions = state.versions
   private val map = versions.map
   val newState: StateId = StateId(base.version + 1, CowStateStoreProvider.newUnique())
-  private val changelog = provider.newChangelog(
-    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique)))
+  private val changelogName =
+    StateFileName(newState.version, state.generation, newState.unique, Some(base.unique))
+  private val changelog = provider.newChangelog(changelogName)
   private val undo = versions.begin(base)
   private var phase: Phase = Updating
   private var views = List.empty[() => Unit]
@@ -168,7 +169,7 @@ private[cowstate] final class CowStateStore(
     }
     releaseViews()
     versions.commit(newState)
-    state.committed(newState, changelog.rows.writtenBytes)
+    state.committed(changelogName, changelog.rows.writtenBytes)
     phase = Committed
     commitMs = (System.nanoTime - started) / 1000000
     session.committed(this)

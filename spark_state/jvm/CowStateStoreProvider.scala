@@ -22,8 +22,8 @@ import org.apache.spark.util.NextIterator
  * state and, as undo logs, the versions before it. A batch is one write session: it begins at the
  * version that Spark asks for, changes the map in place, writes a changelog, and commits; aborting,
  * or running a batch again, undoes changes. Maintenance writes a snapshot from a view when the
- * changelogs since the last one outweigh it, while batches go on, and deletes what no retained
- * version needs.
+ * changelogs since the last one outweigh it, while batches go on, merges small changelogs, and
+ * deletes what no retained version needs.
  *
  * Files are never overwritten. Which of them make up a state is decided by lineage, see
  * StateFileName.
@@ -44,6 +44,7 @@ class CowStateStoreProvider
   @volatile private var closed = false
   private val snapshotMs = new AtomicLong
   private val snapshotBytes = new AtomicLong
+  private val mergedBytes = new AtomicLong
   private val uploadedSnapshot = new AtomicLong(-1L)
   private val handover = new ViewHandover
 
@@ -254,7 +255,10 @@ class CowStateStoreProvider
     restored
   }
 
-  /** A damaged snapshot is passed over for the one before it and the changelogs after that. */
+  /**
+   * A damaged snapshot is passed over for the one before it and the changelogs after that, and a
+   * damaged merged file for what was merged, if that is still there.
+   */
   private def restore(
       files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
     val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
@@ -265,13 +269,13 @@ class CowStateStoreProvider
     try {
       state.restored(checkpoints.restore(lineage, state.versions.map))
       validate(state)
-      lineage.snapshot.foreach(found => reportSnapshot(found.version))
+      lineage.snapshot.foreach(found => reportCovered(found.version))
       state
     } catch {
-      case e: CowStateException if damaged.withSnapshotIn(lineage, e).isDefined =>
-        logError(s"$this: a snapshot cannot be used, going back to the one before", e)
+      case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
+        logError(s"$this: a file cannot be used, going back to those before it", e)
         state.close()
-        try restore(files, at, damaged.withSnapshotIn(lineage, e).get)
+        try restore(files, at, damaged.withFileIn(lineage, e).get)
         catch { case later: CowStateException => later.addSuppressed(e); throw later }
       case e: Throwable =>
         state.close()
@@ -315,9 +319,28 @@ class CowStateStoreProvider
 
   override def doSnapshotMaintenance(): Unit = triedAgainLater("writing a snapshot") {
     val state = loaded
-    if (state == null || !state.snapshotIsDue) handover.clear()
-    else handover.take(state).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
+    if (state == null || state.isDamaged) {
+      handover.clear()
+    } else if (state.snapshotIsDue) {
+      handover.take(state).orElse(viewBetweenBatches(state)).foreach(writeSnapshot)
+      mergeChangelogs(state)
+    } else {
+      val head = state.versions.head.version
+      handover.clear()
+      mergeChangelogs(state)
+      reportCovered(head)
+    }
   }
+
+  private def mergeChangelogs(state: LoadedState): Unit =
+    Iterator.continually(state.mergeable).takeWhile(_.nonEmpty).foreach { files =>
+      val into = StateFileName.merging(files, state.generation)
+      val size = checkpoints.merge(files, into)
+      state.merged(files, into, size)
+      mergedBytes.addAndGet(size.bytes)
+      logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
+        s"${size.bytes} bytes")
+    }
 
   /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
   private def triedAgainLater(what: String)(f: => Unit): Unit =
@@ -350,11 +373,15 @@ class CowStateStoreProvider
       uploadedSnapshot.set(version)
       snapshotMs.set((System.nanoTime - started) / 1000000)
       logInfo(s"$this wrote a snapshot of version $version: ${size.bytes} bytes")
-      reportSnapshot(version)
+      reportCovered(version)
     } finally taken.view.release()
   }
 
-  private def reportSnapshot(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
+  /**
+   * A restore of this version reads little: there is a snapshot of it, or none is due. Spark takes
+   * stores that do not say so for a while for ones whose maintenance fails, and forces snapshots.
+   */
+  private def reportCovered(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
     val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
     StateStoreProvider.coordinatorRef.foreach(
       _.snapshotUploaded(StateStoreProviderId(id, run), version, System.currentTimeMillis))
@@ -429,19 +456,13 @@ class CowStateStoreProvider
     val files = checkpoints.list()
     val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
       .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
-    val changelogs = files.changelogsTo(end, startVersion) match {
-      case Right(found) => found
+    ChangeFeed.to(end, startVersion, files, checkpoints, shape) match {
+      case Right(feed) => feed
       case Left(gap) if gap.unique == StateId.Adopted =>
         throw CowStateException.noChanges(
           checkpoints.directory.url, gap.version, files.firstUponAdopted)
       case Left(gap) => throw missingOnTheWay(end, gap, Nil)
     }
-    new ChangeFeed(changelogs.iterator.flatMap { name =>
-      checkpoints.rowsOf(name).map { case (key, value) =>
-        val kind = if (value == null) RecordType.DELETE_RECORD else RecordType.PUT_RECORD
-        (kind, key, value, name.version - 1)
-      }
-    })
   }
 
   private[cowstate] def newChangelog(name: StateFileName): PendingStateFile =
@@ -462,6 +483,7 @@ class CowStateStoreProvider
       SnapshotMs -> snapshotMs.getAndSet(0),
       ChangelogBytes -> changelogBytes,
       SnapshotBytes -> snapshotBytes.getAndSet(0),
+      MergedBytes -> mergedBytes.getAndSet(0),
       Pages -> map.pageCount,
       DeadBytes -> map.deadBytes,
       RehashPercent -> map.rehashPercent)

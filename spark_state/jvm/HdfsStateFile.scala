@@ -32,16 +32,21 @@ object HdfsStateFile {
 
 /** Which of these files make up a version. Pure. */
 final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
-  private val (snapshots, deltas) = {
+  private val (snapshots, deltaVersions) = {
     val (s, d) = files.partition(_.isSnapshot)
     (s.map(_.version).toSet, d.map(_.version).toSet)
   }
 
-  def latestVersion: Option[Long] = (snapshots ++ deltas).maxOption
+  def latestVersion: Option[Long] = (snapshots ++ deltaVersions).maxOption
 
-  def has(version: Long): Boolean = snapshots(version) || deltas(version)
+  def has(version: Long): Boolean = snapshots(version) || deltaVersions(version)
 
   def all: Iterable[HdfsStateFile] = files
+
+  /** What the batches that made these versions changed; None if that is not known of each. */
+  def deltas(from: Long, to: Long): Option[Seq[HdfsStateFile]] =
+    Option.when((from to to).forall(deltaVersions))(
+      (from to to).map(HdfsStateFile(_, isSnapshot = false)))
 
   /**
    * The files of a version in the order in which they apply, or the version that is missing.
@@ -57,7 +62,7 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
       if (snapshots(at) && !damaged(at) && fromSnapshot.forall(_ == at)) {
         return Right(HdfsStateFile(at, isSnapshot = true) :: applied)
       }
-      if (!deltas(at)) return Left(at)
+      if (!deltaVersions(at)) return Left(at)
       applied = HdfsStateFile(at, isSnapshot = false) :: applied
       at -= 1
     }
@@ -80,7 +85,29 @@ private[cowstate] final class HdfsStateFileReader(
    * Apply a file to `map`. Throws CowStateCorruptException or StateFileReadException, which name
    * it.
    */
-  def apply(file: HdfsStateFile, map: CopyOnWritePagedMap): Unit = {
+  def apply(file: HdfsStateFile, map: CopyOnWritePagedMap): Unit =
+    foreach(file, map.checksums) { (key, value) =>
+      if (value == null) map.remove(key, null) else map.put(key, value, null)
+    }
+
+  /** The rows of a file in its order: key, value (null: removed). Throws as `apply` does. */
+  def rowsOf(file: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] = {
+    val found = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
+    foreach(file, RowChecksums.Off) { (key, value) =>
+      found += ((copied(key, shape.keyFields), copied(value, shape.valueFields)))
+    }
+    found.result()
+  }
+
+  private def copied(row: UnsafeRow, fields: Int): UnsafeRow =
+    if (row == null) null
+    else {
+      val bytes = row.getBytes
+      CopyOnWritePagedMap.rowOf(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length, fields)
+    }
+
+  private def foreach(file: HdfsStateFile, checksums: RowChecksums)(
+      f: (UnsafeRow, UnsafeRow) => Unit): Unit = {
     val path = new Path(directory, file.toString)
     try {
       Using.resource(new DataInputStream(codec.compressedInputStream(open(path)))) { in =>
@@ -93,11 +120,11 @@ private[cowstate] final class HdfsStateFileReader(
           val valueLength = in.readInt()
           if (valueLength < 0) {
             pointToRemoved(key, keyBytes)
-            map.remove(key, null)
+            f(key, null)
           } else {
             key.pointTo(keyBytes, keyLength)
-            pointToValue(value, key, read(in, valueLength), map.checksums)
-            map.put(key, value, null)
+            pointToValue(value, key, read(in, valueLength), checksums)
+            f(key, value)
           }
           keyLength = in.readInt()
         }

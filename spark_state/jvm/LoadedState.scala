@@ -32,6 +32,7 @@ private[cowstate] final class LoadedState(
       current = math.max(current + 1, list().nextGeneration)
     }
     continued = None
+    schedule.undone(base.version)
   }
 
   def loadMs: Long = loadTime
@@ -49,23 +50,29 @@ private[cowstate] final class LoadedState(
 
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = schedule.restored(files)
 
-  def committed(made: StateId, changelogBytes: Long): Unit = synchronized {
-    schedule.committed(changelogBytes)
-    continued = Some(made)
+  def committed(changelog: StateFileName, bytes: Long): Unit = synchronized {
+    schedule.committed(changelog, bytes)
+    continued = Some(changelog.state)
   }
 
   def snapshotIsDue: Boolean = {
     val rowBytes = versions.map.synchronized(versions.map.rowBytes)
-    !isDamaged && schedule.isDue(rowBytes)
+    schedule.isDue(rowBytes)
   }
 
   /** A view of the newest version, for a snapshot. No batch may be writing. */
   def takeView(): TakenView = {
     val (view, at) = versions.map.synchronized((versions.map.openView(), versions.head))
-    new TakenView(this, view, at, schedule.replaceable)
+    new TakenView(this, view, at)
   }
 
-  def snapshotWritten(of: TakenView, size: FileSize): Unit = schedule.written(size, of.replaces)
+  def snapshotWritten(of: TakenView, size: FileSize): Unit = schedule.written(of.at, size)
+
+  /** The oldest files of changes that are to be merged; empty if there are none. */
+  def mergeable: Seq[StateFileName] = schedule.mergeable(settled = versions.held.last.version)
+
+  def merged(files: Seq[StateFileName], into: StateFileName, size: FileSize): Unit =
+    schedule.merged(files, into, size)
 
   /** One more uses it: it stays charged until as many have left. */
   def use(): this.type = {
@@ -84,8 +91,7 @@ private[cowstate] final class LoadedState(
 private[cowstate] final class TakenView(
     val state: LoadedState,
     val view: MapView,
-    val at: StateId,
-    val replaces: SnapshotSchedule.Changelogs)
+    val at: StateId)
 
 /** Who has a write store, and hears of its end, once. */
 private[cowstate] trait StoreSession {

@@ -6,15 +6,20 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
 }
 
 /**
- * Decides when a snapshot is due, from the sizes of the files that a restore reads: the last
- * snapshot and the changelogs after it.
+ * Decides which files maintenance writes, from the sizes of those that a restore reads: the last
+ * snapshot and the files of changes after it. All that is written is less than three times the
+ * changelogs; of each of their bytes the first third is the changelog's own.
  *
- * It is due when the changelogs are half as large again as the snapshot: each of their bytes then
- * costs less than two bytes of snapshots, since the new one holds no more than the old one and the
- * changelogs. It is also due when a restore would cost four times what reading a new snapshot
- * does, where opening a file counts as `OpeningBytes`: after many removes, when it is a quarter of
- * what it replaces, or after many small changelogs. Whatever the sizes, it is due when there are
- * `MaxChangelogs`, so that a restore does not open thousands of files.
+ * Changelogs are merged, `MergeWidth` or more small ones at a time, and merged files again, so that
+ * a restore does not open thousands of files, as long as merged files come to no more than the
+ * changelogs do.
+ *
+ * A snapshot is due when a restore would read two and a half times what a new snapshot is. What it
+ * reads too much was put by changelogs and is gone by others, and is one and a half times the
+ * snapshot or more, so the snapshots take less than a third. It is also due when the changelogs are
+ * half as large again as the last snapshot and the three thirds are not used up: of a state that
+ * only grows, so that it rests on two snapshots. And when a restore would cost four times what
+ * reading a new snapshot does, where opening a file counts as `OpeningBytes`: of a small state.
  *
  * @param minChangelogs after a snapshot before the next one may be due
  */
@@ -22,45 +27,101 @@ final class SnapshotSchedule(minChangelogs: Int) {
   import SnapshotSchedule._
 
   private var snapshot: Option[FileSize] = None
-  private var since = Changelogs(0, 0)
+  /** The files of changes after the snapshot, each upon the one before it. */
+  private var chain = Vector.empty[ChangeFile]
+  private var changelogBytes = 0L
+  private var mergedBytes = 0L
 
   /** The state was read from these files, in this order. */
   def restored(files: Seq[(StateFileName, FileSize)]): Unit = synchronized {
-    val (snapshots, changelogs) = files.partition(_._1.isSnapshot)
+    val (snapshots, changes) = files.partition(_._1.isSnapshot)
     snapshot = snapshots.headOption.map(_._2)
-    since = Changelogs(changelogs.size, changelogs.map(_._2.bytes).sum)
+    chain = changes.map { case (name, size) => ChangeFile(name, size.bytes) }.toVector
+    changelogBytes = bytesOf(chain)
+    mergedBytes = bytesOf(chain.filter(_.name.isMerged))
   }
 
   /** A changelog was written. */
-  def committed(bytes: Long): Unit = synchronized {
-    since = Changelogs(since.count + 1, since.bytes + bytes)
+  def committed(name: StateFileName, bytes: Long): Unit = synchronized {
+    chain :+= ChangeFile(name, bytes)
+    changelogBytes += bytes
   }
 
-  /** The changelogs that a snapshot of the newest version would replace. */
-  def replaceable: Changelogs = synchronized(since)
+  /** Versions after this one are undone. */
+  def undone(version: Long): Unit = synchronized {
+    chain = chain.takeWhile(_.name.version <= version)
+  }
 
   /** Whether a snapshot is due of a state with so many bytes of keys and values. */
   def isDue(rowBytes: Long): Boolean = synchronized {
-    since.count >= minChangelogs && snapshot.forall { last =>
+    chain.map(_.name.versions).sum >= minChangelogs && snapshot.forall { last =>
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
-      val restore = last.bytes + since.bytes + (since.count + 1) * OpeningBytes
-      since.count >= MaxChangelogs || since.bytes >= last.bytes * 3 / 2 ||
-        restore >= MaxRestoreRatio * (rowBytes * compression + OpeningBytes)
+      val next = rowBytes * compression
+      val restore = last.bytes + bytesOf(chain)
+      restore >= MaxReadRatio * (next + EmptyFileBytes) ||
+        restore + (chain.size + 1) * OpeningBytes >= MaxRestoreRatio * (next + OpeningBytes) ||
+        changelogBytes >= last.bytes * 3 / 2 && mergedBytes + next <= changelogBytes * MaxWritten
     }
   }
 
-  /** A snapshot was written in the place of these changelogs. */
-  def written(size: FileSize, replaced: Changelogs): Unit = synchronized {
-    snapshot = Some(size)
-    since = Changelogs(since.count - replaced.count, since.bytes - replaced.bytes)
+  /** A snapshot of `state` was written. It replaces what leads there, unless that was undone. */
+  def written(state: StateId, size: FileSize): Unit = synchronized {
+    val last = chain.indexWhere(_.name.state == state)
+    if (last >= 0) {
+      snapshot = Some(size)
+      chain = chain.drop(last + 1)
+      changelogBytes = bytesOf(chain)
+      mergedBytes = 0
+    }
+  }
+
+  /**
+   * The oldest files that are to be merged, of versions up to `settled`, which are not undone any
+   * more; empty if there are none.
+   */
+  def mergeable(settled: Long): Seq[StateFileName] = synchronized {
+    var rest = chain.takeWhile(_.name.version <= settled)
+    var found = Vector.empty[ChangeFile]
+    while (found.isEmpty && rest.nonEmpty) {
+      val (run, after) = rest.span(_.sort == rest.head.sort)
+      rest = after
+      if (run.head.isSmall && run.size >= MergeWidth) {
+        val total = run.map(_.bytes).scanLeft(0L)(_ + _).tail
+        val chosen = run.take(math.max(total.count(_ <= MaxMergedBytes), MergeWidth))
+        if (mergedBytes + bytesOf(chosen) <= changelogBytes) found = chosen
+      }
+    }
+    found.map(_.name)
+  }
+
+  /** These files were merged into one, which takes their place if they still count. */
+  def merged(files: Seq[StateFileName], into: StateFileName, size: FileSize): Unit = synchronized {
+    mergedBytes += size.bytes
+    val begin = chain.indexWhere(_.name == files.head)
+    if (begin >= 0) chain = chain.patch(begin, Seq(ChangeFile(into, size.bytes)), files.size)
   }
 }
 
 object SnapshotSchedule {
+  private val MaxReadRatio = 2.5
   private val MaxRestoreRatio = 4
-  /** About twice what the smallest file has: so few that small changelogs outweigh snapshots. */
+  /** Of each byte of changelogs, in snapshots and merged files. */
+  private val MaxWritten = 1.9
+  /** What a file takes that has no rows. */
+  private val EmptyFileBytes = 2L << 10
+  /** About twice that: so few that small changelogs outweigh snapshots. */
   private val OpeningBytes = 4L << 10
-  private val MaxChangelogs = 200
+  private val MergeWidth = 64
+  /** A larger file is read as fast as it would be as a part of another one. */
+  private val SmallBytes = 256L << 10
+  private val MaxMergedBytes = MergeWidth * SmallBytes
 
-  final case class Changelogs(count: Int, bytes: Long)
+  private final case class ChangeFile(name: StateFileName, bytes: Long) {
+    def isSmall: Boolean = bytes < SmallBytes
+    /** How often it was merged, and whether it is small: those alike are merged. */
+    def sort: (Int, Boolean) =
+      ((63 - java.lang.Long.numberOfLeadingZeros(name.versions)) / 6, isSmall)
+  }
+
+  private def bytesOf(files: Seq[ChangeFile]): Long = files.map(_.bytes).sum
 }

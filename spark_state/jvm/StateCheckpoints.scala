@@ -1,5 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import java.util
 import java.util.concurrent.{Callable, ExecutionException, ExecutorService, Executors}
 import java.util.concurrent.ThreadFactory
 
@@ -34,21 +35,42 @@ final class StateCheckpoints(
     directory, name, codec, StateFileMetadata.header(name, keySchema, valueSchema), checksums)
 
   /** Write a view as the snapshot of a state. */
-  def writeSnapshot(name: StateFileName, view: MapView): FileSize = {
+  def writeSnapshot(name: StateFileName, view: MapView): FileSize = written(name) { rows =>
+    val walk = view.cursor()
+    while (walk.next()) {
+      walk.verify()
+      rows.put(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
+    }
+  }
+
+  /** A file of the rows that `f` puts; its size. */
+  private def written(name: StateFileName)(f: StateFileWriter => Unit): FileSize = {
     val file = create(name)
     try {
-      val walk = view.cursor()
-      while (walk.next()) {
-        walk.verify()
-        file.rows.put(
-          walk.page, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
-      }
+      f(file.rows)
       file.commit()
       FileSize(file.rows.writtenBytes, file.rows.rowBytes)
     } catch {
       case e: Throwable =>
         file.cancel()
         throw e
+    }
+  }
+
+  /** Write what files of changes, each upon the one before it, come to. */
+  def merge(files: Seq[StateFileName], into: StateFileName): FileSize = {
+    val last = new util.LinkedHashMap[UnsafeRow, (UnsafeRow, Int)]
+    foreachBatch(files, _ => ()) { (_, batch) =>
+      for (row <- 0 until batch.rows) {
+        val (key, value) = rowOf(batch, row)
+        val checksum = batch.carried.map(_(row)).getOrElse(checksums.of(key, value))
+        last.put(key, (value, checksum))
+      }
+    }
+    written(into) { rows =>
+      last.forEach { case (key, (value, checksum)) =>
+        if (value == null) rows.remove(key) else rows.put(key, value, checksum)
+      }
     }
   }
 
@@ -150,13 +172,20 @@ final class StateCheckpoints(
       (0 until reader.batchCount).map(reader.batch)
     }
     batches.iterator.flatMap { batch =>
-      Iterator.range(0, batch.rows).map { row =>
-        val key = new UnsafeRow(keySchema.length)
-        val value = new UnsafeRow(valueSchema.length)
-        batch.pointToKey(row, key)
-        (key, if (batch.pointToValue(row, value)) value else null)
-      }
+      Iterator.range(0, batch.rows).map(rowOf(batch, _))
     }
+  }
+
+  /** The rows of a delta of an adopted checkpoint: key, value (null: removed). */
+  def adoptedRowsOf(delta: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] =
+    adopted.rowsOf(delta, shape)
+
+  /** A row, which shares the batch's bytes: key, value (null: removed). */
+  private def rowOf(batch: StateFileBatch, row: Int): (UnsafeRow, UnsafeRow) = {
+    val key = new UnsafeRow(keySchema.length)
+    val value = new UnsafeRow(valueSchema.length)
+    batch.pointToKey(row, key)
+    (key, if (batch.pointToValue(row, value)) value else null)
   }
 }
 

@@ -15,6 +15,8 @@ private[cowstate] object StateFileMetadata {
   val Version = "cowstate.version"
   val Unique = "cowstate.unique"
   val Base = "cowstate.base"
+  /** How many versions a merged file has. */
+  val Versions = "cowstate.versions"
   val KeySchema = "cowstate.key_schema"
   val ValueSchema = "cowstate.value_schema"
   val Rows = "cowstate.rows"
@@ -26,12 +28,12 @@ private[cowstate] object StateFileMetadata {
 
   def header(name: StateFileName, key: StructType, value: StructType): Seq[(String, String)] = Seq(
     Format -> FormatVersion,
-    Kind -> (if (name.isSnapshot) "snapshot" else "changelog"),
+    Kind -> name.kind,
     Version -> name.version.toString,
     Unique -> name.unique,
     Base -> name.base.getOrElse(""),
     KeySchema -> key.json,
-    ValueSchema -> value.json)
+    ValueSchema -> value.json) ++ Option.when(name.isMerged)(Versions -> name.versions.toString)
 
   def hex(crc: CRC32): String = f"${crc.getValue}%08x"
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkpoint_store.provider_file_names import parse_provider_file
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.provider_class import PROVIDER_KEY
@@ -26,7 +27,6 @@ LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _HDFS_FILE = re.compile(r"(\d+)\.(delta|snapshot)(\.crc)?")
-_OWN_FILE = re.compile(r"(\d{19})-\d{10}-[0-9a-f]{16}(-[0-9a-f]+)?\.(changelog|snapshot)\.arrow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,15 @@ class QueryCheckpoint:
 
     def files_of_version(self, directory: str, *, hdfs: bool) -> dict[CheckpointFile, int]:
         """Files of HDFSBackedStateStoreProvider, or of cowstate, with their versions."""
-        name = _HDFS_FILE if hdfs else _OWN_FILE
-        matches = ((file, name.fullmatch(file.name)) for file in self.state_files(directory))
-        return {file: int(match[1]) for file, match in matches if match}
+        found: dict[CheckpointFile, int] = {}
+        for file in self.state_files(directory):
+            match = _HDFS_FILE.fullmatch(file.name)
+            own = parse_provider_file(file.name)
+            if hdfs and match:
+                found[file] = int(match[1])
+            elif not hdfs and own:
+                found[file] = own.version
+        return found
 
 
 def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:

@@ -1,6 +1,7 @@
 """The state store provider against HDFSBacked, RocksDB and a store that does nothing.
 
-    python tests/benchmarks/provider.py [--scenario a b c] [--rounds 3] [--scale 1.0] [--soak]
+    python tests/benchmarks/provider.py [--scenario a b c] [--rounds 3] [--scale 1.0]
+                                        [--no-snapshots] [--soak]
 
 Every run is a process with a JVM of its own (local[2], default collector); in each round every
 provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
@@ -8,7 +9,8 @@ provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
     a        2M keys, 500,000 rows a batch: count and sum by key, about 442,000 updates
     b        the same with 4.5M keys and 10,000 rows a batch; then, in a new JVM that has run a
              small query to warm up, the first batch on that checkpoint: from changelogs alone
-             (`restart`), and again after maintenance wrote snapshots (`restart snapshot`)
+             (`restart`), and again after maintenance wrote snapshots (`restart snapshot`), which
+             `--no-snapshots` leaves out
     session  session windows (one half of c)
     join     inner join of two streams (the other half)
     soak     500 batches that update the same keys, some values with another length each time
@@ -94,7 +96,7 @@ def run_scenario(task: Task) -> dict[str, Any]:
         result = run(task)
         if SCENARIOS[task.scenario].restarts:
             result["restart_ms"] = run(replace(task, phase="restart"))["first_ms"]
-            if task.provider in SNAPSHOT_FILES:
+            if task.with_snapshots and task.provider in SNAPSHOT_FILES:
                 written = run(replace(task, phase="snapshot"))
                 again = run(replace(task, phase="restart"))
                 result |= {**written, "restart_snapshot_ms": again["first_ms"]}
@@ -197,6 +199,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--providers", nargs="+", choices=list(PROVIDERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of keys and rows")
+    parser.add_argument("--no-snapshots", action="store_true", help="no restart from snapshots")
     parser.add_argument("--memory", default="8g", help="of each JVM")
     parser.add_argument("--soak", action="store_true", help="the soak only; cowstate by default")
     parser.add_argument("--folder", type=Path, help="where checkpoints go; default: temporary")
@@ -213,6 +216,7 @@ def main() -> None:
         compile_jar((HERE / "scala").glob("*.scala"), floor_jar)
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
+        task = replace(task, with_snapshots=not given.no_snapshots)
         result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
         if given.soak:
             result["soak"] = soak(task, given.providers or ["cowstate"])

@@ -148,6 +148,19 @@ def test_a_restart_reports_the_snapshot_that_it_begins_with(
     run(provider_jvm, tmp_path, script)
 
 
+def test_maintenance_that_finds_no_snapshot_due_reports_the_newest_version(
+    provider_jvm: ProviderJvm, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Otherwise Spark forces snapshots of large states that need none."""
+    assert spark.streams.active == []
+    script = filled("stateStore.minDeltasForSnapshot=10")
+    script.add("reported", "")
+    script.add("maintain", None)
+    script.add("files snapshot", "0")
+    script.add("reported", "2")
+    run(provider_jvm, tmp_path, script)
+
+
 @pytest.mark.parametrize("ratio", [0, 1, 3])
 def test_every_so_many_reads_are_verified(
     provider_jvm: ProviderJvm, tmp_path: Path, ratio: int

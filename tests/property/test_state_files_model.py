@@ -22,7 +22,9 @@ pytestmark = pytest.mark.spark
 RETAINED = 2
 EMPTY = "0"
 NAME = re.compile(
-    r"(\d{19})-(\d{10})-([0-9a-f]{16})(-(0|[0-9a-f]{16})\.changelog|\.snapshot)\.arrow", re.ASCII
+    r"(\d{19})-(\d{10})-([0-9a-f]{16})"
+    r"(-(0|[0-9a-f]{16})(\.changelog|-(\d{10})\.merged)|\.snapshot)\.arrow",
+    re.ASCII,
 )
 # Multiplying by it spreads counted numbers, so that newer uniques are not the greater ones.
 GOLDEN = 0x9E3779B97F4A7C15
@@ -41,6 +43,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class Merge:
+    """The live writer makes a version, and merges `count` files of changes on its lineage, those
+    before the last `back`. There may be less than two, and nothing to be merged."""
+
+    back: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Replace:
     """Spark runs the next batch with another writer, some versions earlier after a restart."""
 
@@ -51,13 +62,15 @@ class Replace:
 class Zombie:
     """A writer that was replaced publishes versions on top of its own state, and a snapshot.
 
-    It deletes what it thinks is not needed, if its state is at most one batch off the live one's.
+    It merges some of its changelogs, and deletes what it thinks is not needed, if its state is at
+    most one batch off the live one's.
     """
 
     place: int
     count: int
     snapshot: bool
     cleans: bool
+    merges: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,7 @@ class Clean:
     versions: int
 
 
-Step = Commit | Snapshot | Replace | Zombie | Clean
+Step = Commit | Snapshot | Merge | Replace | Zombie | Clean
 
 
 @dataclass
@@ -106,11 +119,12 @@ class Directory:
     def apply(self, step: Step) -> None:
         match step:
             case Commit():
-                for _ in range(step.count):
-                    self.commit(self.live)
-                    self.generations.append(self.live.generation)
+                self.commit_live(step.count)
             case Snapshot():
                 self.snapshot(self.live)
+            case Merge():
+                self.commit_live(1)
+                self.merge(self.live, step)
             case Replace():
                 self.replace(step.back)
             case Zombie():
@@ -118,6 +132,11 @@ class Directory:
             case Clean():
                 self.clean(self.live, step.versions)
         self.ask()
+
+    def commit_live(self, count: int) -> None:
+        for _ in range(count):
+            self.commit(self.live)
+            self.generations.append(self.live.generation)
 
     def replace(self, back: int) -> None:
         """The writer that looks now has one more than the highest generation that was published."""
@@ -139,6 +158,15 @@ class Directory:
         if writer.chain:
             self.publish(f"snapshot {writer.name}", writer, ".snapshot.arrow")
 
+    def merge(self, writer: Writer, step: Merge) -> None:
+        """The script knows which files there are. The writer has written some before."""
+        if self.is_whole(writer):
+            self.script.add(f"merge {writer.name} {step.back} {step.count}", None)
+
+    def is_whole(self, writer: Writer) -> bool:
+        """Whether nothing of a writer's lineage was deleted: of a zombie's it may have been."""
+        return writer is self.live or self.oldest == 0
+
     def publish(self, line: str, writer: Writer, suffix: str) -> None:
         version = len(writer.chain)
         name = f"{version:019}-{writer.generation:010}-{writer.unique}{suffix}"
@@ -156,7 +184,8 @@ class Directory:
             self.commit(zombie)
         if step.snapshot:
             self.snapshot(zombie)
-
+        if step.count and step.merges:
+            self.merge(zombie, Merge(0, step.merges))
         if step.cleans and zombie.chain[:-1] == self.live.chain[: max(len(zombie.chain) - 1, 0)]:
             self.clean(zombie, 100)
 
@@ -194,13 +223,15 @@ class Directory:
             for name in results[place].split():
                 found = NAME.fullmatch(name)
                 assert found, results[place]
-                version, _, made, suffix, base = found.groups()
+                version, _, made, suffix, base, _, versions = found.groups()
                 if suffix == ".snapshot":
                     assert applied == []
                     applied = list(self.chains[made])
                 else:
                     assert base == (applied[-1] if applied else EMPTY)
-                    applied.append(made)
+                    merged = int(versions or 1)
+                    assert applied == self.chains[made][:-merged]
+                    applied += self.chains[made][-merged:]
                 assert int(version) == len(applied)
             assert applied == self.chains[unique], self.script.lines[place]
 
@@ -209,8 +240,13 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Commit, st.integers(1, 3)),
     st.builds(Commit, st.integers(1, 3)),
     st.builds(Snapshot),
+    st.builds(Merge, st.integers(0, 2), st.integers(2, 6)),
+    st.builds(Merge, st.integers(0, 2), st.integers(2, 6)),
     st.builds(Replace, st.sampled_from([0, 0, 1, 3])),
-    st.builds(Zombie, st.integers(0, 5), st.integers(0, 4), st.booleans(), st.booleans()),
+    st.builds(
+        Zombie,
+        *(st.integers(0, 5), st.integers(0, 4), st.booleans(), st.booleans(), st.integers(0, 4)),
+    ),
     st.builds(Clean, st.sampled_from([1, 100])),
 )
 histories = st.integers(0, 30).flatmap(
@@ -290,6 +326,27 @@ def test_a_writer_that_looks_outranks_two_that_did_not_see_each_other(
     assert results[9] == third
 
 
+def test_what_was_merged_is_deleted_when_no_retained_version_needs_it(
+    provider_jvm: ProviderJvm,
+) -> None:
+    directory = Directory()
+    for step in (Commit(7), Merge(4, 4), Clean(100), Merge(0, 100), Clean(100)):
+        directory.apply(step)
+    results = directory.script.run_on(provider_jvm.new("FilesScript"))
+    directory.check(results)
+    found = [
+        [int(name[:19]) for name in result.split()]
+        for line, result in zip(directory.script.lines, results, strict=True)
+        if line.startswith("clean")
+    ]
+    assert found == [[1, 2, 3, 4], []]
+    whole = dict(zip(directory.script.lines, results, strict=True))[
+        f"lineage 9 {directory.live.chain[8]}"
+    ]
+    assert whole.endswith(f"-{EMPTY}-{9:010}.merged.arrow")
+    assert len(whole.split()) == 1
+
+
 uniques = st.integers(0, (1 << 64) - 1).map("{:016x}".format)
 
 
@@ -301,26 +358,36 @@ def test_a_name_parses_to_what_it_was_made_of(provider_jvm: ProviderJvm) -> None
         st.integers(0, 9_999_999_999),
         uniques,
         st.none() | st.just(EMPTY) | uniques,
+        st.integers(1, 9_999_999_999),
     )
-    def agree(version: int, generation: int, unique: str, base: str | None) -> None:
-        suffix = ".snapshot.arrow" if base is None else f"-{base}.changelog.arrow"
-        name = f"{version:019}-{generation:010}-{unique}{suffix}"
-        assert target.parsed(name) == f"{version} {generation} {unique} {base or '-'} {name}"
+    def agree(version: int, generation: int, unique: str, base: str | None, versions: int) -> None:
+        suffix = f"-{base}.changelog"
+        if base is None:
+            suffix, versions = ".snapshot", 1
+        elif versions > 1:
+            suffix = f"-{base}-{versions:010}.merged"
+        name = f"{version:019}-{generation:010}-{unique}{suffix}.arrow"
+        parts = f"{version} {generation} {unique} {base or '-'} {versions} {name}"
+        assert target.parsed(name) == (parts if versions <= max(version, 1) else "none")
 
     agree()
 
 
 def test_other_names_are_not_taken_for_state_files(provider_jvm: ProviderJvm) -> None:
     target = provider_jvm.new("FilesScript")
-    good = f"{7:019}-{3:010}-{'a' * 16}-{'b' * 16}.changelog.arrow"
+    begin = f"{7:019}-{3:010}-{'a' * 16}-{'b' * 16}"
+    names = [f"{begin}.changelog.arrow", f"{begin}-{5:010}.merged.arrow"]
 
     @given(
-        st.integers(0, len(good) - 1), st.sampled_from(["", "x", "-", ".", "00", "\N{KELVIN SIGN}"])
+        st.sampled_from(names),
+        st.integers(0, min(map(len, names)) - 1),
+        st.sampled_from(["", "x", "-", ".", "00", "\N{KELVIN SIGN}"]),
     )
-    def agree(place: int, instead: str) -> None:
+    def agree(good: str, place: int, instead: str) -> None:
         name = good[:place] + instead + good[place + 1 :]
         assert (target.parsed(name) != "none") == (NAME.fullmatch(name) is not None)
 
     agree()
+    good = names[0]
     for name in ("1.delta", "2.snapshot", f".{good}.tmp", f"{good}.crc", "_metadata"):
         assert target.parsed(name) == "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from checkpoint_store.object_store import open_object_store
 from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
 from checkpoint_store.provider_file import decode_provider_file
 from checkpoint_store.provider_file_names import parse_provider_file
-from tests.support.provider_inputs import EventShape, write_batches
+from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,
     STATE_STORE,
@@ -40,6 +41,11 @@ JOIN_STORES = [
 SNAPSHOTS = {
     f"{STATE_STORE}.minDeltasForSnapshot": "1",
     f"{STATE_STORE}.maintenanceInterval": "50ms",
+}
+MERGING = {
+    **SNAPSHOTS,
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.minBatchesToRetain": "10",
 }
 LATEST = "zstd, format 2, snapshots, row checksums"
 SETTINGS: dict[str, Options] = {
@@ -101,6 +107,10 @@ def joined(left: DataFrame, right: DataFrame) -> DataFrame:
         "AND l.moment + INTERVAL 30 SECONDS"
     )
     return marked(left).alias("l").join(marked(right).alias("r"), F.expr(condition), "left_outer")
+
+
+def newest_texts(events: DataFrame, _: DataFrame) -> DataFrame:
+    return events.groupBy("key").agg(F.max("text"), F.sum("amount"))
 
 
 JOBS: dict[str, tuple[Job, list[str]]] = {
@@ -168,6 +178,31 @@ def test_decoded_state_and_changes_of_every_batch_are_those_that_spark_reads(
             assert in_order(changes.to_pylist()) == spark_changes_of(run, store, batch)
             rows += state.num_rows
     assert rows > 50
+
+
+def test_a_query_whose_changelogs_were_merged_goes_on_from_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its state is too large to be written again for batches of a few rows."""
+    (large,) = write_batches(tmp_path / "large", 21, 1, EventShape(20_000, 10**9))
+    first = large.rename(tmp_path / "first.parquet")
+    os.utime(first, (1_600_000_000,) * 2)
+    small = write_batches(tmp_path / "small", 22, 100, EventShape(4, 10**9))
+    run = ProviderRun(spark, Job(newest_texts, "update"), COWSTATE, tmp_path / "run", MERGING)
+    with maintenance_of(spark):
+        run.run([first, *small[:80]], [])
+        assert [*run.checkpoint.glob("state/0/0/*.merged.arrow")]
+        assert len([*run.checkpoint.glob("state/0/0/*.snapshot.arrow")]) == 1
+        run.run(small[80:], [])
+    assert len([*run.checkpoint.glob("state/0/0/*.changelog.arrow")]) < 100
+    files = spark.read.schema(EVENT_SCHEMA).parquet(str(tmp_path / "run" / "left"))
+    expected = [tuple(row.values()) for row in newest_texts(files, files).toArrow().to_pylist()]
+    checkpoint = open_object_store(str(run.checkpoint))
+    newest = committed_batches(checkpoint)[-1]
+    state = read_state(checkpoint, newest)
+    found = [(*row["key"].values(), *row["value"].values()) for row in state.to_pylist()]
+    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    assert in_order(state.to_pylist()) == spark_state_of(run, DEFAULT, newest)
 
 
 def test_the_columns_have_the_types_of_the_query(started: Begin) -> None:

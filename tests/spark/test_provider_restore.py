@@ -193,12 +193,22 @@ class TestAdoptedVersions:
         )
         return found.split("\n")[-len(lines) :]
 
-    def test_have_no_change_feed_and_the_error_says_from_when_on_there_is_one(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
-        lines = ["changes 3 4", "changes 2 4", "message changes 1 2"]
+    def test_have_their_changes_in_deltas(self, provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+        lines = ["changes 3 4", "changes 2 4", "changes 1 2"]
         known, across, within = self.results(provider_jvm, tmp_path, *lines)
         assert known == "2:1=1:3 3:1=1:4"
+        assert across == f"1:2=1:2 {known}"
+        assert within == "0:1=1:1 1:2=1:2"
+
+    def test_without_a_delta_have_none_and_the_error_says_from_when_on_there_are(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        self.results(provider_jvm, tmp_path, "entries 4")
+        (tmp_path / STATE / "1.delta").rename(tmp_path / STATE / "1.snapshot")
+        lines = [START, "changes 2 4", "changes 1 4", "message changes 1 2"]
+        found: str = provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
+        _, known, across, within = found.split("\n")
+        assert known == "1:2=1:2 2:1=1:3 3:1=1:4"
         assert across == "error CowStateException"
         assert "version 2, which batch 1 made, was adopted" in within
         assert "a change feed from batch 2 on: set changeStartBatchId" in within

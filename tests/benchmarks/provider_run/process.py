@@ -45,6 +45,7 @@ class Task:
     folder: str
     floor_jar: str
     checks_state: bool = False
+    with_snapshots: bool = True
 
     @property
     def checkpoint(self) -> Path:

@@ -31,6 +31,12 @@ final class FilesScript {
     case List("snapshot", writer) =>
       val by = writers(writer)
       publish(StateFileName(by.head.version, by.generation, by.head.unique, None))
+    case List("merge", writer, back, count) =>
+      val by = writers(writer)
+      val changes = files.lineageOf(by.head).toOption.get.changes
+      val chosen = changes.dropRight(back.toInt).takeRight(count.toInt)
+      val into = Option.when(chosen.size > 1)(StateFileName.merging(chosen, by.generation))
+      into.filterNot(name => names(name.toString)).map(publish).getOrElse("")
     case List("clean", writer, retained, versions) =>
       val head = writers(writer).head
       val deletable = files.deletable(head, head.version - retained.toLong)
@@ -73,6 +79,7 @@ final class FilesScript {
   def parsed(name: String): String =
     StateFileName.parse(name).map { found =>
       assert(StateFileName.parse(found.toString).contains(found))
-      s"${found.version} ${found.generation} ${found.unique} ${found.base.getOrElse("-")} $found"
+      val upon = found.base.getOrElse("-")
+      s"${found.version} ${found.generation} ${found.unique} $upon ${found.versions} $found"
     }.getOrElse("none")
 }

@@ -130,8 +130,16 @@ final class ProviderScript(root: String) {
     case List("break", "files") =>
       HeldBytes.redirect(store, BrokenDirectory)
       ""
-    case List("snapshot-if-due") =>
+    case List("write-if-due") =>
       provider.doSnapshotMaintenance()
+      ""
+    case List("bytes", kind) => filesOf(kind).map(Files.size).sum.toString
+    case List("damage", kind) =>
+      filesOf(kind).foreach { file =>
+        val bytes = Files.readAllBytes(file)
+        bytes(bytes.length / 2) = (bytes(bytes.length / 2) ^ 1).toByte
+        Files.write(file, bytes)
+      }
       ""
     case _ => look(words)
   }
@@ -227,17 +235,18 @@ final class ProviderScript(root: String) {
   }
 
   /**
-   * Bytes of all changelogs and of all snapshots that were ever written, of the files that a
+   * Bytes of all changelogs and of all other files that were ever written, of the files that a
    * restore reads, and of what a snapshot of the state takes; how many files a restore reads.
    */
   private def measured(): String = {
-    Seq("changelog", "snapshot").flatMap(filesOf).foreach { file =>
+    Seq("changelog", "merged", "snapshot").flatMap(filesOf).foreach { file =>
       written.getOrElseUpdate(file.getFileName.toString, Files.size(file))
     }
     val names = lineage().files
     val read = names.map(name => Files.size(directory.resolve(name.toString))).sum
     val count = names.size
-    s"${writtenAs("changelog")} ${writtenAs("snapshot")} $read ${snapshotBytes()} $count"
+    val others = writtenAs("snapshot") + writtenAs("merged")
+    s"${writtenAs("changelog")} $others $read ${snapshotBytes()} $count"
   }
 
   private def lineage(): Lineage = {

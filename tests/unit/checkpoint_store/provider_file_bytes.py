@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -29,6 +30,11 @@ def changelog(version: int, base: int | None = None, generation: int = 1) -> Pro
 
 def snapshot(version: int, generation: int = 1) -> ProviderFileName:
     return ProviderFileName(version, generation, unique(version), None)
+
+
+def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName:
+    """What the changelogs of the last `versions` versions up to `version` come to."""
+    return replace(changelog(version, version - versions, generation), versions=versions)
 
 
 def schema_json(name: str, of: str) -> str:
@@ -80,6 +86,8 @@ def file_bytes(
         "cowstate.rows": str(len(rows)),
         "cowstate.footer_crc32": "0" * 8,
     }
+    if name.versions > 1:
+        metadata["cowstate.versions"] = str(name.versions)
     if sums is not None:
         columns.append(pa.field("checksum", pa.int32(), nullable=False))
         arrays.append(pa.array(sums, pa.int32()))

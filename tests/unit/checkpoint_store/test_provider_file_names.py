@@ -11,7 +11,7 @@ from checkpoint_store.provider_file_names import (
     StateId,
     parse_provider_file,
 )
-from tests.unit.checkpoint_store.provider_file_bytes import changelog, snapshot, unique
+from tests.unit.checkpoint_store.provider_file_bytes import changelog, merged, snapshot, unique
 
 ADOPTED = "0000000000000adf"
 
@@ -24,7 +24,9 @@ def at(version: int) -> StateId:
     return StateId(version, unique(version))
 
 
-@pytest.mark.parametrize("name", [changelog(1), changelog(7), snapshot(7, generation=12)])
+@pytest.mark.parametrize(
+    "name", [changelog(1), changelog(7), snapshot(7, generation=12), merged(7, 6)]
+)
 def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
     assert parse_provider_file(str(name)) == name
 
@@ -37,6 +39,10 @@ def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
         str(changelog(1)).replace("-", "_"),
         str(snapshot(1)).upper(),
         f"{'1' * 18}\N{ARABIC-INDIC DIGIT ONE}-{1:010}-{unique(1)}.snapshot.arrow",
+        str(merged(7, 3)).replace("3.merged", "1.merged"),
+        str(merged(7, 3)).replace("3.merged", "8.merged"),
+        str(merged(7, 3)).replace("merged", "changelog"),
+        str(changelog(7)).replace("changelog", "merged"),
         "1.delta",
         "_metadata",
     ],
@@ -56,6 +62,33 @@ def test_a_state_begins_at_the_newest_snapshot_on_its_lineage() -> None:
     assert found.lineage_of(at(5)) == Lineage(newest)
     before = (snapshot(2), changelog(3), changelog(4), changelog(5))
     assert found.lineage_of(at(5), {snapshot(4, 3)}) == Lineage(before)
+
+
+def test_files_of_most_versions_are_taken_and_others_where_those_cannot_be() -> None:
+    found = files(*map(changelog, range(1, 9)), merged(4, 3), merged(6, 2), merged(6, 5))
+    widest = Lineage((changelog(1), merged(6, 5), changelog(7), changelog(8)))
+    assert found.lineage_of(at(8)) == widest
+    assert found.lineage_of(at(6), {merged(6, 5)}) == Lineage(
+        (changelog(1), merged(4, 3), merged(6, 2))
+    )
+    assert found.lineage_of(at(4)) == Lineage((changelog(1), merged(4, 3)))
+    assert found.lineage_of(at(3)) == Lineage((changelog(1), changelog(2), changelog(3)))
+
+
+def test_a_merged_file_does_not_lead_past_the_snapshot_that_is_left() -> None:
+    found = files(*map(changelog, range(4, 7)), merged(6, 5), snapshot(3))
+    assert found.lineage_of(at(6)) == Lineage((snapshot(3), *map(changelog, range(4, 7))))
+    assert found.lineage_of(at(6), {snapshot(3)}) == Lineage(missing=at(1))
+
+
+def test_a_merged_file_stands_for_its_state_when_the_changelog_is_gone() -> None:
+    found = files(merged(4, 4), changelog(5))
+    assert found.state_at(4) == at(4)
+    assert found.lineage_of(at(5)) == Lineage((merged(4, 4), changelog(5)))
+    assert found.changelog_of(at(4)) is None
+    assert found.versions == [4, 5]
+    zombie = ProviderFileName(4, 2, "f" * 16, unique(3))
+    assert files(merged(4, 4, 3), changelog(4), zombie).state_at(4) == zombie.state
 
 
 def test_a_changelog_that_is_missing_on_the_way_is_told() -> None:

@@ -26,6 +26,7 @@ from tests.unit.checkpoint_store.provider_file_bytes import (
     Row,
     changelog,
     file_bytes,
+    merged,
     schema_json,
     snapshot,
     unique,
@@ -102,6 +103,45 @@ def test_changes_are_those_of_one_version_in_order(store: ObjectStore) -> None:
             (row["change_type"], row["key"]["number"], row["value"] and row["value"]["text"])
             for row in found
         ] == [("delete" if text is None else "update", number, text) for number, text in rows]
+
+
+MERGED: list[Row] = [(2, None), (1, "aaa"), (4, None), (3, "cc")]
+
+
+def test_a_merged_file_stands_for_the_changes_of_several_versions(store: ObjectStore) -> None:
+    for version in (1, 4):
+        put(store, changelog(version), file_bytes(changelog(version), CHANGES[version]))
+    put(store, merged(3, 2), file_bytes(merged(3, 2), MERGED))
+    assert {version: state(store, version) for version in (1, 3, 4)} == {
+        version: STATES[version] for version in (1, 3, 4)
+    }
+    with pytest.raises(ObjectMissingError, match=rf"{3:019}-\*-{unique(3)}-\*\.changelog"):
+        read_partition_changes(store, WHERE, 3)
+
+
+def test_a_damaged_merged_file_is_passed_over_for_the_changelogs_if_they_are_there(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    for version, rows in CHANGES.items():
+        put(store, changelog(version), file_bytes(changelog(version), rows))
+    name = merged(3, 2)
+    put(store, name, file_bytes(name, MERGED))
+    replace(store, name, flipped(store, name))
+    with caplog.at_level(logging.WARNING):
+        assert state(store, 4) == STATES[4]
+    assert str(name) in caplog.text
+    replace(store, changelog(2), None)
+    with pytest.raises(ObjectMissingError, match=rf"{2:019}-\*-{unique(2)}") as raised:
+        state(store, 4)
+    assert str(name) in str(raised.value.__cause__)
+
+
+def test_a_merged_file_that_says_another_number_of_versions_is_damaged(store: ObjectStore) -> None:
+    name = merged(3, 3)
+    put(store, name, file_bytes(name, MERGED, {"cowstate.versions": "2"}))
+    with pytest.raises(ObjectMissingError) as raised:
+        state(store, 3)
+    assert "it says versions = 2, its name 3" in str(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "later format"])

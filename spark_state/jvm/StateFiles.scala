@@ -1,0 +1,175 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import scala.collection.mutable
+
+/**
+ * The files from which one state is restored, in the order in which they apply: a snapshot, or
+ * files of an adopted checkpoint, or nothing; then changelogs, some of them merged.
+ */
+final case class Lineage(
+    snapshot: Option[StateFileName],
+    changes: Seq[StateFileName],
+    adopted: Seq[HdfsStateFile] = Nil) {
+  def files: Seq[StateFileName] = snapshot.toSeq ++ changes
+}
+
+/** What a listing of a store's directory says. Pure. */
+final class StateFiles(
+    names: Iterable[StateFileName],
+    val adopted: HdfsStateFiles = new HdfsStateFiles(Nil)) {
+  private val snapshots = names.filter(_.isSnapshot).groupBy(_.state)
+  private val changelogs = names.filter(_.isChangelog).groupBy(_.version)
+  /** The files of changes that end in a state: those of most versions, and the newest, first. */
+  private val changesTo: Map[StateId, Seq[StateFileName]] =
+    names.filterNot(_.isSnapshot).groupBy(_.state).map { case (state, files) =>
+      state -> files.toSeq.sortBy(file => (-file.versions, -file.generation))
+    }
+
+  /** The generation of a writer that has seen this listing. */
+  def nextGeneration: Long = names.map(_.generation).maxOption.getOrElse(0L) + 1
+
+  def latestVersion: Option[Long] = (names.map(_.version) ++ adopted.latestVersion).maxOption
+
+  def snapshotOf(state: StateId): Option[StateFileName] =
+    snapshots.get(state).map(_.maxBy(_.generation))
+
+  /**
+   * The state that counts as `version`: of the highest generation, unless `unique` names one. None
+   * if there is no file of it. A state has the generation of its changelog; snapshots and merged
+   * files, which are written later, have no say unless that is gone.
+   */
+  def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
+    if (version == 0) return Some(StateId.Empty)
+    val made = changelogs.getOrElse(version, Nil)
+    val there = made ++ names.filter { file =>
+      file.version == version && !file.isChangelog && !made.exists(_.unique == file.unique)
+    }
+    unique match {
+      case Some(id) => there.find(_.unique == id).map(_.state)
+      case None =>
+        there.maxByOption(file => (file.generation, file.unique)).map(_.state).orElse(
+          Option.when(adopted.has(version))(StateId(version, StateId.Adopted)))
+    }
+  }
+
+  /**
+   * The lineage of a state, through files of as many versions as there are, or the state on the way
+   * to it whose file is missing. Files in `damaged` are not used, and of snapshots only that of
+   * version `fromSnapshot` if it is given.
+   */
+  def lineageOf(
+      state: StateId,
+      damaged: Set[StateFileName] = Set.empty,
+      fromSnapshot: Option[Long] = None,
+      damagedAdopted: Set[Long] = Set.empty): Either[StateId, Lineage] = {
+    val open = mutable.Stack((state, List.empty[StateFileName]))
+    val seen = mutable.Set.empty[StateId]
+    var gap = Option.empty[StateId]
+    while (open.nonEmpty) {
+      val (at, applied) = open.pop()
+      if (seen.add(at)) {
+        beginningAt(at, damaged, fromSnapshot, damagedAdopted) match {
+          case Right(Some(begin)) => return Right(begin.copy(changes = applied))
+          case Right(None) =>
+            val found = changesTo.getOrElse(at, Nil).filterNot(damaged)
+            if (found.isEmpty) gap = gap.orElse(Some(at))
+            found.reverseIterator.foreach(file => open.push((file.from.get, file :: applied)))
+          case Left(missing) => gap = gap.orElse(Some(missing))
+        }
+      }
+    }
+    Left(gap.get)
+  }
+
+  /** The lineage of a state that needs no changes, if there is one, or the state that ends here. */
+  private def beginningAt(
+      at: StateId,
+      damaged: Set[StateFileName],
+      fromSnapshot: Option[Long],
+      damagedAdopted: Set[Long]): Either[StateId, Option[Lineage]] = {
+    val snapshot =
+      snapshotOf(at).filterNot(damaged).filter(found => fromSnapshot.forall(_ == found.version))
+    if (snapshot.isDefined) {
+      Right(Some(Lineage(snapshot, Nil)))
+    } else if (at.unique == StateId.Adopted) {
+      adopted.lineageOf(at.version, damagedAdopted, fromSnapshot)
+        .left.map(StateId(_, StateId.Adopted)).map(files => Some(Lineage(None, Nil, files)))
+    } else if (at.unique != StateId.Empty.unique) {
+      Right(None)
+    } else if (fromSnapshot.isDefined) {
+      Left(StateId.Empty)
+    } else {
+      Right(Some(Lineage(None, Nil)))
+    }
+  }
+
+  /** The oldest version that was made upon files of an adopted checkpoint, if one was. */
+  def firstUponAdopted: Option[Long] =
+    names.filter(f => f.isChangelog && f.base.contains(StateId.Adopted)).map(_.version).minOption
+
+  /**
+   * The changelogs that lead to a state, from the one that made `startVersion` on, or the state on
+   * the way that has none: merged files do not tell their versions apart.
+   */
+  def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
+    var found = List.empty[StateFileName]
+    var at = state
+    while (at.version >= startVersion && at.unique != StateId.Empty.unique) {
+      changesTo.getOrElse(at, Nil).find(_.isChangelog) match {
+        case Some(file) =>
+          found = file :: found
+          at = file.from.get
+        case None => return Left(at)
+      }
+    }
+    Right(found)
+  }
+
+  /**
+   * Files that no restore of `head`, or of a state before it from version `oldest` on, needs: what
+   * is older than the newest snapshot that a restore of `oldest` may use, and than the one before
+   * it, should that be damaged; and what was merged of versions before `oldest`.
+   */
+  def deletable(head: StateId, oldest: Long): Seq[StateFileName] = {
+    val reached = ancestors(head)
+    val outdated = oldestKept(reached, oldest).toSeq.flatMap { kept =>
+      names.filter(n => n.version < kept || (n.version == kept && !n.isSnapshot))
+    }
+    val merged = names.filter { file =>
+      file.isMerged && file.version < oldest && reached(file.state) && !hasSnapshotInside(file)
+    }
+    (outdated ++ merged.flatMap(partsOf)).distinct
+  }
+
+  /** As `deletable`, of the files of an adopted checkpoint. */
+  def deletableAdopted(head: StateId, oldest: Long): Seq[HdfsStateFile] =
+    oldestKept(ancestors(head), oldest).toSeq
+      .flatMap(kept => adopted.all.filter(_.version <= kept))
+
+  /** A lineage that uses the snapshot needs the files that were merged across it. */
+  private def hasSnapshotInside(merged: StateFileName): Boolean =
+    snapshots.keys.exists(s => s.version > merged.from.get.version && s.version < merged.version)
+
+  /** Files of changes, also of attempts that do not count, of versions that a merged file has. */
+  private def partsOf(merged: StateFileName): Iterable[StateFileName] = names.filter { file =>
+    file.versions < merged.versions && file.version <= merged.version &&
+      file.from.exists(_.version >= merged.from.get.version)
+  }
+
+  private def oldestKept(reached: collection.Set[StateId], oldest: Long): Option[Long] = {
+    val usable = reached.filter(s => s.version <= oldest && snapshots.contains(s))
+    usable.toSeq.map(_.version).sortBy(-_).lift(1)
+  }
+
+  /** A state and those it was built upon, as far as there are files. */
+  private def ancestors(head: StateId): collection.Set[StateId] = {
+    val reached = mutable.Set(head)
+    val open = mutable.Stack(head)
+    while (open.nonEmpty) {
+      changesTo.getOrElse(open.pop(), Nil).flatMap(_.from).foreach { state =>
+        if (reached.add(state)) open.push(state)
+      }
+    }
+    reached
+  }
+}

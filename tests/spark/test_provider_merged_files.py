@@ -1,0 +1,146 @@
+"""Merged changelogs, on a store that is too large to be written again for a few changes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider_jvm import ProviderJvm, Value, provider_jvm, shown
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+KEYS = 6000
+BATCHES = 150
+RETAINED = 10
+WIDTH = 64
+# The rows of scripts are bytes that tell their seed, not values of a schema.
+SETTINGS = " ".join(
+    [
+        "stateStore.coordinatorReportSnapshotUploadLag=false",
+        "stateStore.formatValidation.enabled=false",
+        f"minBatchesToRetain={RETAINED}",
+        "stateStore.minDeltasForSnapshot=1",
+    ]
+)
+State = dict[int, Value]
+
+
+class Store:
+    """A script, and what the store holds after each of its batches; a snapshot after the first."""
+
+    def __init__(self, settings: str = "") -> None:
+        self.chance = random.Random(4)
+        state = {number: Value(20, number) for number in range(KEYS)}
+        puts = [f"put {number} {value}" for number, value in state.items()]
+        self.lines = [f"start {SETTINGS} {settings}", "begin", *puts, "commit", "maintain"]
+        self.states: list[State] = [{}, state]
+        self.changes: list[dict[int, Value | None]] = [{}, {}]
+
+    def batch(self, maintains: bool = True) -> None:
+        """Some keys get another value, one is removed, and one comes."""
+        version = len(self.states)
+        state = dict(self.states[-1])
+        changed = self.chance.sample(sorted(state), 6)
+        puts = {
+            number: Value(1 + version % 4, version) for number in [*changed[1:], 9000 + version]
+        }
+        value = next(iter(puts.values()))
+        listed = ",".join(map(str, puts))
+        self.lines += ["begin", f"remove {changed[0]}", f"put {listed} {value}", "commit"]
+        self.lines += ["maintain"] if maintains else []
+        del state[changed[0]]
+        self.states.append(state | puts)
+        self.changes.append({changed[0]: None, **puts})
+
+    def batches(self, count: int, maintains: bool = True) -> None:
+        for _ in range(count):
+            self.batch(maintains)
+
+    def run(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+        """The results of these lines after those of the batches, none of which may be an error."""
+        script = "\n".join([*self.lines, *lines])
+        results: str = provider_jvm.new("ProviderScript", str(root)).run(script)
+        found = results.split("\n")[len(self.lines) :]
+        assert not [result for result in results.split("\n") if result.startswith("error")]
+        return found
+
+    def retained(self) -> range:
+        """The versions that a query may go back to."""
+        newest = len(self.states) - 1
+        return range(newest - RETAINED, newest + 1)
+
+    def shown_changes(self, version: int) -> list[str]:
+        """As the script shows the changes of a version, without their order."""
+        changes = self.changes[version].items()
+        return sorted(f"{version - 1}:{number}={value or '-'}" for number, value in changes)
+
+
+def test_every_retained_version_is_there_and_has_its_changes(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES)
+    versions = store.retained()
+    asked = [f"entries {version}" for version in versions]
+    changes = [f"changes {version} {version}" for version in versions[1:]]
+    *found, names = store.run(provider_jvm, tmp_path, store.lines[0], *asked, *changes, "names")
+    states, feeds = found[1 : 1 + len(versions)], found[1 + len(versions) :]
+    assert states == [shown(store.states[version]) for version in versions]
+    assert [sorted(feed.split()) for feed in feeds] == [
+        store.shown_changes(version) for version in versions[1:]
+    ]
+    kinds = [name.split(".")[1] for name in names.split()]
+    assert kinds.count("merged") == 2
+    assert kinds.count("changelog") <= WIDTH + RETAINED
+
+
+def test_versions_that_are_undone_in_memory_are_not_merged(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    """A batch that runs again takes the place of one whose changelog is there."""
+    store = Store()
+    for _ in range(BATCHES):
+        store.batch()
+        again = len(store.states) - 2
+        store.lines += [f"begin {again}", *store.lines[-4:]]
+    newest = len(store.states) - 1
+    _, entries = store.run(provider_jvm, tmp_path, store.lines[0], f"entries {newest}")
+    assert entries == shown(store.states[newest])
+
+
+def test_a_damaged_merged_file_is_passed_over_for_its_changelogs(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES, maintains=False)
+    newest = len(store.states) - 1
+    lines = ["write-if-due", *["begin", "put 1 1:1", "commit", "write-if-due"]]
+    lines += ["files merged", "damage merged", store.lines[0], f"entries {newest}"]
+    *_, files, _, _, entries = store.run(provider_jvm, tmp_path, *lines)
+    assert int(files) == 1
+    assert entries == shown(store.states[newest])
+
+
+def test_a_damaged_merged_file_whose_changelogs_are_gone_is_told(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    store = Store()
+    store.batches(BATCHES)
+    newest = len(store.states) - 1
+    lines = [*store.lines, "damage merged", store.lines[0], f"message entries {newest}"]
+    script = provider_jvm.new("ProviderScript", str(tmp_path))
+    told = script.run("\n".join(lines)).split("\n")[-1]
+    assert "whose files are missing" in told
+    assert ".merged.arrow is damaged and was passed over" in told
+
+
+def test_merged_rows_keep_their_checksums(provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+    on = "stateStore.rowChecksum.enabled=true stateStore.rowChecksum.readVerificationRatio=1"
+    store = Store(on)
+    store.batches(BATCHES)
+    newest = len(store.states) - 1
+    _, entries = store.run(provider_jvm, tmp_path, store.lines[0], f"entries {newest}")
+    assert entries == shown(store.states[newest])
