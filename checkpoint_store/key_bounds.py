@@ -1,0 +1,95 @@
+"""Which keys a file may hold: the least and the greatest value of each key column. Pure.
+
+Bounds are known of columns of integers, dates and strings, as JSON has them: whole numbers, days
+since 1970, and text, which compares by code points as UTF-8 compares by bytes. Nulls are left out:
+no range of values holds them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import pyarrow as pa
+import pyarrow.compute
+
+Bound = int | str
+_LONGEST_TEXT = 256
+_FIRST_DAY = datetime.date(1970, 1, 1)
+# The stubs of the compute functions do not take what the functions take, such as chunked arrays.
+pc: Any = pyarrow.compute
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """The least and the greatest value of a key column in a file."""
+
+    column: str
+    least: Bound
+    greatest: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """Values from `least` to `greatest`, both inclusive; None: without end on that side."""
+
+    least: Bound | None = None
+    greatest: Bound | None = None
+
+    def intersection(self, other: ValueRange) -> ValueRange:
+        """The values that are in both. Raises TypeError when numbers meet text."""
+        least = [one for one in (self.least, other.least) if one is not None]
+        greatest = [one for one in (self.greatest, other.greatest) if one is not None]
+        smaller: Any = min
+        greater: Any = max
+        return ValueRange(greater(least, default=None), smaller(greatest, default=None))
+
+
+def bound_of(value: object) -> Bound | None:
+    """A value as bounds have it; None if there are no bounds of its type."""
+    if isinstance(value, datetime.datetime | bool):
+        return None
+    if isinstance(value, datetime.date):
+        return (value - _FIRST_DAY).days
+    return value if isinstance(value, int | str) else None
+
+
+def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...]:
+    """The bounds of the key columns that have some."""
+    found = []
+    for name in key_names:
+        kind = rows.schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or _is_text(kind)):
+            continue
+        ends = pc.min_max(rows[name]).as_py()
+        least, greatest = bound_of(ends["min"]), bound_of(ends["max"])
+        if _is_short(least) and _is_short(greatest):
+            found.append(KeyBounds(name, least, greatest))
+    return tuple(found)
+
+
+def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> bool:
+    """Whether a file with these bounds may have a key whose columns are all in the ranges that are
+    wanted of them; `wanted` is by the column's name."""
+    return all(one.column not in wanted or _meets(one, wanted[one.column]) for one in bounds)
+
+
+def _meets(bounds: KeyBounds, wanted: ValueRange) -> bool:
+    ends: Any = (bounds.least, bounds.greatest)
+    try:
+        return (wanted.least is None or wanted.least <= ends[1]) and (
+            wanted.greatest is None or ends[0] <= wanted.greatest
+        )
+    except TypeError:
+        # A value of another type than the column: it is the caller's to compare them.
+        return True
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_short(bound: Bound | None) -> TypeGuard[Bound]:
+    return bound is not None and not (isinstance(bound, str) and len(bound) > _LONGEST_TEXT)

@@ -1,0 +1,166 @@
+"""What a stream knows of the state that it reads, as operator state: in offsets, and in its tasks.
+
+    parts       list       what a batch is to read, by key groups and channels
+    watermarks  union      how far in event time each writer of the state is, in ms since 1970
+    table       broadcast  what was fixed when the state was created
+
+The parts of a batch are dealt out to its tasks, however many these are; every task gets all
+watermarks and the table. An offset has the last two as JSON:
+
+    {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.checkpoint_layout import BarrierName, parse_barrier
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_history import StateVersion
+from checkpoint_store.table_schema import column_names
+from datasources.channel_history import Ahead
+from datasources.errors import StateReplacedError
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
+
+_PART_FIELDS: list[pa.Field[Any]] = [
+    pa.field("first_key_group", pa.int32()),
+    pa.field("last_key_group", pa.int32()),
+    pa.field("start", pa.int64()),
+    pa.field("end", pa.int64()),
+    pa.field("is_snapshot", pa.bool_()),
+    pa.field("barriers", pa.list_(pa.string())),
+    pa.field("barrier_times_ms", pa.list_(pa.int64())),
+]
+_PARTS = pa.schema(_PART_FIELDS)
+_WATERMARKS = pa.schema([("writer", pa.int32()), ("watermark_ms", pa.int64())])
+_NAME = pa.schema([("name", pa.string())])
+_VALUE = pa.schema([("value", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some key groups of what is read from one offset to another: of the state at version `end` if
+    `is_snapshot`, else of its changes since `start` (None: since there was nothing). `ahead`: the
+    barriers of epochs that are not whole; see ChannelHistory."""
+
+    key_groups: KeyGroupRange
+    start: int | None
+    end: int
+    is_snapshot: bool
+    ahead: Ahead = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What was fixed when a table, or the store of an operator, was created."""
+
+    keys: tuple[str, ...]
+    max_parallelism: int
+    sequenced: bool = False
+    ignores_nulls: bool = False
+
+    @classmethod
+    def of(cls, version: StateVersion, max_parallelism: int) -> TableFacts:
+        """As a version of the state shows them."""
+        shape = version.shape
+        keys = column_names(shape.key_schema_json)
+        return cls(keys, max_parallelism, shape.sequenced, shape.ignores_nulls)
+
+    def encode(self) -> dict[str, Any]:
+        """As an offset has them."""
+        return {
+            "keys": list(self.keys),
+            "maxParallelism": self.max_parallelism,
+            "sequenced": self.sequenced,
+            "ignoresNulls": self.ignores_nulls,
+        }
+
+    @classmethod
+    def decode(cls, facts: Mapping[str, Any]) -> TableFacts:
+        """What `encode` made."""
+        return cls(
+            tuple(facts["keys"]),
+            facts["maxParallelism"],
+            facts["sequenced"],
+            facts["ignoresNulls"],
+        )
+
+    def check(self, url: str, known: TableFacts) -> None:
+        """Compare with what the stream knows. Raises StateReplacedError: what is at the URL now is
+        another state than the one that was read."""
+        found, expected = self.encode(), known.encode()
+        for name, value in expected.items():
+            if found[name] != value:
+                raise StateReplacedError(url, name, value, found[name])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What one task knows, or the driver before it deals out the parts."""
+
+    parts: tuple[Part, ...]
+    watermarks_ms: Mapping[int, int]
+    facts: TableFacts
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """How far in event time all writers are, the least of what they are; None if none is."""
+        return min(self.watermarks_ms.values(), default=None)
+
+    def dealt_out(self, tasks: int) -> list[bytes]:
+        """The state of each of `tasks` tasks, as bytes."""
+        whole = self._backend().snapshot().to_bytes()
+        if tasks == 1:
+            return [whole]
+        return [
+            OperatorStateBackend.restore([whole], task, tasks).snapshot().to_bytes()
+            for task in range(tasks)
+        ]
+
+    @classmethod
+    def restored(cls, data: bytes) -> SourceState:
+        """The state that a task was dealt out."""
+        backend = OperatorStateBackend.restore([data])
+        table = backend.broadcast_state("table", _NAME, _VALUE)
+        return cls(
+            tuple(_part(item) for item in backend.list_state("parts", _PARTS).get()),
+            dict(backend.union_state("watermarks", _WATERMARKS).get()),
+            TableFacts.decode({name: json.loads(value) for (name,), (value,) in table.items()}),
+        )
+
+    def _backend(self) -> OperatorStateBackend:
+        backend = OperatorStateBackend()
+        backend.list_state("parts", _PARTS).update(map(_item, self.parts))
+        backend.union_state("watermarks", _WATERMARKS).update(self.watermarks_ms.items())
+        table = backend.broadcast_state("table", _NAME, _VALUE)
+        for name, value in self.facts.encode().items():
+            table.put((name,), (json.dumps(value),))
+        return backend
+
+
+def _item(part: Part) -> Sequence[Any]:
+    barriers, times = zip(*part.ahead.values(), strict=True) if part.ahead else ((), ())
+    return (
+        part.key_groups.start,
+        part.key_groups.end,
+        part.start,
+        part.end,
+        part.is_snapshot,
+        [str(name) for name in barriers],
+        list(times),
+    )
+
+
+def _part(item: Sequence[Any]) -> Part:
+    first, last, start, end, is_snapshot, names, times = item
+    ahead: dict[int, tuple[BarrierName, int]] = {}
+    for text, time_ms in zip(names, times, strict=True):
+        name = parse_barrier(text)
+        assert name is not None, f"{text!r} is no barrier"
+        ahead[name.directory.epoch] = (name, time_ms)
+    return Part(KeyGroupRange(first, last), start, end, is_snapshot, ahead)

@@ -1,0 +1,78 @@
+"""A live view of a table and of an operator's state, on disk and on S3 over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint_store.object_store import ObjectStore, open_object_store
+from spark_state.live_state import live_view
+from tests.support.keyed_operator import KeyedOperator
+from tests.support.moto_s3 import moto_s3
+from tests.support.table_rows_of import ScriptedTable, gone, put
+
+POLL_SECONDS = 0.02
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a store is, and how to open it."""
+
+    url: str
+    storage_options: Mapping[str, Any]
+
+    def store(self) -> ObjectStore:
+        return open_object_store(self.url, dict(self.storage_options))
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param == "file":
+        yield Place(tmp_path.as_uri(), {})
+        return
+    with moto_s3() as server:
+        yield Place(f"{server.new_bucket()}/below/here", server.storage_options)
+
+
+def test_a_table_is_followed_and_a_snapshot_stays_whole(place: Place) -> None:
+    table = ScriptedTable(place.store())
+    table.commit(0, put(1, "a", 10), put(2, "b", 20))
+    with live_view(place.url, place.storage_options, poll_seconds=POLL_SECONDS) as view:
+        before = view.snapshot()
+        assert before.get(2) == {"name": "b", "count": 20}
+        table.commit(1, gone(2), put(3, "c", 30))
+        view.wait_for(1, TIMEOUT_SECONDS)
+        assert dict(view) == {1: {"name": "a", "count": 10}, 3: {"name": "c", "count": 30}}
+        assert 2 in before
+        assert (before.epoch, view.epoch) == (0, 1)
+        assert view.error is None
+
+
+def test_a_state_of_an_operator_is_followed_through_its_restart(place: Place) -> None:
+    store = place.store()
+    first = KeyedOperator(store)
+    first.run_epoch(0, {0: 10, 5: 50})
+    with live_view(place.url, place.storage_options, poll_seconds=POLL_SECONDS) as view:
+        assert dict(view) == {0: {"n": 10}, 5: {"n": 50}}
+        first.run_epoch(1, {5: 51, 7: 70})
+        view.wait_for(1, TIMEOUT_SECONDS)
+        assert view.get(5) == {"n": 51}
+        KeyedOperator(store, "run-b", parallelism=4).run_epoch(2, {1: 11})
+        view.wait_for(2, TIMEOUT_SECONDS)
+        assert dict(view) == {0: {"n": 10}, 1: {"n": 11}, 5: {"n": 51}, 7: {"n": 70}}
+        assert view.error is None
+
+
+def test_a_state_is_chosen_by_name_and_an_unknown_name_is_refused(place: Place) -> None:
+    KeyedOperator(place.store()).run_epoch(0, {3: 30})
+    options = place.storage_options
+    with live_view(place.url, options, state="count", poll_seconds=POLL_SECONDS) as view:
+        assert len(view) == 1
+    with pytest.raises(Exception, match=r"counts?") as raised:
+        live_view(place.url, options, state="counts")
+    assert type(raised.value).__name__ == "StateNotFoundError"
