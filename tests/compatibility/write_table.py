@@ -1,0 +1,106 @@
+"""Writes the tables that a release keeps: python -m tests.compatibility.write_table FOLDER
+
+`plain`: eight versions with updates, deletes, a column that comes later, files that a commit
+folded, and a compaction; the tasks that wrote are in event time. `sequenced`: late rows, and
+deletes that outlast them. What each version holds is in `PLAIN` and `SEQUENCES`.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.object_store import open_object_store
+from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
+from checkpoint_store.table_store import TableCommit, TableFileWriter
+from checkpoint_store.table_version import TableCompaction
+from tests.support.table_rows_of import (
+    COLUMNS,
+    SEQUENCED,
+    Row,
+    ScriptedTable,
+    Values,
+    file_table,
+    gone,
+    put,
+    schema_json,
+)
+
+WIDER = schema_json(id="long", name="string", count="integer", at="timestamp")
+FIRST_WIDER = 4
+FOLDED, COMPACTED = 3, 6
+_BATCHES: list[list[Row]] = [
+    [put(id, f"name{id}", id) for id in range(8)],
+    [put(3, "ä", 30), put(4, None, None)],
+    [gone(0), gone(7)],
+    [put(0, "back", 1)],
+    [put(5, "five", 55, None)],
+    [gone(1), put(9, "nine", 9, None)],
+    [put(9, "neun", 9, None)],
+    [gone(5)],
+]
+_SEQUENCED: list[list[Row]] = [
+    [put(1, "a", 1, sequence=10), put(2, "b", 2, sequence=10)],
+    [put(1, "late", 0, sequence=9), gone(2, sequence=20)],
+    [put(2, "late", 0, sequence=19), put(1, "c", 3, sequence=10)],
+]
+
+
+def _states(batches: list[list[Row]], width: int) -> list[dict[int, Values]]:
+    """What plain upserts leave after each batch; columns that come later are null before."""
+    state: dict[int, Values] = {}
+    found = []
+    for rows in batches:
+        for row in rows:
+            state.pop(row.id, None)
+            if row.values is not None:
+                state[row.id] = (*row.values, *[None] * (width - len(row.values)))
+        found.append(dict(state))
+    return found
+
+
+PLAIN = _states(_BATCHES, 3)
+SEQUENCES: list[dict[int, Values]] = [
+    {1: ("a", 1), 2: ("b", 2)},
+    {1: ("a", 1)},
+    {1: ("c", 3)},
+]
+
+
+def write_plain(folder: Path) -> None:
+    """The table with all that tables without a sequence have."""
+    query = ScriptedTable(open_object_store(str(folder)))
+    bounds = MergeBounds(1 << 30, FOLDED)
+    for batch, rows in enumerate(_BATCHES):
+        columns = WIDER if batch >= FIRST_WIDER else COLUMNS
+        commit = TableCommit(
+            *(query.writer, f"run-{batch}", batch, columns, (query.write(batch, rows, columns),)),
+            merges_schema=True,
+            writers=2,
+            watermarks_ms={batch % 2: 1000 * batch},
+        )
+        merge = partial(merge_files, query.table, bounds=bounds) if batch == FOLDED else None
+        version = query.table.commit(commit, merge)
+        if batch == COMPACTED:
+            files = tuple(
+                compact_key_groups(query.table, version, groups, part)
+                for part, groups in enumerate((KeyGroupRange(0, 1), KeyGroupRange(2, 3)))
+            )
+            names = tuple(handle.name for handle in version.state)
+            query.table.publish_compaction(TableCompaction(version.version, names, files))
+
+
+def write_sequenced(folder: Path) -> None:
+    """The table whose rows have a sequence."""
+    job = ScriptedTable(open_object_store(str(folder)), "job", SEQUENCED, is_query=False)
+    for batch, rows in enumerate(_SEQUENCED):
+        table = file_table(rows, sequenced=True)
+        file = job.table.write_rows("changelog", table, TableFileWriter("job", batch, 0, 0))
+        job.publish(batch, [file])
+
+
+if __name__ == "__main__":
+    write_plain(Path(sys.argv[1]) / "plain")
+    write_sequenced(Path(sys.argv[1]) / "sequenced")
