@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.key_bounds import KeyBounds
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.store_metadata import StoreMetadata
@@ -203,7 +204,7 @@ def _barrier(body: _Body) -> Barrier:
 
 def encode_handle(handle: StateHandle) -> _Body:
     """A handle as part of a body."""
-    return {
+    body: _Body = {
         "kind": handle.kind,
         "name": handle.name,
         "length": handle.length,
@@ -212,6 +213,9 @@ def encode_handle(handle: StateHandle) -> _Body:
         "epoch": handle.epoch,
         "rows": handle.rows,
     }
+    if handle.key_bounds:
+        body["key_bounds"] = [[one.column, one.least, one.greatest] for one in handle.key_bounds]
+    return body
 
 
 def decode_handle(body: _Body) -> StateHandle:
@@ -228,7 +232,13 @@ def decode_handle(body: _Body) -> StateHandle:
         key_groups=KeyGroupRange(decode_number(start), decode_number(end)),
         epoch=decode_number(body["epoch"]),
         rows=decode_number(body["rows"]),
+        key_bounds=tuple(_decode_bounds(*one) for one in body.get("key_bounds", ())),
     )
+
+
+def _decode_bounds(column: object, least: object, greatest: object) -> KeyBounds:
+    decode = decode_text if isinstance(least, str) else decode_number
+    return KeyBounds(decode_text(column), decode(least), decode(greatest))
 
 
 def decode_number(value: object) -> int:

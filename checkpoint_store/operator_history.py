@@ -170,6 +170,7 @@ class OperatorHistory:
             key_schema_json=self.metadata.key_schema_json,
             value_schema_json=schema.schema_json,
             columns=tuple(columns),
+            kind=schema.kind,
         )
 
     def _schema(self, checkpoint: CompletedCheckpoint) -> StateSchema:

@@ -23,7 +23,7 @@ delete came before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -33,7 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-from checkpoint_store.key_codes import key_codes, value_codes
+from checkpoint_store.array_equality import same_values
+from checkpoint_store.key_codes import key_codes
+from checkpoint_store.key_hashes import key_hashes
 from checkpoint_store.spark_schema import parse_spark_schema
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.state_history import StateShape
@@ -170,23 +172,31 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
-    """What each version in `rows` left of the keys that it wrote, whatever was before.
+    """What the rows of one version left of the keys that it wrote, whatever was before: the columns
+    and `_change_type`.
 
     As `fold_changes`, but every put is an update_postimage, and every delete a delete whose values
     are null; a version that left a key as it was is not found out. For plain states only: in others
-    it takes the rows before to say which ones count.
+    it takes the rows before to say which ones count. In the order of the rows that won.
     """
     assert not rules.sequenced, "which rows are late depends on those before"
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
-    codes, versions = key_codes(rows, rules.key_names), _numbers(rows[COMMIT_VERSION])
-    order = np.lexsort((np.arange(len(codes)), codes, versions))
-    last = np.ones(len(order), np.bool_)
-    last[:-1] = np.diff(codes[order]).astype(bool) | np.diff(versions[order]).astype(bool)
-    places: Any = pa.array(order[last])
-    found = rows.take(places)
-    kinds = pc.if_else(pc.equal(found[OP], PUT), POSTIMAGE, DELETE)
-    found = found.select([*rules.names, COMMIT_VERSION])
-    return found.add_column(len(rules.names), CHANGE_TYPE, kinds)
+    found = rows
+    if not _have_distinct_keys(rows, rules.key_names):
+        found = _winners(rows, rules, key_codes(rows, rules.key_names))
+    puts = pc.equal(found[OP], PUT)
+    if pc.all(puts, min_count=0).as_py():
+        kinds = pa.chunked_array([pa.repeat(pa.scalar(POSTIMAGE), found.num_rows)])
+    else:
+        kinds = pc.if_else(puts, POSTIMAGE, DELETE)
+    return found.select(rules.names).append_column(CHANGE_TYPE, kinds)
+
+
+def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
+    """Whether that is known at a glance: a version mostly writes a key once, and hashes that differ
+    are found faster than keys."""
+    hashes = np.sort(key_hashes(rows, key_names))
+    return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
@@ -316,7 +326,7 @@ def _images(timeline: _Timeline, events: _Events) -> pa.Table:
     old, new = events.before[updated], events.after[updated]
     changed = np.zeros(len(updated), np.bool_)
     for name in timeline.rules.value_names:
-        changed |= ~_same(_array(timeline.at(old, name)), _array(timeline.at(new, name)))
+        changed |= ~same_values(_array(timeline.at(old, name)), _array(timeline.at(new, name)))
     updated = updated[changed]
     kinds = [
         (DELETE, np.flatnonzero(events.existed & ~events.exists), events.before),
@@ -346,55 +356,6 @@ def _ranks(column: Any) -> _Numbers:
 
 def _numbers(column: Any) -> _Numbers:
     found: _Numbers = column.to_numpy().astype(np.int64)
-    return found
-
-
-def _same(left: Any, right: Any) -> _Flags:
-    """Where two arrays of one type have the same values, nested ones as a whole."""
-    valid = _valid(left) & _valid(right)
-    if pa.types.is_struct(left.type):
-        same = np.ones(len(left), np.bool_)
-        for one, other in zip(left.flatten(), right.flatten(), strict=True):
-            same &= _same(one, other)
-    elif pa.types.is_list(left.type):
-        same = _same_lists(left, right, valid, lambda array: [array.flatten()])
-    elif pa.types.is_map(left.type):
-        same = _same_lists(left, right, valid, lambda array: [array.keys, array.items])
-    elif _is_compared(left.type):
-        same = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
-    else:
-        codes = value_codes(pa.chunked_array([left, right]))
-        same = codes[: len(left)] == codes[len(left) :]
-    return np.where(valid, same, ~(_valid(left) | _valid(right)))
-
-
-def _same_lists(left: Any, right: Any, valid: _Flags, parts: Callable[[Any], list[Any]]) -> _Flags:
-    """`parts`: the arrays of what the lists hold, one after the other."""
-    places = np.flatnonzero(valid)
-    left, right = left.take(pa.array(places)), right.take(pa.array(places))
-    lengths = np.diff(left.offsets.to_numpy())
-    equally_long = lengths == np.diff(right.offsets.to_numpy())
-    left, right = left.filter(pa.array(equally_long)), right.filter(pa.array(equally_long))
-    places, lengths = places[equally_long], lengths[equally_long]
-    same = np.zeros(len(valid), np.bool_)
-    same[places] = True
-    owners = np.repeat(places, lengths)
-    for one, other in zip(parts(left), parts(right), strict=True):
-        same[owners[~_same(one, other)]] = False
-    return same
-
-
-def _is_compared(arrow_type: pa.DataType) -> bool:
-    """Whether `equal` takes the type; it takes floats, but says that NaN is not NaN."""
-    return not (
-        pa.types.is_floating(arrow_type)
-        or pa.types.is_null(arrow_type)
-        or pa.types.is_interval(arrow_type)
-    )
-
-
-def _valid(array: Any) -> _Flags:
-    found: _Flags = pc.is_valid(array).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from checkpoint_store.key_bounds import KeyBounds
 from checkpoint_store.key_group_range import KeyGroupRange
 
 StateFileKind = Literal["changelog", "snapshot"]
@@ -17,7 +18,7 @@ class StateHandle:
     `name` is relative to the store; `length` and `checksum` (sha256, hex) are of the whole file,
     as are `rows` and `epoch`. `key_groups` says which of the file's rows count: after a rescale
     it is narrower than the file, because the other rows belong to another subtask, which may
-    have replaced them since.
+    have replaced them since. `key_bounds`: of the key columns whose bounds the writer has noted.
     """
 
     kind: StateFileKind
@@ -27,3 +28,4 @@ class StateHandle:
     key_groups: KeyGroupRange
     epoch: int
     rows: int
+    key_bounds: tuple[KeyBounds, ...] = ()

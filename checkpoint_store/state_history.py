@@ -23,10 +23,15 @@ from checkpoint_store.state_handle import StateHandle
 
 @dataclass(frozen=True, slots=True)
 class VersionInfo:
-    """A version that can be read, and when it was committed (ms since 1970; grows)."""
+    """A version that can be read, and when it was committed (ms since 1970; grows).
+
+    `watermark_ms`: how far in event time all its writers are (ms since 1970), None if its rows have
+    no event time; see checkpoint_store.event_time.
+    """
 
     version: int
     timestamp_ms: int
+    watermark_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class StateShape:
     and the others, as Spark's StructType writes itself. `columns`: the names of all, in the order
     in which users see them; a value column that is called like a key column has underscores
     appended. `sequenced`: files have a column `_sequence`, and the greatest value wins.
-    `ignores_nulls`: a null in a row keeps what the key has.
+    `ignores_nulls`: a null in a row keeps what the key has. `kind`: of an operator's state; a list
+    or map state has one value column, which holds the whole list or map.
     """
 
     state: str
@@ -46,6 +52,7 @@ class StateShape:
     columns: tuple[str, ...]
     sequenced: bool = False
     ignores_nulls: bool = False
+    kind: str = "value"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Reads a table, or a state of an operator, at any of its versions: `open_store`.
 
 No Spark is needed. Files are read several at once and applied in order; of a file no more is kept
-than the key groups and the columns that are asked for.
+than the key groups and the columns that are asked for. Who asks again and again for what changed
+since the last time gives the reader a StateMemory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from checkpoint_store.errors import (
     UnknownColumnError,
     VersionNotRetainedError,
 )
+from checkpoint_store.file_rows import Batches, files_of, flatten, read_files
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.known_states import StatePart
 from checkpoint_store.open_history import open_history
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.row_fold import (
@@ -27,7 +30,6 @@ from checkpoint_store.row_fold import (
     COMMIT_VERSION,
     concat_rows,
     distinct_keys,
-    flat_rows,
     flat_schema,
     fold_changes,
     fold_rules,
@@ -37,12 +39,13 @@ from checkpoint_store.row_fold import (
 )
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory, StateShape, StateVersion, VersionInfo
+from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.table_schema import column_names
 
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
-_Batches = Iterable[pa.RecordBatch]
+_Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 
 
 def open_store(
@@ -66,8 +69,9 @@ class StateReader:
     StoreUnavailableError, UnsupportedFormatError.
     """
 
-    def __init__(self, history: StateHistory) -> None:
+    def __init__(self, history: StateHistory, memory: StateMemory | None = None) -> None:
         self._history = history
+        self._memory = memory
 
     @property
     def url(self) -> str:
@@ -120,10 +124,16 @@ class StateReader:
         order of `schema`. Raises UnknownColumnError, which names columns that are called alike.
         """
         version = self._version(epoch)
-        schema, names = self._wanted(version.shape, columns)
-        rows = self._read(version.state, key_groups, _flatten(version.shape, schema))
-        everything = concat_rows(rows, version.shape, schema)
-        return fold_state(everything, fold_rules(version.shape, schema)).select(names)
+        shape = version.shape
+        schema, names = self._wanted(shape, columns)
+        known = None
+        if self._memory is not None and columns is None:
+            known = self._memory.state_at(self._history, version, self._part(shape, key_groups))
+        if known is None:
+            rows = self._read(version.state, key_groups, flatten(shape, schema))
+        else:
+            rows = known.rows()
+        return fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema)).select(names)
 
     def changes(
         self,
@@ -143,40 +153,77 @@ class StateReader:
         nothing, or that were late, leave nothing. `start` None means from nothing: the oldest
         version there is counts as if it had added all it holds. `end` None means the newest.
 
-        To tell what a key was before, the state at `start` is read, for the keys that changed.
+        To tell what a key was before, the state at `start` is read, for the keys that changed;
+        not if it is in the reader's memory.
         Without `preimages` only the changes are read: every put is an update_postimage, and every
         delete a delete without values. Where rows have a sequence, or nulls keep what a key has,
         the state at `start` says which rows count, and is read nevertheless.
 
         Raises ValueError if `start` is after `end`.
         """
-        last = self._version(end)
+        numbers = self._history.versions()
+        last = self._version_of(numbers, end)
         shape, schema = last.shape, flat_schema(last.shape)
-        flatten, rules = _flatten(shape, schema), fold_rules(shape, schema)
-        base, versions = self._between(start, last)
-        rows = [
-            one.append_column(COMMIT_VERSION, _repeated(version.info.version, one.num_rows))
-            for version, files in versions
-            for one in self._read(files, key_groups, flatten)
-        ]
-        nothing = concat_rows([], shape, schema)
-        nothing = nothing.append_column(COMMIT_VERSION, pa.array([], pa.int64()))
-        changed = pa.concat_tables([nothing, *rows], promote_options="permissive")
+        rules = fold_rules(shape, schema)
+        base, added = self._between(start, last, numbers)
+        rows = self._rows_of_versions(added, shape, key_groups)
+        infos = [version.info for version, _ in added]
         if not preimages and not (shape.sequenced or shape.ignores_nulls):
-            found = fold_upserts(changed, rules)
-            return _shown(found, shape, [version.info for version, _ in versions])
-        keys = distinct_keys(changed, rules.key_names)
+            return _shown(_joined([fold_upserts(one, rules) for one in rows], infos), shape, infos)
+        changed = _joined(rows, infos)
+        before = concat_rows(self._before(base, changed, last, key_groups), shape, schema)
+        return _shown(fold_changes(before, changed, rules), shape, infos)
 
-        def restricted(batches: _Batches) -> pa.Table:
-            return rows_of_keys(flatten(batches), keys, rules.key_names)
+    def _rows_of_versions(
+        self, added: _Added, shape: StateShape, key_groups: KeyGroupRange | None
+    ) -> list[pa.Table]:
+        """What each version added; the files of all are read at once. After the last version, none:
+        the columns of nothing."""
+        schema, wanted = flat_schema(shape), self._all_or(key_groups)
+        files = [files_of(handles, wanted) for _, handles in added]
+        everything = [handle for handles in files for handle in handles]
+        found = iter(read_files(self._history, everything, wanted, flatten(shape, schema)))
+        rows = [concat_rows([next(found) for _ in handles], shape, schema) for handles in files]
+        return [*rows, concat_rows([], shape, schema)]
 
-        before = self._read(base if keys.num_rows else (), key_groups, restricted)
-        found = fold_changes(concat_rows(before, shape, schema), changed, rules)
-        return _shown(found, shape, [version.info for version, _ in versions])
+    def _before(
+        self,
+        base: StateVersion | None,
+        changed: pa.Table,
+        last: StateVersion,
+        key_groups: KeyGroupRange | None,
+    ) -> list[pa.Table]:
+        """The rows of the state at `base` that are of the keys in `changed`, in order."""
+        if not changed.num_rows:
+            return []
+        shape, schema = last.shape, flat_schema(last.shape)
+        names = fold_rules(shape, schema).key_names
+        keys = distinct_keys(changed, names)
+        if self._memory is not None:
+            part = self._part(shape, key_groups)
+            known = self._memory.state_at(self._history, base, part)
+            if known is not None:
+                rows = changed.drop_columns([COMMIT_VERSION])
+                self._memory.followed(part, known, rows, last)
+                return known.rows_of(keys)
+        flat = flatten(shape, schema)
+
+        def restricted(batches: Batches) -> pa.Table:
+            return rows_of_keys(flat(batches), keys, names)
+
+        return self._read(() if base is None else base.state, key_groups, restricted)
+
+    def _part(self, shape: StateShape, key_groups: KeyGroupRange | None) -> StatePart:
+        return StatePart(self._history.url, shape, self._all_or(key_groups))
+
+    def _all_or(self, key_groups: KeyGroupRange | None) -> KeyGroupRange:
+        return key_groups or KeyGroupRange(0, self._history.max_parallelism - 1)
 
     def _version(self, version: int | None) -> StateVersion:
         # Listed even if a version is named: what is known of it may be out of date.
-        versions = self._history.versions()
+        return self._version_of(self._history.versions(), version)
+
+    def _version_of(self, versions: Sequence[int], version: int | None) -> StateVersion:
         if not versions:
             raise self._empty()
         if version is not None and version not in versions:
@@ -184,37 +231,30 @@ class StateReader:
         return self._history.at(versions[-1] if version is None else version)
 
     def _between(
-        self, start: int | None, last: StateVersion
-    ) -> tuple[tuple[StateHandle, ...], list[tuple[StateVersion, tuple[StateHandle, ...]]]]:
-        """The files of the state at `start`, and each version after it with the files to apply."""
+        self, start: int | None, last: StateVersion, versions: Sequence[int]
+    ) -> tuple[StateVersion | None, _Added]:
+        """The version `start`, and each version after it with the files to apply."""
         end = last.info.version
         if start is not None and start > end:
             raise ValueError(f"changes from version {start} to {end}: the start is after the end")
-        base = () if start is None else self._history.at(start).state
-        numbers = self._history.versions()
-        if start is not None and start not in numbers:
-            oldest, newest = min(numbers, default=None), max(numbers, default=None)
-            raise VersionNotRetainedError(self._history.url, start, oldest, newest)
-        numbers = [one for one in numbers if one < end]
+        base = None if start is None else self._version_of(versions, start)
+        numbers = [one for one in versions if one < end]
         numbers = [one for one in numbers if start is None or one > start]
-        versions = in_parallel(self._history.at, numbers)
+        found = in_parallel(self._history.at, numbers)
         if start != end:
-            versions.append(last)
-        files = [(version, version.changes) for version in versions]
+            found.append(last)
+        files = [(version, version.changes) for version in found]
         if start is None:
-            files[0] = (versions[0], versions[0].state)
+            files[0] = (found[0], found[0].state)
         return base, files
 
     def _read(
         self,
         files: Sequence[StateHandle],
         key_groups: KeyGroupRange | None,
-        taken: Callable[[_Batches], pa.Table],
+        taken: Callable[[Batches], pa.Table],
     ) -> list[pa.Table]:
-        """What is taken of each of the files that have rows of the key groups, in order."""
-        wanted = key_groups or KeyGroupRange(0, self._history.max_parallelism - 1)
-        needed = [one for one in files if one.key_groups.intersection(wanted) is not None]
-        return in_parallel(lambda handle: taken(self._history.read(handle, wanted)), needed)
+        return read_files(self._history, files, self._all_or(key_groups), taken)
 
     def _wanted(
         self, shape: StateShape, columns: Sequence[str] | None
@@ -242,17 +282,15 @@ class StateReader:
         return VersionNotRetainedError(self._history.url, None, None, None)
 
 
-def _flatten(shape: StateShape, schema: pa.Schema) -> Callable[[_Batches], pa.Table]:
-    """How the batches of a file become one table."""
-
-    def flatten(batches: _Batches) -> pa.Table:
-        return concat_rows([flat_rows(batch, shape, schema) for batch in batches], shape, schema)
-
-    return flatten
-
-
-def _repeated(number: int, length: int) -> Any:
-    return pa.repeat(pa.scalar(number, pa.int64()), length)
+def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.Table:
+    """The rows of versions, one after the other, each with its version. Behind the tables of these
+    is one without rows."""
+    numbers = [*(info.version for info in versions), 0]
+    marked = [
+        rows.append_column(COMMIT_VERSION, pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows))
+        for number, rows in zip(numbers, tables, strict=True)
+    ]
+    return pa.concat_tables(marked, promote_options="permissive")
 
 
 def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]) -> pa.Table:

@@ -13,6 +13,7 @@ from checkpoint_store.checkpoint_codec import (
     encode_document,
     encode_handle,
 )
+from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.table_version import TableCompaction, TableMetadata, TableVersion
 
 _Body = dict[str, Any]
@@ -62,6 +63,10 @@ def encode_version(version: TableVersion) -> bytes:
         "state": [
             added[handle] if handle in added else encode_handle(handle) for handle in version.state
         ],
+        "watermarks": {
+            "parallelism": version.watermarks.parallelism,
+            "by_subtask": {str(k): ms for k, ms in sorted(version.watermarks.by_subtask.items())},
+        },
     }
     return encode_document("table-version", body)
 
@@ -84,9 +89,15 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
                 changes[one] if isinstance(one, int) else decode_handle(one)
                 for one in body["state"]
             ),
+            watermarks=_decode_watermarks(body["watermarks"]),
         )
 
     return decode_document("table-version", data, source, build)
+
+
+def _decode_watermarks(body: _Body) -> WriterWatermarks:
+    by_subtask = {int(k): decode_number(ms) for k, ms in dict(body["by_subtask"]).items()}
+    return WriterWatermarks(decode_number(body["parallelism"]), by_subtask)
 
 
 def encode_compaction(compaction: TableCompaction) -> bytes:

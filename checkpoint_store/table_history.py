@@ -62,7 +62,7 @@ class TableHistory:
                 self.url, version, min(numbers, default=None), max(numbers, default=None)
             )
         state = compacted(found, self._compactions).state
-        info = VersionInfo(found.version, found.timestamp_ms)
+        info = VersionInfo(found.version, found.timestamp_ms, found.watermarks.least_ms)
         return StateVersion(info, shape_of(self.metadata, found.schema_json), found.changes, state)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:

@@ -22,8 +22,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ from checkpoint_store.errors import (
     TableMismatchError,
     WrittenTwiceError,
 )
+from checkpoint_store.event_time import WriterWatermarks
+from checkpoint_store.key_bounds import key_bounds
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
@@ -51,7 +53,7 @@ from checkpoint_store.table_codec import (
     encode_version,
 )
 from checkpoint_store.table_layout import CompactionName, TableFileName
-from checkpoint_store.table_schema import evolved
+from checkpoint_store.table_schema import column_names, evolved
 from checkpoint_store.table_version import (
     TableCompaction,
     TableMetadata,
@@ -82,7 +84,8 @@ class TableCommit:
     `writer`: the query or batch job. `run`: which start of a query, None of a job. A query goes on
     writing: the table then belongs to it. `batch`: which of its batches. `schema_json`: the columns
     of the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
-    table that belongs to another query is taken from it.
+    table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
+    `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
     """
 
     writer: str
@@ -92,6 +95,8 @@ class TableCommit:
     files: tuple[StateHandle, ...]
     merges_schema: bool = False
     takes_over: bool = False
+    writers: int = 0
+    watermarks_ms: Mapping[int, int] = field(default_factory=dict)
 
 
 MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
@@ -223,6 +228,7 @@ class TableStore:
             key_groups=key_groups,
             epoch=writer.batch,
             rows=table.num_rows,
+            key_bounds=key_bounds(table, column_names(self._metadata.key_schema_json)),
         )
 
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
@@ -307,6 +313,7 @@ class TableStore:
             batches[commit.writer] = commit.batch
         schema_json = commit.schema_json
         state: tuple[StateHandle, ...] = ()
+        watermarks = WriterWatermarks() if newest is None else newest.watermarks
         if newest is not None:
             milliseconds = max(milliseconds, newest.timestamp_ms + 1)
             schema_json = evolved(
@@ -322,6 +329,7 @@ class TableStore:
             batches=batches,
             changes=commit.files,
             state=state + commit.files,
+            watermarks=watermarks.advanced(commit.writers, commit.watermarks_ms),
         )
 
     def _put_version(self, version: TableVersion) -> bool:

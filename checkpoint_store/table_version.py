@@ -12,8 +12,9 @@ the merging of its files. Versions are numbered from 0 without gaps, each built 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 
@@ -49,7 +50,8 @@ class TableVersion:
     this version. `batches`: by query, the last
     batch that the table holds. `schema_json`: all columns, in order, as Spark's StructType writes
     itself. `changes`: the files that this version added; `state`: those of the whole state. Both in
-    the order in which they apply: of two rows of a key the later one counts.
+    the order in which they apply: of two rows of a key the later one counts. `watermarks`: how far
+    in event time the tasks of the commits were, if the rows have an event time.
     """
 
     version: int
@@ -60,6 +62,7 @@ class TableVersion:
     changes: tuple[StateHandle, ...]
     state: tuple[StateHandle, ...]
     run: str | None = None
+    watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
 
     def object_names(self) -> frozenset[str]:
         """The state files that a reader of this version may need."""

@@ -7,7 +7,13 @@ makes it known to a session that does not. The errors are what rows that cannot 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from datasources.errors import DuplicateKeyError, InputRowError, NullKeyError, NullSequenceError
+from datasources.errors import (
+    DuplicateKeyError,
+    InputRowError,
+    NullKeyError,
+    NullSequenceError,
+    StateReplacedError,
+)
 
 if TYPE_CHECKING:
     from datasources.cowstate_source import CowStateDataSource
@@ -18,6 +24,7 @@ __all__ = [
     "InputRowError",
     "NullKeyError",
     "NullSequenceError",
+    "StateReplacedError",
 ]
 
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -27,9 +25,11 @@ from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.errors import NotAStoreError, UnknownColumnError, VersionNotRetainedError
 from checkpoint_store.row_fold import CHANGE_TYPE
-from checkpoint_store.spark_schema import parse_spark_schema
 from checkpoint_store.table_schema import without_nullability
+from datasources.asked_columns import asked_columns
 from datasources.change_columns import with_change_fields
+from datasources.collection_types import FlattenedColumns
+from datasources.event_time_columns import event_time_columns
 from datasources.table_options import (
     ReaderOptions,
     StreamOptions,
@@ -67,11 +67,7 @@ class CowStateDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises ConfigurationError, and the errors of the store."""
         options = parse_reader_options(self.options)
-        if options.flatten_collection_types:
-            raise ConfigurationError(
-                "option flattenCollectionTypes is of list and map states; a value state has none"
-            )
-        return reader_of(plan_of(options, schema.names))
+        return reader_of(plan_of(options, asked_columns(options.url, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Raises ConfigurationError."""
@@ -83,8 +79,7 @@ class CowStateDataSource(DataSource):
                 '"true"), and keep the column in a schema of your own'
             )
         _check_columns(options, schema)
-        fields: Any = parse_spark_schema(schema.json()).arrow
-        return TableStreamReader(options, pa.schema(list(fields)))
+        return TableStreamReader(options, asked_columns(options.url, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises ConfigurationError."""
@@ -101,7 +96,11 @@ class CowStateDataSource(DataSource):
         return TableStreamWriter(self._sink_plan(schema))
 
     def _sink_plan(self, schema: StructType) -> SinkPlan:
-        return SinkPlan(parse_sink_options(self.options), without_nullability(schema.json()))
+        return SinkPlan(
+            parse_sink_options(self.options),
+            without_nullability(schema.json()),
+            event_time_columns(schema),
+        )
 
 
 def _check_columns(options: StreamOptions, schema: StructType) -> None:
@@ -142,6 +141,8 @@ def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
     for name, field in zip(own_names, values, strict=True):
         fields[name] = StructField(name, field.dataType)
     schema = StructType([fields[name] for name in shape.columns])
+    if isinstance(options, ReaderOptions) and options.flatten_collection_types:
+        schema = FlattenedColumns.of(shape, options.url).schema(schema)
     if isinstance(options, ReaderOptions) and options.columns:
         where = f"option columns of {options.url} names"
         return StructType(

@@ -1,10 +1,11 @@
 """Errors of tables, named by what the caller can do about them.
 
     CowstateError (spark_state.errors)
-    └── InputRowError           rows that cannot be written as they are: nothing was changed
-        ├── DuplicateKeyError   several rows of a key, and nothing says which one wins
-        ├── NullKeyError        a key column is null
-        └── NullSequenceError   the value that says which row wins is missing
+    ├── InputRowError           rows that cannot be written as they are: nothing was changed
+    │   ├── DuplicateKeyError   several rows of a key, and nothing says which one wins
+    │   ├── NullKeyError        a key column is null
+    │   └── NullSequenceError   the value that says which row wins is missing
+    └── StateReplacedError      a stream finds another state where the one that it read was
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -68,4 +69,23 @@ class NullSequenceError(InputRowError):
             f"column {self.column!r} of option sequenceBy is null or NaN in {self.rows} rows of a "
             "task, so nothing says whether they are older than others of their key: filter them "
             "out, or fill the column"
+        )
+
+
+class StateReplacedError(CowstateError):
+    """A stream has read another state at `url` than the one that is there: the two differ in
+    `fact`, which was fixed when each was created."""
+
+    def __init__(self, url: str, fact: str, known: object, found: object) -> None:
+        super().__init__(url, fact, known, found)
+        self.url = url
+        self.fact = fact
+        self.known = known
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} is not the state that this query has read so far: its {self.fact} is "
+            f"{self.found!r} and was {self.known!r}. Give the query the URL that it had, or a new "
+            "checkpoint location to read the state that is there from its beginning"
         )

@@ -1,4 +1,8 @@
-"""Which key groups rows can be in, from what filters say of the key columns. Pure."""
+"""Which key groups and files rows can be in, from what filters say of the key columns. Pure.
+
+Equality on all key columns leaves the key groups of the keys asked for. Equality and ranges on any
+of them leave the files whose bounds meet them, see checkpoint_store.key_bounds.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,82 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from checkpoint_store.key_bounds import ValueRange, bound_of
 from spark_state.errors import KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
 
 KeyValues = tuple[Any, ...]
 
 _MOST_KEYS = 1_000
+
+
+@dataclass
+class AskedValues:
+    """What filters, all of which hold, say of columns at the top level: values, and ranges."""
+
+    values: dict[str, KeyValues] = field(default_factory=dict)
+    ranges: dict[str, ValueRange] = field(default_factory=dict)
+
+    def add(self, condition: Filter) -> None:
+        """Remember one filter, as far as it says something of that kind."""
+        values = _values_of(condition)
+        name = _column_of(condition)
+        if name is None:
+            return
+        if values is not None:
+            known = self.values.get(name, values)
+            self.values[name] = tuple(value for value in known if value in values)
+        known_range = self.ranges.get(name, ValueRange())
+        try:
+            self.ranges[name] = known_range.intersection(_range_of(condition, values))
+        except TypeError:
+            # Values of several types: it is Spark's to compare them.
+            self.ranges[name] = ValueRange()
+
+
+def _column_of(condition: Filter) -> str | None:
+    attribute: tuple[str, ...] = getattr(condition, "attribute", ())
+    return attribute[0] if len(attribute) == 1 else None
+
+
+def _values_of(condition: Filter) -> KeyValues | None:
+    """The values that a filter leaves, None if it says no such."""
+    match condition:
+        case EqualTo(_, value) | EqualNullSafe(_, value):
+            return (value,)
+        case In(_, values):
+            return tuple(values)
+    return None
+
+
+def _range_of(condition: Filter, values: KeyValues | None) -> ValueRange:
+    """The values that a filter leaves, and maybe more; the ends are taken as inclusive.
+
+    Raises TypeError for values of several types.
+    """
+    match condition:
+        case GreaterThan(_, value) | GreaterThanOrEqual(_, value):
+            return ValueRange(least=bound_of(value))
+        case LessThan(_, value) | LessThanOrEqual(_, value):
+            return ValueRange(greatest=bound_of(value))
+    bounds: list[Any] = [bound_of(value) for value in values or ()]
+    if not bounds or None in bounds:
+        return ValueRange()
+    return ValueRange(min(bounds), max(bounds))
 
 
 def key_groups_asked_for(

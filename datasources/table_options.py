@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 _SIZE = re.compile(r"([0-9]+)([kmgt]?)b?", re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": _MEBIBYTE, "g": 1 << 30, "t": 1 << 40}
 _MOST = 2**63 - 1
+# Each look is a request or two, and Spark asks a hundred times a second while nothing comes.
+_REMOTE_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class ReaderOptions:
     version_as_of, timestamp_as_of: the version to read, itself or as the newest that is not
     younger than a time (ms since 1970); neither: the newest.
     read_change_feed: changes instead of state, between versions or times, both inclusive.
+    preimages: whether changes say what a key was before.
     state_var_name: the state to read of an operator that has several.
     columns: the columns to read; empty: all.
     flatten_collection_types: a row for each element of a list state or entry of a map state.
@@ -85,6 +89,7 @@ class ReaderOptions:
     version_as_of: int | None = None
     timestamp_as_of: int | None = None
     read_change_feed: bool = False
+    preimages: bool = True
     starting_version: int | None = None
     ending_version: int | None = None
     starting_timestamp: int | None = None
@@ -106,6 +111,9 @@ class StreamOptions:
     fail_on_data_loss: whether changes that are gone before they were read are an error.
     checkpointing_mode: exactly_once waits for all channels of an epoch, at_least_once does not.
     read_change_feed: whether the columns that say what a change is are read.
+    preimages: whether changes say what a key was before.
+    poll_interval_seconds: the least time between two looks for new versions.
+    state_cache_bytes: a worker keeps states up to so many bytes for the preimages of later batches.
     """
 
     url: str
@@ -117,6 +125,9 @@ class StreamOptions:
     fail_on_data_loss: bool = True
     checkpointing_mode: CheckpointingMode = "exactly_once"
     read_change_feed: bool = False
+    preimages: bool = True
+    poll_interval_seconds: float = 0.0
+    state_cache_bytes: int = 128 * _MEBIBYTE
     state_var_name: str | None = None
     num_partitions: int | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
@@ -146,8 +157,13 @@ def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
     if values.get("readChangeFeed"):
         for name in of_a_version:
             _refuse_both(values, "readChangeFeed", name, "changes are of several versions")
+        if values.get("flattenCollectionTypes"):
+            raise ConfigurationError(
+                "options readChangeFeed and flattenCollectionTypes are both true; a change is of a "
+                "whole list or map: leave flattenCollectionTypes out, and explode the column"
+            )
     else:
-        _refuse_without_change_feed(values, of_changes)
+        _refuse_without_change_feed(values, (*of_changes, "preimages"))
     for unit in ("Version", "Timestamp"):
         start, end = values.get(f"starting{unit}"), values.get(f"ending{unit}")
         if start is not None and end is not None and start > end:
@@ -162,6 +178,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     values = _parsed(options, "streams")
     names = ("startingVersion", "startingTimestamp")
     _refuse_both(values, *names, "each names the first change to read")
+    is_remote = not values["path"].startswith(("/", "file:", "local:"))
+    values.setdefault("pollIntervalSeconds", _REMOTE_POLL_SECONDS if is_remote else 0.0)
     return StreamOptions(**_as_fields(values))
 
 
@@ -346,6 +364,16 @@ def _positive_size(name: str, text: str) -> int:
     return size
 
 
+def _seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise _bad(name, text, "numbers of seconds from 0, such as 0.5")
+    return value
+
+
 def _time(name: str, text: str) -> int:
     """Milliseconds since 1970. Digits alone are milliseconds, though ISO 8601 has dates of them."""
     try:
@@ -413,6 +441,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "versionAsOf": _Integer(0),
         "timestampAsOf": _time,
         "readChangeFeed": _boolean,
+        "preimages": _boolean,
         "startingVersion": _Integer(0),
         "endingVersion": _Integer(0),
         "startingTimestamp": _time,
@@ -430,6 +459,9 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "failOnDataLoss": _boolean,
         "checkpointingMode": _Choice(("exactly_once", "at_least_once")),
         "readChangeFeed": _boolean,
+        "preimages": _boolean,
+        "pollIntervalSeconds": _seconds,
+        "stateCacheBytes": _size,
     },
 }
 _ALIASES = {"batchid": "versionasof"}

@@ -40,6 +40,7 @@ from checkpoint_store.table_retention import retain_versions, sweep_table_orphan
 from checkpoint_store.table_store import TableCommit, TableFileWriter
 from checkpoint_store.table_version import TableVersion
 from datasources.errors import DuplicateKeyError
+from datasources.event_time_columns import EventTimeColumn, watermark_ms
 from datasources.opened_tables import OpenedTable, open_anew, open_table
 from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
@@ -56,19 +57,22 @@ _ORPHAN_GRACE_SECONDS = 86_400
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
     """What driver and tasks of one write agree on. `schema_json`: the columns of the rows, as
-    Spark writes schemas, without nullability."""
+    Spark writes schemas, without nullability. `event_times`: those of `withWatermark`."""
 
     options: SinkOptions
     schema_json: str
+    event_times: tuple[EventTimeColumn, ...] = ()
 
 
 @dataclass
 class FilesMessage(WriterCommitMessage):
-    """The files of one task, in order, and for whom they were written."""
+    """The files of one task, in order, for whom they were written, and how far in event time their
+    rows are."""
 
     batch: WrittenBatch
     subtask: int
     files: tuple[StateHandle, ...]
+    watermark_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +155,15 @@ def _write(
     files: list[StateHandle] = []
     subtask = context.partitionId()
     who = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
+    reached: list[int] = []
     for rows in _portions(batches):
+        watermark = watermark_ms(rows, plan.event_times)
+        reached += [] if watermark is None else [watermark]
         opened = open_table(plan)
         table = rows_to_write(rows, opened.rows)
         if table.num_rows:
             files.append(opened.table.write_rows("changelog", table, who))
-    return FilesMessage(batch, subtask, tuple(files))
+    return FilesMessage(batch, subtask, tuple(files), max(reached, default=None))
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -198,6 +205,10 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
         files=files,
         merges_schema=plan.options.merge_schema,
         takes_over=plan.options.take_over,
+        writers=len(parts),
+        watermarks_ms={
+            part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
+        },
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
     version = opened.table.commit(

@@ -26,7 +26,12 @@ from pyspark.sql.datasource import (
 )
 
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
+from datasources.asked_columns import AskedColumns
+from datasources.collection_types import FlattenedColumns
 from datasources.key_filters import KeyValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.table_options import ReaderOptions
@@ -47,7 +52,7 @@ class ReadPlan:
     from the beginning) up to `end`."""
 
     options: ReaderOptions
-    columns: tuple[str, ...]
+    columns: AskedColumns
     end: int
     start: int | None = None
     is_feed: bool = False
@@ -75,21 +80,39 @@ class TableReader(DataSourceReader):
         asked = key_groups_asked_for(self._keys, version.shape.key_schema_json, most)
         if asked is not None:
             return [KeyGroupPartition(KeyGroupRange(one, one)) for one in asked]
-        size = sum({handle.name: handle.length for handle in version.state}.values())
+        size = sum({handle.name: handle.length for handle in self._files(history)}.values())
         count = self._plan.options.num_partitions or partition_count(size)
         return [KeyGroupPartition(one) for one in key_group_ranges(most, count)]
+
+    def _files(self, history: StateHistory) -> list[StateHandle]:
+        """What the partitions read, together."""
+        plan, state = self._plan, history.at(self._plan.end).state
+        if not plan.is_feed:
+            return [*state]
+        start = -1 if plan.start is None else plan.start
+        after = [version for version in history.versions() if start < version <= plan.end]
+        added = [file for one in in_parallel(history.at, after) for file in one.changes]
+        return [*added, *state] if plan.options.preimages else added
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in no order."""
         assert isinstance(partition, KeyGroupPartition)
         plan = self._plan
-        reader = StateReader(history_of(plan.options))
+        history = history_of(plan.options)
+        reader = StateReader(history)
+        if plan.options.flatten_collection_types:
+            shape = history.at(plan.end).shape
+            flattened = FlattenedColumns.of(shape, plan.options.url)
+            names = flattened.stored_names(plan.columns.names)
+            for rows in flattened.rows(reader.read(plan.end, partition.key_groups, names)):
+                yield from plan.columns.of(rows).to_batches()
+            return
         if plan.is_feed:
-            table = reader.changes(plan.start, plan.end, partition.key_groups)
-            table = table.select(list(plan.columns))
+            preimages = plan.options.preimages
+            table = reader.changes(plan.start, plan.end, partition.key_groups, preimages=preimages)
         else:
-            table = reader.read(plan.end, partition.key_groups, list(plan.columns))
-        yield from table.to_batches()
+            table = reader.read(plan.end, partition.key_groups, plan.columns.names)
+        yield from plan.columns.of(table).to_batches()
 
 
 class FilteringTableReader(TableReader):
@@ -130,10 +153,10 @@ def _both(left: KeyValues, right: KeyValues) -> KeyValues:
     return tuple(value for value in left if value in right)
 
 
-def plan_of(options: ReaderOptions, columns: Sequence[str]) -> ReadPlan:
+def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:
     """Which versions the options mean, now. Raises ConfigurationError, VersionNotRetainedError."""
     history = history_of(options)
-    plan = ReadPlan(options, tuple(columns), end_version(history, options))
+    plan = ReadPlan(options, columns, end_version(history, options))
     if not options.read_change_feed:
         return plan
     first = options.starting_version

@@ -7,10 +7,11 @@ An offset says up to where everything was read, and what was before:
     {"version": 7, "after": "version"}     version 7 and all before it were read
 
 After "snapshot", the first batch is the state at the newest version. Any other is the changes of
-the versions after its start; a preimage needs what the key had at the start, so that state is read,
-too, for the keys that changed.
+the versions after its start; a preimage needs what the key had at the start, so that state is
+needed, too. A worker keeps it, within a bound, and reads only what changed since.
 
-    driver   latestOffset: versions of the store, as many as the limits allow
+    driver   latestOffset: versions of the store, as many as the limits allow; looked for again
+                           only when the poll interval is over, because Spark asks all the time
              partitions:   ranges of key groups
     task     read:         the fold of a range, as Arrow batches
 
@@ -26,7 +27,8 @@ one that was read, and come again if the epoch was run again since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -45,10 +47,13 @@ from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_history import StateHistory
+from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
+from datasources.asked_columns import AskedColumns
 from datasources.change_columns import with_change_columns
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
@@ -68,6 +73,8 @@ from datasources.table_options import StreamOptions
 from datasources.version_choice import first_version_since, history_of, version_before
 
 Offset = dict[str, Any]
+# Spark's workers live on from one batch to the next.
+_KNOWN_STATES = KnownStates()
 
 
 @dataclass
@@ -83,12 +90,29 @@ class StreamPartition(InputPartition):
     ahead: Ahead = field(default_factory=dict)
 
 
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source of a streaming query; `columns` are those that it gives, in order."""
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """What could be read when the store was looked at."""
 
-    def __init__(self, options: StreamOptions, columns: pa.Schema) -> None:
+    at: float
+    versions: list[int]
+    ahead: Positions
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The source of a streaming query; `columns` are those that it gives, in order. `clock` tells
+    seconds since any moment."""
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        columns: AskedColumns,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
         self._columns = columns
+        self._clock = clock
+        self._listed: _Listed | None = None
         self._known: StateHistory | None = None
         self._channels: OperatorChannels | None = None
         self._target: tuple[int, Positions] | None = None
@@ -117,7 +141,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes. Raises VersionNotRetainedError when changes after `start`
         are gone, unless failOnDataLoss is false."""
-        versions, ahead = self._available()
+        versions, ahead = self._lately_available()
         if self._target is not None:
             newest, ahead = self._target
             versions = [version for version in versions if version <= newest]
@@ -144,12 +168,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The newest version, for the query's progress."""
-        versions, ahead = self._available()
+        versions, ahead = self._lately_available()
         return _offset(versions[-1], "version", ahead) if versions else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that is committed from now on is read."""
-        versions, ahead = self._available()
+        self._listed = None
+        versions, ahead = self._lately_available()
         self._target = versions[-1] if versions else -1, ahead
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -183,13 +208,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition.ahead:
             assert isinstance(history, OperatorHistory), "a table has no channels"
             history = ChannelHistory(history, partition.ahead)
-        reader = StateReader(history)
+        memory = StateMemory(_KNOWN_STATES, self._options.state_cache_bytes)
+        reader = StateReader(history, memory if self._options.state_cache_bytes else None)
         if partition.is_snapshot:
             rows = reader.read(partition.end, partition.key_groups)
             rows = with_change_columns(rows, history.at(partition.end).info)
         else:
-            rows = reader.changes(partition.start, partition.end, partition.key_groups)
-        yield from _with_columns(rows, self._columns).to_batches()
+            preimages = self._options.preimages
+            rows = reader.changes(
+                partition.start, partition.end, partition.key_groups, preimages=preimages
+            )
+        # A version may have more columns by now than the query knows, or less at its start.
+        yield from self._columns.of_some(rows).to_batches()
 
     def commit(self, end: Offset) -> None:
         """Nothing to do: the store keeps its versions whoever has read them."""
@@ -210,6 +240,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._history().versions()
         except NotAStoreError:
             return []
+
+    def _lately_available(self) -> tuple[list[int], Positions]:
+        """What `_available` said, if it was asked within the poll interval."""
+        now = self._clock()
+        if self._listed is None or now - self._listed.at >= self._options.poll_interval_seconds:
+            self._listed = _Listed(now, *self._available())
+        return self._listed.versions, self._listed.ahead
 
     def _available(self) -> tuple[list[int], Positions]:
         """The versions that are released, and the channels that are ahead and may be read."""
@@ -312,11 +349,3 @@ def _offset(version: int, after: str = "version", ahead: Positions | None = None
 
 def _positions(offset: Offset) -> Positions:
     return decode_positions(offset.get("channels", {}))
-
-
-def _with_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """The columns that the query knows. A version may have more by now, or less at its start."""
-    for column in columns:
-        if column.name not in rows.column_names:
-            rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
-    return rows.select(columns.names)

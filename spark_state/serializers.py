@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation, localcontext
 from numbers import Integral, Real
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -365,8 +366,9 @@ class StructSerializer:
         absent: Any = pa.array([state is None for state in states], pa.bool_())
         blank = (None,) * len(self._fields)
         rows = [blank if state is None else state for state in states]
-        columns: Any = zip(*rows, strict=True) if rows else ([] for _ in self._fields)
-        arrays = [self._column(i, column) for i, column in enumerate(columns)]
+        # Not by zip, which makes an iterator for each row.
+        columns = [list(map(itemgetter(index), rows)) for index in range(len(self._fields))]
+        arrays = [self._column(index, column) for index, column in enumerate(columns)]
         fields = [field.with_nullable(True) for field in self._fields]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
 

@@ -7,15 +7,19 @@ from typing import Literal
 
 import pyarrow as pa
 
-StateKind = Literal["value"]
+StateKind = Literal["value", "list", "map"]
+
+LIST_VALUE, MAP_VALUE = "list_value", "map_value"
+"""The one field of a list or map state's column, as Spark's own state reader calls it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDescriptor:
     """One registered state.
 
-    `value_type`: the Arrow struct of its value; `schema_json`: the same schema as Spark writes
-    it, which is what stores keep and errors show.
+    `value_type`: the Arrow struct of what a key has. That of a list state has the field
+    `list_value`, a list of structs; that of a map state `map_value`, a map of structs to structs.
+    `schema_json`: the same schema as Spark writes it, which is what stores keep and errors show.
     """
 
     name: str

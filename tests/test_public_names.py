@@ -41,6 +41,7 @@ PUBLIC_NAMES = {
         "InputRowError",
         "NullKeyError",
         "NullSequenceError",
+        "StateReplacedError",
     },
     "spark_state": {
         "BatchIdentityError",

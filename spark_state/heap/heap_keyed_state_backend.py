@@ -10,7 +10,7 @@ An epoch is: any number of `set_current_key` and calls on states, then `changes`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -19,11 +19,21 @@ from checkpoint_store.key_group_range import KeyGroupRange
 from spark_state.errors import StateMigrationError
 from spark_state.heap.heap_snapshot import HeapSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
+from spark_state.keyed_state.collection_serializers import ListSerializer, MapSerializer
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.list_state import ListState
+from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.state_rows import from_batch, state_columns, to_table
+from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.serializers import Forms, StructSerializer
-from spark_state.state_descriptor import StateDescriptor
+from spark_state.state_descriptor import StateDescriptor, StateKind
+
+_SERIALIZERS: dict[StateKind, Callable[[pa.StructType, str, Forms], StateSerializer[Any]]] = {
+    "value": StructSerializer,
+    "list": ListSerializer,
+    "map": MapSerializer,
+}
 
 
 class HeapKeyedStateBackend:
@@ -37,7 +47,7 @@ class HeapKeyedStateBackend:
         self.key_groups = key_groups
         self._key_columns = key_columns
         self._forms = forms
-        self._tables: dict[str, HeapStateTable] = {}
+        self._tables: dict[str, HeapStateTable[Any]] = {}
         self._descriptors: dict[str, StateDescriptor] = {}
 
     def __len__(self) -> int:
@@ -48,18 +58,25 @@ class HeapKeyedStateBackend:
         """Announce a state of the store, before its files are applied."""
         self._table(descriptor)
 
-    def value_state(self, descriptor: StateDescriptor) -> ValueState:
-        """Register a value state.
+    def state(self, descriptor: StateDescriptor) -> ValueState | ListState | MapState:
+        """Register a state.
 
         Raises StateMigrationError when a state of that name has another kind or schema.
         """
         table = self._table(descriptor)
-        return ValueState(table, table.serializer)
+        match table.serializer:
+            case ListSerializer() as lists:
+                return ListState(table, lists)
+            case MapSerializer() as maps:
+                return MapState(table, maps)
+            case StructSerializer() as values:
+                return ValueState(table, values)
+        raise AssertionError(f"no state has {table.serializer}")
 
-    def _table(self, descriptor: StateDescriptor) -> HeapStateTable:
+    def _table(self, descriptor: StateDescriptor) -> HeapStateTable[Any]:
         known = self._descriptors.get(descriptor.name)
         if known is None:
-            serializer = StructSerializer(
+            serializer = _SERIALIZERS[descriptor.kind](
                 descriptor.value_type, f"state {descriptor.name!r}", self._forms
             )
             self._descriptors[descriptor.name] = descriptor

@@ -16,17 +16,17 @@ from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnap
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import StateEntries, to_table
-from spark_state.serializers import StructSerializer
+from spark_state.keyed_state.state_serializer import StateSerializer
 
-TableSnapshot = CopyOnWriteStateTableSnapshot[tuple[Any, ...], None, tuple[Any, ...]]
+TableSnapshot = CopyOnWriteStateTableSnapshot[tuple[Any, ...], None, Any]
 
 
 class HeapSnapshot:
     """The entries of all states at one moment. `to_table` can be called once."""
 
-    def __init__(self, key_columns: KeyColumns, tables: Sequence[HeapStateTable]) -> None:
+    def __init__(self, key_columns: KeyColumns, tables: Sequence[HeapStateTable[Any]]) -> None:
         self._key_columns = key_columns
-        self._snapshots: list[tuple[str, StructSerializer, TableSnapshot]] = [
+        self._snapshots: list[tuple[str, StateSerializer[Any], TableSnapshot]] = [
             (table.name, table.serializer, table.snapshot()) for table in tables
         ]
 
@@ -43,8 +43,8 @@ class HeapSnapshot:
             snapshot.release_all()
 
     @staticmethod
-    def _read(name: str, serializer: StructSerializer, snapshot: TableSnapshot) -> StateEntries:
-        def rows() -> Iterator[tuple[tuple[Any, ...], int, tuple[Any, ...]]]:
+    def _read(name: str, serializer: StateSerializer[Any], snapshot: TableSnapshot) -> StateEntries:
+        def rows() -> Iterator[tuple[tuple[Any, ...], int, Any]]:
             for key_group, entries in snapshot.key_group_snapshots():
                 for key, _namespace, state in entries:
                     yield key, key_group, state
@@ -52,7 +52,7 @@ class HeapSnapshot:
 
         keys: list[tuple[Any, ...]] = []
         key_groups: list[int] = []
-        states: list[tuple[Any, ...] | None] = []
+        states: list[Any | None] = []
         for key, key_group, state in rows():
             keys.append(key)
             key_groups.append(key_group)

@@ -4,11 +4,15 @@ For every key that the running epoch changed the table remembers its key group a
 (None: absent).
 That is the epoch's changelog (which keys) and its undo list (what they were), so a commit and a
 rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one is sealed.
+
+States are shared with undo lists and snapshots, and are replaced, not changed. The exception is the
+current key's own one: that which was put, or copied to be changed, since the key became the current
+one, since the epoch began and since the last snapshot. Nothing else can need that as it was.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from checkpoint_store.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
@@ -17,28 +21,30 @@ from spark_state.heap.copy_on_write_state_table import (
     CopyOnWriteStateTableSnapshot,
 )
 from spark_state.keyed_state.state_rows import StateEntries
-from spark_state.serializers import StructSerializer
+from spark_state.keyed_state.state_serializer import StateSerializer
 
 Key = tuple[Any, ...]
-State = tuple[Any, ...]
-Changes = dict[Key, tuple[int, State | None]]
+S = TypeVar("S")
 
 
-class HeapStateTable:
+class HeapStateTable(Generic[S]):
     """One state's copy-on-write maps and the changes of the running and the last sealed epoch."""
 
-    def __init__(self, name: str, serializer: StructSerializer, key_groups: KeyGroupRange) -> None:
+    def __init__(
+        self, name: str, serializer: StateSerializer[S], key_groups: KeyGroupRange
+    ) -> None:
         self.name = name
         self.serializer = serializer
-        self._entries: CopyOnWriteStateTable[Key, None, State] = CopyOnWriteStateTable(
-            key_groups, serializer.copy
+        self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(
+            key_groups, _shared
         )
-        self._changes: Changes = {}
-        self._sealed: Changes = {}
+        self._changes: dict[Key, tuple[int, S | None]] = {}
+        self._sealed: dict[Key, tuple[int, S | None]] = {}
         self._key: Key = ()
         self._key_group = key_groups.start
         self._unchanged = True
-        self._map: CopyOnWriteStateMap[Key, None, State] = self._entries.map_for(self._key_group)
+        self._own: S | None = None
+        self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(self._key_group)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -46,22 +52,35 @@ class HeapStateTable:
     def set_current_key(self, key: Key, key_group: int) -> None:
         self._key = key
         self._unchanged = True
+        self._own = None
         if key_group != self._key_group:
             self._key_group = key_group
             self._map = self._entries.map_for(key_group)
 
-    def get(self) -> State | None:
+    def get(self) -> S | None:
         return self._map.get(self._key, None)
 
-    def put(self, state: State) -> None:
+    def put(self, state: S) -> None:
         key = self._key
+        self._own = state
         before = self._map.put_and_get_old(key, None, state)
         if self._unchanged:
             self._unchanged = False
             if key not in self._changes:
                 self._changes[key] = (self._key_group, before)
 
+    def own(self) -> S | None:
+        if self._own is None:
+            state = self.get()
+            if state is not None:
+                self.put(self.serializer.copy(state))
+        return self._own
+
+    def share(self) -> None:
+        self._own = None
+
     def remove(self) -> None:
+        self._own = None
         before = self._map.remove_and_get_old(self._key, None)
         if self._unchanged and before is not None:
             self._unchanged = False
@@ -79,6 +98,7 @@ class HeapStateTable:
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""
+        self._own = None
         self._sealed, self._changes = self._changes, {}
 
     def rollback(self) -> None:
@@ -92,7 +112,8 @@ class HeapStateTable:
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
 
-    def _put_back(self, changes: Changes) -> None:
+    def _put_back(self, changes: dict[Key, tuple[int, S | None]]) -> None:
+        self._own = None
         for key, (key_group, before) in changes.items():
             entries = self._entries.map_for(key_group)
             if before is None:
@@ -102,6 +123,7 @@ class HeapStateTable:
 
     def apply(self, entries: StateEntries) -> None:
         """Apply entries of a file to the base state; nothing of it can be undone."""
+        self._own = None
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
         for key, key_group, state in rows:
@@ -111,9 +133,19 @@ class HeapStateTable:
                 map_for(key_group).put(key, None, state)
         self._sealed = {}
 
-    def snapshot(self) -> CopyOnWriteStateTableSnapshot[Key, None, State]:
+    def snapshot(self) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
         """The entries of this moment, without copying them."""
+        self._own = None
         return self._entries.snapshot()
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()
+        assert self._own is None or self._own is self._map.get(self._key, None)
+        assert self._own is None or self._key in self._changes
+        kept = [*self._changes.values(), *self._sealed.values()]
+        assert self._own is None or all(self._own is not before for _, before in kept)
+
+
+def _shared(state: S) -> S:
+    """Instead of the map's copies: what a snapshot may share is not changed."""
+    return state

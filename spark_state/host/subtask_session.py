@@ -38,7 +38,7 @@ from spark_state.host.store_session import StoreSession
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.schemas import value_state_descriptor
+from spark_state.processor.schemas import state_descriptor
 
 _BUSY_SECONDS = 300
 
@@ -222,7 +222,7 @@ class SubtaskSession:
         checkpoint: CompletedCheckpoint | None,
     ) -> None:
         for state in self._stored_states(spec, checkpoint):
-            backend.restore_descriptor(value_state_descriptor(state.name, state.schema_json))
+            backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
 
     def _stored_states(
         self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None
@@ -238,9 +238,9 @@ class SubtaskSession:
         """Whether the backend knows a state that neither the store nor the processor has."""
         if self._backend is None:
             return False
-        known = {(s.name, s.schema_json) for s in self._stored_states(spec, checkpoint)}
-        known |= {(s.name, s.schema_json) for s in spec.processor.states}
-        return any((s.name, s.schema_json) not in known for s in self._backend.descriptors)
+        known = {(s.name, s.kind, s.schema_json) for s in self._stored_states(spec, checkpoint)}
+        known |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
+        return any((s.name, s.kind, s.schema_json) not in known for s in self._backend.descriptors)
 
     def _apply(
         self, backend: HeapKeyedStateBackend, handles: Handles, check: Callable[[], None]

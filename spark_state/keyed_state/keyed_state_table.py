@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 Key = tuple[Any, ...]
-State = tuple[Any, ...]
+S = TypeVar("S")
 
 
-class KeyedStateTable(Protocol):
+class KeyedStateTable(Protocol[S]):
     """The entries of one state within the backend's key groups.
 
-    `get`, `put` and `remove` act on the key that `set_current_key` named last. A state that was
-    put belongs to the table; a state that `get` returns must not be changed.
+    All but `set_current_key` act on the key that it named last. A state that was put belongs to the
+    table; a state that `get` returns must not be changed. What `own` returns may be, until the key
+    changes or `share` is called: then it is one that others may need as it is.
     """
 
     def set_current_key(self, key: Key, key_group: int) -> None: ...
 
-    def get(self) -> State | None: ...
+    def get(self) -> S | None: ...
 
-    def put(self, state: State) -> None: ...
+    def put(self, state: S) -> None: ...
 
     def remove(self) -> None: ...
+
+    def own(self) -> S | None: ...
+
+    def share(self) -> None: ...

@@ -15,7 +15,7 @@ Rows are sorted by key group and key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.serializers import StructSerializer
+from spark_state.keyed_state.state_serializer import StateSerializer
 
 KEY_GROUP, STATE, OP = "_key_group", "_state", "_op"
 RESERVED_COLUMNS = (KEY_GROUP, STATE, OP)
@@ -38,10 +38,10 @@ class StateEntries:
     """Entries of one state: parallel lists; a state of None is a deletion."""
 
     name: str
-    serializer: StructSerializer
+    serializer: StateSerializer[Any]
     keys: Sequence[Key]
     key_groups: Sequence[int]
-    states: Sequence[tuple[Any, ...] | None]
+    states: Sequence[Any | None]
 
 
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
@@ -115,7 +115,7 @@ def state_columns(schema: pa.Schema) -> list[StateColumn]:
 
 
 def from_batch(
-    key_columns: KeyColumns, serializers: dict[str, StructSerializer], batch: pa.RecordBatch
+    key_columns: KeyColumns, serializers: Mapping[str, StateSerializer[Any]], batch: pa.RecordBatch
 ) -> Iterator[StateEntries]:
     """The entries of a batch, one StateEntries for each state in it."""
     names = batch.column(STATE)

@@ -11,13 +11,15 @@ from typing import Any
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.serializers import StructSerializer
 
+Value = tuple[Any, ...]
+
 
 class ValueState:
     """A single value per key. Valid while its processor handles a key."""
 
     __slots__ = ("_copy", "_get", "_put", "_table", "_to_state")
 
-    def __init__(self, table: KeyedStateTable, serializer: StructSerializer) -> None:
+    def __init__(self, table: KeyedStateTable[Value], serializer: StructSerializer) -> None:
         self._table = table
         self._get = table.get
         self._put = table.put

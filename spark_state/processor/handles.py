@@ -8,14 +8,18 @@ descriptors travel to the host, where `init` runs again and each state is looked
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.keyed_state.list_state import ListState
+from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.value_state import ValueState
-from spark_state.state_descriptor import StateDescriptor
+from spark_state.state_descriptor import StateDescriptor, StateKind
 
-Describe = Callable[[str, Any], StateDescriptor]
-State = TypeVar("State")
+Declare = Callable[[StateKind, str, tuple[Any, ...]], Any]
+
+
+_CLASSES = {"value": ValueState, "list": ListState, "map": MapState}
 
 
 def _refuse(operation: str, instead: str) -> NoReturn:
@@ -23,13 +27,14 @@ def _refuse(operation: str, instead: str) -> NoReturn:
 
 
 class ProcessorHandle:
-    """PySpark's StatefulProcessorHandle for time mode "None" and value states.
+    """PySpark's StatefulProcessorHandle for time mode "None".
 
-    `value_state(name, schema)` decides what `getValueState` does: record or look up.
+    `declare(kind, name, schemas)` decides what declaring a state does: record or look up. A map
+    state has two schemas, that of the user key and that of the value; others have one.
     """
 
-    def __init__(self, value_state: Callable[[str, Any], Any]) -> None:
-        self._value_state = value_state
+    def __init__(self, declare: Declare) -> None:
+        self._declare = declare
 
     def getValueState(
         self,
@@ -38,20 +43,29 @@ class ProcessorHandle:
         ttlDurationMs: int | None = None,
     ) -> Any:
         """The value state of this name. Call it in `init` only."""
-        if ttlDurationMs is not None:
-            _refuse(
-                f"a time to live ({ttlDurationMs} ms) of state {stateName!r}",
-                'it needs a time mode, and time mode "None" has none; leave ttlDurationMs out',
-            )
-        return self._value_state(stateName, schema)
+        _refuse_time_to_live(stateName, ttlDurationMs)
+        return self._declare("value", stateName, (schema,))
 
-    def getListState(self, stateName: str, *_: Any, **__: Any) -> NoReturn:
-        """Refused: list states are not supported."""
-        _refuse(f"list state {stateName!r}", "keep the list in an array field of a ValueState")
+    def getListState(
+        self,
+        stateName: str,
+        schema: Any,
+        ttlDurationMs: int | None = None,
+    ) -> Any:
+        """The list state of this name, `schema` that of an element. Call it in `init` only."""
+        _refuse_time_to_live(stateName, ttlDurationMs)
+        return self._declare("list", stateName, (schema,))
 
-    def getMapState(self, stateName: str, *_: Any, **__: Any) -> NoReturn:
-        """Refused: map states are not supported."""
-        _refuse(f"map state {stateName!r}", "keep the map in a map field of a ValueState")
+    def getMapState(
+        self,
+        stateName: str,
+        userKeySchema: Any,
+        valueSchema: Any,
+        ttlDurationMs: int | None = None,
+    ) -> Any:
+        """The map state of this name. Call it in `init` only."""
+        _refuse_time_to_live(stateName, ttlDurationMs)
+        return self._declare("map", stateName, (userKeySchema, valueSchema))
 
     def registerTimer(self, expiryTimestampMs: int) -> NoReturn:
         """Refused: time mode "None" has no timers, as in Spark."""
@@ -73,6 +87,14 @@ class ProcessorHandle:
         )
 
 
+def _refuse_time_to_live(state_name: str, duration_ms: int | None) -> None:
+    if duration_ms is not None:
+        _refuse(
+            f"a time to live ({duration_ms} ms) of state {state_name!r}",
+            'it needs a time mode, and time mode "None" has none; leave ttlDurationMs out',
+        )
+
+
 class _UnusableState:
     """Stands for a state on the driver, where `init` may create states but not use them."""
 
@@ -86,20 +108,22 @@ class _UnusableState:
         )
 
 
-def record_states(processor: Any, describe: Describe) -> tuple[StateDescriptor, ...]:
+def record_states(
+    processor: Any, describe: Callable[[StateKind, str, tuple[Any, ...]], StateDescriptor]
+) -> tuple[StateDescriptor, ...]:
     """Run `processor.init` and `close`, and return the states it declared.
 
-    `describe(name, schema)` parses a schema. Raises ConfigurationError for a repeated name and
-    UnsupportedOperationError for anything that this release does not run.
+    `describe(kind, name, schemas)` parses schemas. Raises ConfigurationError for a repeated name,
+    and UnsupportedOperationError for anything that this release does not run.
     """
     states: dict[str, StateDescriptor] = {}
 
-    def record(name: Any, schema: Any) -> _UnusableState:
+    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...]) -> _UnusableState:
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"a state's name is a non-empty str, not {name!r}")
         if name in states:
             raise ConfigurationError(f"state {name!r} is declared twice; give each its own name")
-        states[name] = describe(name, schema)
+        states[name] = describe(kind, name, schemas)
         return _UnusableState(name)
 
     processor.init(ProcessorHandle(record))
@@ -107,13 +131,15 @@ def record_states(processor: Any, describe: Describe) -> tuple[StateDescriptor, 
     return tuple(states.values())
 
 
-def serving_handle(states: Mapping[str, ValueState]) -> ProcessorHandle:
+def serving_handle(states: Mapping[str, ValueState | ListState | MapState]) -> ProcessorHandle:
     """A handle that hands out these states by name."""
 
-    def look_up(name: str, _schema: Any) -> ValueState:
-        if name not in states:
+    def look_up(
+        kind: StateKind, name: str, _schemas: tuple[Any, ...]
+    ) -> ValueState | ListState | MapState:
+        if not isinstance(states.get(name), _CLASSES[kind]):
             raise ConfigurationError(
-                f"state {name!r} was not declared when the query was planned (declared: "
+                f"{kind} state {name!r} was not declared when the query was planned (declared: "
                 f"{', '.join(sorted(states)) or 'none'}); init must declare the same states always"
             )
         return states[name]

@@ -56,7 +56,7 @@ def run_processor(
     `check` is called every few hundred keys; it raises to give up. The caller seals or rolls back
     the backend, and closes the spool.
     """
-    states = {descriptor.name: backend.value_state(descriptor) for descriptor in spec.states}
+    states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
     keyed = group_by_key(table, spec.layout, spec.key_columns)
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import get_args
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from spark_state.state_descriptor import StateDescriptor, StateKind
+from spark_state.errors import UnsupportedOperationError
+from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE, StateDescriptor, StateKind
 
 _TIME_ZONE = "UTC"
 
@@ -23,8 +26,45 @@ def arrow_schema(schema: StructType, *, large_types: bool = False) -> pa.Schema:
     return to_arrow_schema(schema, timezone=_TIME_ZONE, prefers_large_types=large_types)
 
 
-def value_state_descriptor(name: str, schema_json: str) -> StateDescriptor:
-    """The descriptor of a value state from the JSON text of its schema."""
-    kind: StateKind = "value"
-    value_type = pa.struct(list(arrow_schema(struct_from_json(schema_json))))
-    return StateDescriptor(name, kind, value_type, schema_json)
+def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> StructType:
+    """The schema of a state's column, from those that it was declared with.
+
+    Raises UnsupportedOperationError for a user key that holds a map.
+    """
+    if kind == "list":
+        (element,) = schemas
+        return StructType([StructField(LIST_VALUE, ArrayType(element, containsNull=False))])
+    if kind == "map":
+        key, value = schemas
+        if _holds_map(key):
+            raise UnsupportedOperationError(
+                f"a map in the user key of map state {name!r} is not supported: maps have no order "
+                "that makes two of them one key; use an array of structs that you sort"
+            )
+        return StructType([StructField(MAP_VALUE, MapType(key, value, valueContainsNull=False))])
+    (schema,) = schemas
+    return schema
+
+
+def _holds_map(of: DataType) -> bool:
+    match of:
+        case StructType():
+            return any(_holds_map(field.dataType) for field in of.fields)
+        case ArrayType():
+            return _holds_map(of.elementType)
+    return isinstance(of, MapType)
+
+
+def state_descriptor(name: str, kind: str, schema_json: str) -> StateDescriptor:
+    """The descriptor of a state from its kind and the JSON text of its column's schema.
+
+    Raises UnsupportedOperationError for a kind of a later release.
+    """
+    for known in get_args(StateKind):
+        if known == kind:
+            value_type = pa.struct(list(arrow_schema(struct_from_json(schema_json))))
+            return StateDescriptor(name, known, value_type, schema_json)
+    raise UnsupportedOperationError(
+        f"state {name!r} is in the store as a {kind} state, which this release does not have: "
+        "run the release that wrote it"
+    )

@@ -32,11 +32,11 @@ from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec
-from spark_state.processor.schemas import arrow_schema, value_state_descriptor
+from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
 from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.session_facts import session_facts
-from spark_state.state_descriptor import StateDescriptor
+from spark_state.state_descriptor import StateDescriptor, StateKind
 
 KEY_GROUP_COLUMN = "_cowstate_key_group"
 _OUTPUT_MODES = ("update", "append")
@@ -202,8 +202,9 @@ def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
 
 
 def _states(spark: SparkSession, processor: StatefulProcessor) -> tuple[StateDescriptor, ...]:
-    def describe(name: str, schema: Any) -> StateDescriptor:
-        return value_state_descriptor(name, _struct(spark, schema, f"state {name!r}").json())
+    def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        parsed = [_struct(spark, schema, f"state {name!r}") for schema in schemas]
+        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
     return record_states(pickle.loads(_pickle(processor)), describe)
 

@@ -187,7 +187,7 @@ def state_call_micros(keys: int = 44_000, repeats: int = 5) -> dict[str, float]:
     key_columns = KeyColumns(("key",), (pa.string(),), ("string",))
     backend = HeapKeyedStateBackend(KeyGroupRange(0, 0), key_columns, STATE_FORMS)
     value_type = pa.struct([("n", pa.int64())])
-    state = backend.value_state(StateDescriptor("count", "value", value_type, "n bigint"))
+    state = backend.state(StateDescriptor("count", "value", value_type, "n bigint"))
     names = [(f"key{number:07d}",) for number in range(keys)]
     random.Random(1).shuffle(names)
 

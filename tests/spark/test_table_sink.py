@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from checkpoint_store.state_reader import open_store
 from tests.support.table_jobs import (
     Upserts,
     in_order,
@@ -34,6 +36,23 @@ def table(tmp_path: Path) -> str:
 @pytest.fixture
 def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
     return Upserts(spark, tmp_path)
+
+
+class Timed(Upserts):
+    """Upserts of rows that may be 5 seconds late."""
+
+    def source(self) -> DataFrame:
+        return super().source().withWatermark("moment", "5 seconds")
+
+
+def at(seconds: int | None) -> datetime | None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    return None if seconds is None else start + timedelta(seconds=seconds)
+
+
+def milliseconds(moment: datetime | None) -> int:
+    assert moment is not None
+    return int(moment.timestamp() * 1000)
 
 
 def totals_of(upserts: Upserts) -> DataFrame:
@@ -103,6 +122,17 @@ class TestStreams:
         upserts.run()
         assert upserts.rows() == last_rows(upserts.fed)
         assert len(upserts.versions()) == 6
+
+    def test_a_version_says_how_far_in_event_time_all_its_rows_are(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        seconds = [[10, 40, None], [20], [50, 45]]
+        upserts = Timed(spark, tmp_path, schema="id bigint, moment timestamp")
+        for number, batch in enumerate(seconds):
+            upserts.feed(*((10 * number + place, at(one)) for place, one in enumerate(batch)))
+        upserts.run()
+        found = [info.watermark_ms for info in open_store(upserts.table).epochs()]
+        assert found == [milliseconds(at(35)), milliseconds(at(35)), milliseconds(at(45))]
 
     def test_a_query_that_is_run_again_adds_what_is_new_once(self, upserts: Upserts) -> None:
         for batch in range(3):

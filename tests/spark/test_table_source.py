@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.state_reader import open_store
 from tests.support.moto_s3 import moto_s3
@@ -136,6 +137,21 @@ class TestChangeFeeds:
         middle = read(spark, table, readChangeFeed="true", startingVersion=1, endingVersion=2)
         assert feed_of(middle) == changes_of(range(1, 3))
 
+    def test_without_preimages_every_put_is_a_postimage_and_a_delete_has_its_key_alone(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        feed = {"readChangeFeed": "true", "startingVersion": 1, "preimages": "false"}
+        assert feed_of(read(spark, table, **feed)) == in_order(
+            [
+                (2, 21, "b", "update_postimage", 1),
+                (4, 40, "d", "update_postimage", 1),
+                (1, None, None, "delete", 2),
+                (3, 30, "c", "update_postimage", 2),
+                (2, None, None, "delete", 3),
+                (5, 50, "e", "update_postimage", 3),
+            ]
+        )
+
     def test_changes_between_times_are_those_of_the_versions_between(
         self, spark: SparkSession, table: str
     ) -> None:
@@ -160,6 +176,7 @@ class TestChangeFeeds:
             ({"startingVersion": 0, "endingVersion": 9}, r"version 9 of .* versions 0 to 3"),
             ({"startingVersion": 0, "versionAsOf": 1}, r"changes are of several versions"),
             ({"startingVersion": 0, "readChangeFeed": "false"}, r"set readChangeFeed to true"),
+            ({"preimages": "false", "readChangeFeed": "false"}, r"preimages is of the change feed"),
         ],
     )
     def test_feeds_that_cannot_be_are_refused(
@@ -194,6 +211,34 @@ class TestColumns:
     ) -> None:
         with pytest.raises(PySparkException, match=message):
             spark.read.format("cowstate").schema(schema).load(table).collect()
+
+    def test_columns_that_are_never_null_in_a_schema_of_ones_own_are_read(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        inner = "inner struct<a: int NOT NULL> NOT NULL, tags array<int> NOT NULL"
+        made = spark.sql("select 1L id, named_struct('a', 2) inner, array(3) tags")
+        url = f"{table}-never-null"
+        write(made, url, keys="id")
+        assert not any(field.nullable for field in made.schema)
+        for schema in (made.schema, f"id bigint NOT NULL, {inner}"):
+            found = spark.read.format("cowstate").schema(schema).load(url)
+            assert found.collect() == made.collect()
+        feed = read(spark, table, readChangeFeed="true", startingVersion=0, preimages="false")
+        strict = StructType([StructField(one.name, one.dataType, False) for one in feed.schema])
+        again = (
+            spark.read.format("cowstate")
+            .schema(strict)
+            .options(readChangeFeed="true", startingVersion=0, endingVersion=1, preimages="false")
+        )
+        assert again.load(table).count() == 5
+
+    def test_a_null_in_a_column_that_is_said_to_have_none_is_an_error(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        options = {"readChangeFeed": "true", "startingVersion": 2, "preimages": "false"}
+        reader = spark.read.format("cowstate").schema("id bigint NOT NULL, v bigint NOT NULL")
+        with pytest.raises(PySparkException, match=r"column 'v' of .* has a null where the schema"):
+            reader.options(**options).load(table).collect()
 
     def test_counting_needs_no_columns(self, spark: SparkSession, numbers: str) -> None:
         assert read(spark, numbers).count() == 500

@@ -142,6 +142,38 @@ class TestWhereItStarts:
         assert shown(changes.run(schema)) == [[((1, 10), "insert", 1), ((2, 20), "insert", 1)]]
 
 
+class TestPreimages:
+    def test_without_preimages_the_snapshot_is_inserts_and_changes_are_upserts(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        changes = changes_of(url)
+        upsert(spark, url, *VERSIONS[0])
+        (snapshot,) = shown(changes.run(preimages="false"))
+        assert snapshot == expected(CHANGES[0])[0]
+        for rows in VERSIONS[1:3]:
+            upsert(spark, url, *rows)
+        later = [
+            ((2, 21), "update_postimage", 1),
+            ((3, 30), "update_postimage", 1),
+            ((1, None), "delete", 2),
+        ]
+        assert shown(changes.run(preimages="false")) == expected(later)
+
+    @pytest.mark.parametrize("cache", ["0", "64m"])
+    def test_batches_one_after_the_other_have_the_preimages_of_their_start(
+        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes], cache: str
+    ) -> None:
+        changes = changes_of(url)
+        options = {"maxEpochsPerTrigger": 1, "startingVersion": 0, "stateCacheBytes": cache}
+        for turn in range(3):
+            upsert(spark, url, (1, turn), (2 + turn, turn))
+            upsert(spark, url, (2 + turn, None))
+            found = changes.run(**options)
+            assert len(found) == 2
+        rows = applied(changes.rows())
+        assert rows == [(1, 2)]
+
+
 class TestHowFarItGoes:
     @pytest.mark.parametrize(
         ("limits", "batches"),
@@ -285,6 +317,20 @@ class TestColumns:
         found = changes_of(table).run("_change_type string, value bigint", startingVersion=3)
         assert [[tuple(row) for row in rows] for rows in found] == [[("insert", 40)]]
 
+    def test_columns_that_are_never_null_in_a_schema_of_ones_own_are_streamed(
+        self, table: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        schema = "id bigint NOT NULL, _change_type string NOT NULL, value bigint NOT NULL"
+        found = changes_of(table).run(schema, startingVersion=3)
+        assert [[tuple(row) for row in rows] for rows in found] == [[(4, "insert", 40)]]
+
+    def test_a_null_in_a_column_that_is_said_to_have_none_is_an_error(
+        self, table: str, changes_of: Callable[[str], Changes]
+    ) -> None:
+        schema = "id bigint NOT NULL, _change_type string, value bigint NOT NULL"
+        with pytest.raises(PySparkException, match=r"column 'value' of .* has a null where"):
+            changes_of(table).run(schema, startingVersion=2, preimages="false")
+
     def test_a_column_that_the_table_does_not_have_is_refused(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
@@ -316,6 +362,7 @@ class TestOptions:
             ({"maxEpochPerTrigger": 1}, r"did you mean maxEpochsPerTrigger"),
             ({"versionAsOf": 1}, r"changes are of several versions"),
             ({"maxEpochsPerTrigger": 0}, r"maxEpochsPerTrigger is '0'; allowed are"),
+            ({"pollIntervalSeconds": "-1"}, r"pollIntervalSeconds is '-1'; allowed are"),
             ({"startingVersion": "first"}, r"startingVersion is 'first'; allowed are"),
             ({"startingVersion": 0, "startingTimestamp": 0}, r"are both set"),
         ],

@@ -47,6 +47,31 @@ class FailingAt(RunningTotals):
         yield from super().handleInputRows(key, iter(seen), timerValues)
 
 
+class KeepsValues(StatefulProcessor):
+    """Keeps all values of a key in a list and counts them in a map; a negative one is an error.
+
+    Emits Row(key, rows, total): how long the list is, and of how many different values.
+    """
+
+    def init(self, handle: Any) -> None:
+        self._items = handle.getListState("items", "value bigint")
+        self._counts = handle.getMapState("counts", "value bigint", "times bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            before = self._counts.getValue((row.value,))
+            self._counts.updateValue((row.value,), (before.times + 1 if before else 1,))
+            self._items.appendValue((row.value,))
+            if row.value < 0:
+                raise ValueError(f"a negative value: {row.value} of {key}")
+        items, counts = list(self._items.get()), dict(self._counts.iterator())
+        assert counts == {value: (items.count(value),) for value in counts}
+        yield Row(key=key[0], rows=len(items), total=len(counts))
+
+    def close(self) -> None:
+        pass
+
+
 class Speaking(RunningTotals):
     """Prints and logs."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from spark_state.host.epoch_request import (
     CheckpointSettings,
@@ -24,24 +25,27 @@ from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import ProcessorSpec
-from spark_state.processor.schemas import value_state_descriptor
-from spark_state.state_descriptor import StateDescriptor
+from spark_state.processor.schemas import column_schema, state_descriptor
+from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
 
 KEY_COLUMNS = KeyColumns(("key",), (pa.string(),), ("string",))
 OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int64())])
-_TYPES = {"bigint": "long", "string": "string"}
 Totals = dict[str, tuple[int, int]]
 
 
-def describe(name: str, ddl: str) -> StateDescriptor:
-    """A value state of DDL text of bigint and string fields, without a Spark session."""
-    fields = [part.split() for part in ddl.split(",")]
-    described = ",".join(
-        f'{{"name":"{field}","type":"{_TYPES[kind]}","nullable":true,"metadata":{{}}}}'
-        for field, kind in fields
-    )
-    return value_state_descriptor(name, f'{{"type":"struct","fields":[{described}]}}')
+def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+    """A state of schemas, or of DDL text of bigint and string fields, without a Spark session."""
+    parsed = [_struct(schema) for schema in schemas]
+    return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+
+
+def _struct(schema: StructType | str) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    types = {"bigint": LongType(), "string": StringType()}
+    fields = [part.split() for part in schema.split(",")]
+    return StructType([StructField(field, types[kind]) for field, kind in fields])
 
 
 def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpec:

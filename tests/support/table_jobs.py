@@ -159,7 +159,7 @@ def feed_file(folder: Path, rows: Sequence[Values], schema: str) -> None:
     """Add a file that a query takes after all that are there."""
     folder.mkdir(parents=True, exist_ok=True)
     number = len(list(folder.glob("*.parquet")))
-    arrow = to_arrow_schema(StructType.fromDDL(schema))
+    arrow = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
     columns = zip(*rows, strict=True) if rows else [()] * len(arrow)
     arrays = [pa.array(column, of.type) for column, of in zip(columns, arrow, strict=True)]
     hidden = folder.parent / "next.parquet"

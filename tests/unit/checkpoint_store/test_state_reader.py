@@ -184,8 +184,8 @@ def test_changes_without_preimages_read_nothing_but_what_changed() -> None:
         ("b", 2, 22, "update_postimage", 11),
         (None, 3, None, "delete", 11),
         ("d", 4, 4, "update_postimage", 11),
-        (None, 4, None, "delete", 12),
         ("a", 1, 1, "update_postimage", 12),
+        (None, 4, None, "delete", 12),
         ("e", 5, 5, "update_postimage", 12),
     ]
     assert {name for name, _ in history.reads} == {"11-1.arrow", "12-2.arrow"}

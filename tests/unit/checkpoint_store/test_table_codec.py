@@ -12,6 +12,7 @@ import pytest
 
 from checkpoint_store.checkpoint_codec import Source
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_codec import (
@@ -44,6 +45,7 @@ VERSION = TableVersion(
     batches={"query-a": 12, "query-b": 0},
     changes=(ONE, TWO),
     state=(replace(HANDLE, kind="snapshot"), ONE, TWO),
+    watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}),
 )
 COMPACTION = TableCompaction(11, (HANDLE.name, ONE.name), (replace(HANDLE, kind="snapshot"), TWO))
 
@@ -134,6 +136,8 @@ def test_no_document_is_taken_for_another_kind(
         (2, "changes", [{}]),
         (2, "state", ["data/q/1/a"]),
         (2, "state", [2]),
+        (2, "watermarks", {}),
+        (2, "watermarks", {"parallelism": 1, "by_subtask": {"0": "late"}}),
         (3, "replaces", [1]),
         (3, "files", None),
     ],

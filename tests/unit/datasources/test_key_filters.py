@@ -8,8 +8,21 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 
-from datasources.key_filters import key_groups_asked_for
+from checkpoint_store.key_bounds import ValueRange
+from datasources.key_filters import AskedValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from spark_state.key_group_assignment import KeyGroupAssignment
 
@@ -24,6 +37,48 @@ def schema_of(**types: str) -> str:
 def groups_of(types: list[str], *keys: tuple[Any, ...]) -> list[int]:
     assignment = KeyGroupAssignment(types, MAX)
     return sorted({assignment.key_group(key) for key in keys})
+
+
+ID, DAY, NESTED = ("id",), ("day",), ("id", "part")
+NEW_YEAR = datetime.date(1970, 1, 2)
+
+
+def asked_by(*filters: Filter) -> AskedValues:
+    asked = AskedValues()
+    for one in filters:
+        asked.add(one)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("filters", "left"),
+    [
+        ([GreaterThan(ID, 3), LessThanOrEqual(ID, 9)], ValueRange(3, 9)),
+        ([GreaterThanOrEqual(ID, 3), GreaterThan(ID, 5)], ValueRange(5, None)),
+        ([LessThan(ID, "m"), IsNotNull(ID)], ValueRange(None, "m")),
+        ([EqualTo(ID, 7)], ValueRange(7, 7)),
+        ([In(ID, (5, 1, 9)), LessThan(ID, 6)], ValueRange(1, 6)),
+        ([EqualNullSafe(ID, None)], ValueRange()),
+        ([In(ID, (5, None))], ValueRange()),
+        ([In(ID, (5, "x"))], ValueRange()),
+        ([GreaterThan(ID, 3), LessThan(ID, "x")], ValueRange(3, "x")),
+        ([GreaterThan(ID, 3), GreaterThan(ID, "x")], ValueRange()),
+        ([GreaterThan(ID, 1.5)], ValueRange()),
+    ],
+)
+def test_filters_leave_a_range_of_values(filters: list[Filter], left: ValueRange) -> None:
+    assert asked_by(*filters).ranges["id"] == left
+
+
+def test_dates_are_compared_as_days_and_other_filters_say_nothing() -> None:
+    found = asked_by(GreaterThan(DAY, NEW_YEAR), EqualTo(NESTED, 3), Not(EqualTo(ID, 3)))
+    assert found.ranges == {"day": ValueRange(1, None)}
+    assert found.values == {}
+
+
+def test_values_must_be_in_all_filters_of_a_column() -> None:
+    found = asked_by(In(ID, (1, 2, 3)), In(ID, (2, 3, 4)), EqualTo(DAY, NEW_YEAR))
+    assert found.values == {"id": (2, 3), "day": (NEW_YEAR,)}
 
 
 def test_values_of_all_key_columns_leave_the_key_groups_of_their_combinations() -> None:

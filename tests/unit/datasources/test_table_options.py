@@ -79,24 +79,27 @@ def test_every_option_of_a_batch_read_is_parsed() -> None:
         {
             "path": "/t",
             "readChangeFeed": "true",
+            "preimages": "False",
             "startingVersion": "3",
             "endingTimestamp": "1970-01-02",
             "stateVarName": "count",
             "columns": "id, total",
-            "flattenCollectionTypes": "true",
+            "flattenCollectionTypes": "false",
             "numPartitions": "8",
             "storageOptions": "{}",
         }
     ) == ReaderOptions(
         url="/t",
         read_change_feed=True,
+        preimages=False,
         starting_version=3,
         ending_timestamp=86_400_000,
         state_var_name="count",
         columns=("id", "total"),
-        flatten_collection_types=True,
         num_partitions=8,
     )
+    flattened = parse_reader_options({"path": "/t", "flattenCollectionTypes": "true"})
+    assert flattened.flatten_collection_types
 
 
 def test_every_option_of_a_stream_is_parsed() -> None:
@@ -110,6 +113,9 @@ def test_every_option_of_a_stream_is_parsed() -> None:
             "failOnDataLoss": "false",
             "checkpointingMode": "at_least_once",
             "readChangeFeed": "true",
+            "preimages": "false",
+            "pollIntervalSeconds": "2.5",
+            "stateCacheBytes": "1m",
             "stateVarName": "count",
             "numPartitions": "4",
         }
@@ -122,12 +128,28 @@ def test_every_option_of_a_stream_is_parsed() -> None:
         fail_on_data_loss=False,
         checkpointing_mode="at_least_once",
         read_change_feed=True,
+        preimages=False,
+        poll_interval_seconds=2.5,
+        state_cache_bytes=1 << 20,
         state_var_name="count",
         num_partitions=4,
     )
     assert parse_stream_options({"path": "/t", "startingVersion": "7"}).starting_version == 7
     from_time = parse_stream_options({"path": "/t", "startingTimestamp": "5"})
     assert from_time.starting_timestamp == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds"),
+    [("/t", 0), ("t", 0), ("file:///t", 0), ("file:/t", 0), ("s3://t", 1), ("gs://b/t", 1)],
+)
+def test_remote_stores_are_looked_at_once_a_second_and_local_ones_always(
+    path: str, seconds: float
+) -> None:
+    assert parse_stream_options({"path": path}).poll_interval_seconds == seconds
+    for text, asked in (("0", 0), ("0.25", 0.25), ("60", 60)):
+        given = parse_stream_options({"path": path, "pollIntervalSeconds": text})
+        assert given.poll_interval_seconds == asked
 
 
 @pytest.mark.parametrize(
@@ -219,11 +241,22 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("batch reads", {"versionAsOf": "1", "timestampAsOf": "1"}, "are both set"),
     ("batch reads", {"startingVersion": "1"}, "set readChangeFeed to true as well"),
     ("batch reads", {"readChangeFeed": "false", "endingVersion": "1"}, "set readChangeFeed"),
+    ("batch reads", {"preimages": "false"}, "preimages is of the change feed: set readChangeFeed"),
+    ("batch reads", {"readChangeFeed": "true", "preimages": "no"}, "allowed are true, false"),
     ("batch reads", {"readChangeFeed": "true", "versionAsOf": "1"}, "are both set"),
+    (
+        "batch reads",
+        {"readChangeFeed": "true", "flattenCollectionTypes": "true"},
+        "a change is of a whole list or map",
+    ),
     ("streams", {"startingVersion": "first"}, "from 0 to [0-9]+, earliest, latest"),
     ("streams", {"startingVersion": "1", "startingTimestamp": "1"}, "are both set"),
     ("streams", {"maxBytesPerTrigger": "0"}, "1 byte or more"),
     ("streams", {"maxEpochsPerTrigger": "0"}, "whole numbers from 1"),
+    ("streams", {"pollIntervalSeconds": "-1"}, "numbers of seconds from 0"),
+    ("streams", {"pollIntervalSeconds": "inf"}, "numbers of seconds from 0"),
+    ("streams", {"pollIntervalSeconds": "nan"}, "numbers of seconds from 0"),
+    ("streams", {"pollIntervalSeconds": "1 s"}, "numbers of seconds from 0"),
     ("streams", {"checkpointingMode": "maybe"}, "exactly_once, at_least_once"),
     (
         "streams",

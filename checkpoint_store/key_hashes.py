@@ -1,0 +1,96 @@
+"""Keys as hashes, by which rows are found again. Pure.
+
+Equal keys have equal hashes. Others may have them, too; all values of a nested type do. So what is
+found by hash is more than what was looked for, never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+# The stubs of the compute functions do not take what the functions take, such as any array.
+pc: Any = pyarrow.compute
+
+Hashes = npt.NDArray[np.uint64]
+
+_WORD_BYTES = 8
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(32)
+_NULL = np.uint64(0x5851F42D4C957F2D)
+
+
+def key_hashes(rows: pa.Table, key_names: Sequence[str]) -> Hashes:
+    """A hash for each row, of the columns of its key."""
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for name in key_names:
+        column: Any = rows[name]
+        parts = [_column_hashes(chunk) for chunk in column.chunks]
+        hashes = _mixed(hashes, np.concatenate([np.empty(0, np.uint64), *parts]))
+    return hashes
+
+
+def _column_hashes(array: Any) -> Hashes:
+    """Null is the same as null."""
+    hashes = _value_hashes(array)
+    if array.null_count:
+        hashes = np.where(array.is_valid().to_numpy(zero_copy_only=False), hashes, _NULL)
+    return hashes
+
+
+def _value_hashes(array: Any) -> Hashes:
+    of = array.type
+    if pa.types.is_string(of) or pa.types.is_binary(of):
+        return _bytes_hashes(array)
+    if pa.types.is_floating(of):
+        # One zero and one NaN, whatever their bits.
+        values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
+        return np.where(np.isnan(values), 1.0, values).view(np.uint64)
+    if pa.types.is_decimal128(of):
+        words = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 2)
+        words = words[array.offset : array.offset + len(array)]
+        return _mixed(words[:, 0], words[:, 1])
+    if pa.types.is_boolean(of) or pa.types.is_integer(of):
+        return _numbers(array)
+    if pa.types.is_temporal(of) and not pa.types.is_interval(of):
+        return _numbers(array.view(pa.int32() if of.bit_width == 32 else pa.int64()))
+    return np.zeros(len(array), np.uint64)
+
+
+def _numbers(array: Any) -> Hashes:
+    numbers: npt.NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy()
+    return numbers.view(np.uint64)
+
+
+def _bytes_hashes(array: Any) -> Hashes:
+    """Word by word, of all values at once."""
+    _, offset_buffer, data = array.buffers()
+    if not len(array):
+        return np.empty(0, np.uint64)
+    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+    text = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    padded = np.concatenate([text[: offsets[-1]], np.zeros(_WORD_BYTES, np.uint8)])
+    words = np.ndarray(len(padded) - _WORD_BYTES + 1, np.dtype("<u8"), padded, strides=(1,))
+    hashes = _mixed(np.zeros(len(array), np.uint64), lengths.astype(np.uint64))
+    rest = np.flatnonzero(lengths > 0)
+    for place in range(0, int(lengths.max()), _WORD_BYTES):
+        rest = rest[lengths[rest] > place]
+        beyond = np.maximum(_WORD_BYTES - (lengths[rest] - place), 0).astype(np.uint64)
+        # Of the last word, the bytes of the next value are shifted out.
+        found = words[starts[rest] + place] << (beyond * np.uint64(8))
+        hashes[rest] = _mixed(hashes[rest], found)
+    return hashes
+
+
+def _mixed(hashes: Hashes, values: Hashes) -> Hashes:
+    mixed = (hashes ^ values) * _PRIME
+    mixed ^= mixed >> _SHIFT
+    mixed *= _PRIME
+    mixed ^= mixed >> _SHIFT
+    return mixed

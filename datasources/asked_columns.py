@@ -1,0 +1,95 @@
+"""The columns that Spark asked a reader for: their order, and which of them are never null.
+
+A state says of no column that it is never null, but a schema of the user's own may. Spark compares
+the batches with it, nullability and all, and then trusts it: a null there would be read as a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from checkpoint_store.spark_schema import parse_spark_schema
+from spark_state.errors import ConfigurationError
+
+# The stubs of the compute functions do not take what the functions take, such as any array.
+pc: Any = pyarrow.compute
+
+
+@dataclass(frozen=True, slots=True)
+class AskedColumns:
+    """`asked`: what Spark compares batches with. `stored`: the same as states have it, where every
+    field may be null. `url`: the state's, for the error."""
+
+    url: str
+    asked: pa.Schema
+    stored: pa.Schema
+
+    @property
+    def names(self) -> list[str]:
+        """In order."""
+        return list(self.asked.names)
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """The columns of `rows`, which has all of them. One of another type is left as it is: Spark
+        refuses it, and shows both types. Raises ConfigurationError for a null that cannot be."""
+        columns: list[Any] = []
+        for asked, stored in zip(self.asked, self.stored, strict=True):
+            column: Any = rows[asked.name]
+            if column.type == stored.type:
+                column = self._not_null(column, asked)
+            columns.append(column)
+        fields = [
+            asked.with_type(column.type) for asked, column in zip(self.asked, columns, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+    def of_some(self, rows: pa.Table) -> pa.Table:
+        """As `of`, with nulls in the columns that `rows` does not have."""
+        for column in self.stored:
+            if column.name not in rows.column_names:
+                rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
+        return self.of(rows)
+
+    def _not_null(self, column: Any, asked: pa.Field[Any]) -> Any:
+        if not asked.nullable and column.null_count:
+            raise self._null_in(asked.name)
+        if column.type == asked.type:
+            return column
+        if any(_breaks(chunk, asked) for chunk in column.chunks):
+            raise self._null_in(asked.name)
+        return column.cast(asked.type)
+
+    def _null_in(self, name: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"column {name!r} of {self.url} has a null where the schema that is set says that "
+            "there is none: leave out its NOT NULL (nullable=False, containsNull=False)"
+        )
+
+
+def asked_columns(url: str, schema: StructType) -> AskedColumns:
+    """The columns of the schema that Spark hands to a reader."""
+    stored: Any = parse_spark_schema(schema.json()).arrow
+    return AskedColumns(url, to_arrow_schema(schema, timezone="UTC"), pa.schema(list(stored)))
+
+
+def _breaks(array: Any, field: pa.Field[Any]) -> bool:
+    """Whether the array has a null that the field does not allow, at any depth."""
+    if not field.nullable and array.null_count:
+        return True
+    # Taken, so that neither a slice nor a null one has hidden children.
+    of, present = field.type, array.take(pc.indices_nonzero(array.is_valid()))
+    if pa.types.is_struct(of):
+        children = zip(present.flatten(), of, strict=True)
+    elif pa.types.is_map(of):
+        children = zip([present.items], [of.item_field], strict=True)
+    elif pa.types.is_list(of):
+        children = zip([present.flatten()], [of.value_field], strict=True)
+    else:
+        return False
+    return any(_breaks(child, inner) for child, inner in children)

@@ -1,0 +1,89 @@
+"""List and map states with a row for each element: option flattenCollectionTypes.
+
+    kind   stored column   columns of a row
+    list   list_value      list_element                    in the order of the list
+    map    map_value       user_map_key, user_map_value    in the order of the map
+
+The names are those of Spark's own state reader. The key columns come before them and are repeated;
+a column that is called like a key column has underscores appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+from checkpoint_store.state_history import StateShape
+from spark_state.errors import ConfigurationError
+
+_ELEMENT, _USER_KEY, _USER_VALUE = "list_element", "user_map_key", "user_map_value"
+_COLUMNS = {"list": (_ELEMENT,), "map": (_USER_KEY, _USER_VALUE)}
+
+
+@dataclass(frozen=True, slots=True)
+class FlattenedColumns:
+    """`stored`: the column of the lists or maps; `names`: those that come instead of it."""
+
+    key_names: tuple[str, ...]
+    stored: str
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, shape: StateShape, url: str) -> Self:
+        """Raises ConfigurationError for a state that has no elements."""
+        if shape.kind not in _COLUMNS:
+            raise ConfigurationError(
+                f"option flattenCollectionTypes is of list and map states; {shape.state!r} of "
+                f"{url} is a {shape.kind} state: leave the option out"
+            )
+        *key_names, stored = shape.columns
+        names = tuple(_other_than(key_names, name) for name in _COLUMNS[shape.kind])
+        return cls(tuple(key_names), stored, names)
+
+    def schema(self, schema: StructType) -> StructType:
+        """The columns of rows of elements, from those of the state."""
+        types = _element_types(schema[self.stored].dataType)
+        elements = [StructField(name, of) for name, of in zip(self.names, types, strict=True)]
+        return StructType([*(schema[name] for name in self.key_names), *elements])
+
+    def stored_names(self, asked: Sequence[str]) -> list[str]:
+        """What to read of the state: the columns, and always that which says how many rows."""
+        return [*(name for name in self.key_names if name in asked), self.stored]
+
+    def rows(self, state: pa.Table) -> Iterator[pa.Table]:
+        """A row for each element of `state`, which has the `stored_names` of some columns."""
+        for batch in state.to_batches():
+            # Taken, so that neither a slice nor a null one has elements of others.
+            collections: Any = batch.column(self.stored).take(_places(np.arange(len(batch))))
+            if pa.types.is_map(collections.type):
+                elements = [collections.keys, collections.items]
+            else:
+                elements = [collections.flatten()]
+            lengths = np.diff(collections.offsets.to_numpy())
+            owners = _places(np.repeat(np.arange(len(batch)), lengths))
+            keys = [name for name in batch.schema.names if name != self.stored]
+            repeated = [batch.column(name).take(owners) for name in keys]
+            yield pa.Table.from_arrays([*repeated, *elements], [*keys, *self.names])
+
+
+def _places(numbers: npt.NDArray[np.int64]) -> Any:
+    return pa.array(numbers)
+
+
+def _other_than(taken: Sequence[str], name: str) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _element_types(of: DataType) -> list[DataType]:
+    if isinstance(of, MapType):
+        return [of.keyType, of.valueType]
+    assert isinstance(of, ArrayType), "a state with elements is a list or a map"
+    return [of.elementType]

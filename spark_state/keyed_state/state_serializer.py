@@ -1,0 +1,26 @@
+"""The states of one table on their way to files and back, whatever kind of state they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+S = TypeVar("S")
+
+
+class StateSerializer(Protocol[S]):
+    """`struct_type`: the Arrow struct of the state's column, its own fields nullable or not."""
+
+    @property
+    def struct_type(self) -> pa.StructType: ...
+
+    def copy(self, state: S) -> S:
+        """One that may be changed in place, by the operations of its kind of state."""
+
+    def to_arrow(self, states: Sequence[S | None]) -> pa.StructArray:
+        """States (None = null) as one array of `struct_type`, its fields nullable."""
+
+    def from_arrow(self, array: Any) -> list[S | None]:
+        """The inverse of `to_arrow`."""

@@ -1,0 +1,98 @@
+"""Columns as Spark asked for them: which may be null is the user's word, and is checked."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
+
+from datasources.asked_columns import AskedColumns, asked_columns
+from spark_state.errors import ConfigurationError
+
+INNER = StructType().add("a", "integer", nullable=False).add("b", "string")
+SCHEMA = (
+    StructType()
+    .add("id", "long", nullable=False)
+    .add("tags", ArrayType(IntegerType()))
+    .add("inner", INNER)
+    .add("v", "integer")
+)
+
+
+def columns(schema: StructType = SCHEMA) -> AskedColumns:
+    found: AskedColumns = pickle.loads(pickle.dumps(asked_columns("file:///t", schema)))
+    return found
+
+
+def not_null_tags() -> AskedColumns:
+    tags = ArrayType(IntegerType(), containsNull=False)
+    values = MapType(StringType(), IntegerType(), valueContainsNull=False)
+    return columns(StructType().add("tags", tags).add("m", values))
+
+
+def rows(**changed: Any) -> pa.Table:
+    values = {
+        "v": [1, None],
+        "id": [1, 2],
+        "tags": [[1], None],
+        "inner": [{"a": 1, "b": None}, None],
+    }
+    types = {column.name: column.type for column in columns().stored}
+    arrays = {name: pa.array(data, types[name]) for name, data in {**values, **changed}.items()}
+    return pa.table(arrays).append_column("more", pa.array([0, 0]))
+
+
+def test_columns_come_in_the_order_and_with_the_nullability_that_spark_compares() -> None:
+    found = columns().of(rows())
+    assert found.schema == to_arrow_schema(SCHEMA, timezone="UTC")
+    assert not found.schema.field("id").nullable
+    found.validate(full=True)
+    assert found["tags"].to_pylist() == [[1], None]
+
+
+def test_elements_and_values_that_are_never_null_are_called_so() -> None:
+    asked = not_null_tags()
+    arrays = {"tags": [[1, 2], None], "m": [[("a", 1)], None]}
+    table = pa.table({f.name: pa.array(arrays[f.name], f.type) for f in asked.stored})
+    found = asked.of(table)
+    assert found.schema == asked.asked
+    assert not found.schema.field("tags").type.value_field.nullable
+    assert found.to_pydict() == arrays
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("id", [None, 2]), ("inner", [{"a": None, "b": "x"}, None])]
+)
+def test_a_null_that_cannot_be_is_an_error_that_names_the_column(
+    name: str, values: list[Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"column '{name}' of file:///t has a null where"):
+        columns().of(rows(**{name: values}))
+
+
+def test_a_null_element_that_cannot_be_is_an_error_too() -> None:
+    asked = not_null_tags()
+    for name, value in (("tags", [1, None]), ("m", [("a", None)])):
+        table = pa.table({f.name: pa.array([None], f.type) for f in asked.stored})
+        place = table.schema.get_field_index(name)
+        column = pa.array([value], asked.stored.field(name).type)
+        with pytest.raises(ConfigurationError, match=f"column '{name}' of"):
+            asked.of(table.set_column(place, name, column))
+
+
+def test_a_column_of_another_type_is_left_for_spark_to_refuse() -> None:
+    found = columns(StructType().add("v", "string").add("id", "long")).of(rows())
+    assert found.schema.field("v").type == pa.int32()
+    assert found.column_names == ["v", "id"]
+
+
+def test_a_column_that_rows_do_not_have_yet_is_null() -> None:
+    schema = StructType().add("id", "long")
+    found = columns(schema.add("later", "string")).of_some(rows())
+    assert found.to_pydict() == {"id": [1, 2], "later": [None, None]}
+    with pytest.raises(ConfigurationError, match="'later' of file:///t has a null where"):
+        columns(StructType().add("later", "string", nullable=False)).of_some(rows())

@@ -1,0 +1,363 @@
+"""List and map states: PySpark's semantics, what values become, and what a call costs."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from spark_state.errors import StateMigrationError, StateValueError, UnsupportedOperationError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.list_state import ListState
+from spark_state.keyed_state.map_state import MapState
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.schemas import column_schema, state_descriptor
+from spark_state.state_descriptor import StateDescriptor, StateKind
+
+KEYS = KeyColumns(("key",), (pa.string(),), ("string",))
+
+
+def struct(**fields: DataType) -> StructType:
+    return StructType([StructField(name, of) for name, of in fields.items()])
+
+
+NESTED = struct(
+    n=IntegerType(),
+    tags=ArrayType(StringType()),
+    inner=struct(at=TimestampType(), sizes=MapType(StringType(), LongType())),
+)
+NAMED = struct(name=StringType(), n=LongType())
+USER_KEY = struct(ratio=DoubleType(), path=ArrayType(IntegerType()))
+
+
+def described(kind: StateKind, name: str, *schemas: StructType) -> StateDescriptor:
+    return state_descriptor(name, kind, column_schema(kind, name, schemas).json())
+
+
+@dataclass
+class Backend:
+    """A backend with a list state `l` and a map state `m`, whose current key is `a`."""
+
+    element: StructType = NAMED
+    user_key: StructType = NAMED
+    value: StructType = NAMED
+
+    def __post_init__(self) -> None:
+        self.heap = HeapKeyedStateBackend(KeyGroupRange(0, 3), KEYS, STATE_FORMS)
+        lists = self.heap.state(described("list", "l", self.element))
+        maps = self.heap.state(described("map", "m", self.user_key, self.value))
+        assert isinstance(lists, ListState)
+        assert isinstance(maps, MapState)
+        self.list, self.map = lists, maps
+        self.heap.set_current_key(("a",), 1)
+
+    def next_epoch(self) -> None:
+        self.heap.seal()
+        self.heap.set_current_key(("a",), 1)
+
+    def restored(self) -> Backend:
+        """Another one, with the changes of this one's epoch."""
+        other = Backend(self.element, self.user_key, self.value)
+        other.heap.apply(self.heap.changes().to_batches())
+        other.heap.set_current_key(("a",), 1)
+        return other
+
+
+@pytest.fixture
+def backend() -> Backend:
+    return Backend()
+
+
+def test_a_key_without_a_list_has_none(backend: Backend) -> None:
+    assert not backend.list.exists()
+    assert list(backend.list.get()) == []
+    backend.list.clear()
+    assert not backend.heap.changes().num_rows
+
+
+def test_a_list_is_put_appended_to_and_cleared(backend: Backend) -> None:
+    backend.list.put([("x", 1)])
+    backend.list.appendValue(("y", 2))
+    backend.list.appendList([["z", 3], Row(name=None, n=4)])
+    assert backend.list.exists()
+    assert list(backend.list.get()) == [("x", 1), ("y", 2), ("z", 3), (None, 4)]
+    assert {type(element) for element in backend.list.get()} == {tuple}
+    backend.list.put(iter([("w", 0)]))
+    assert list(backend.list.get()) == [("w", 0)]
+    backend.list.clear()
+    assert not backend.list.exists()
+
+
+def test_an_empty_list_is_none(backend: Backend) -> None:
+    backend.list.appendList([])
+    assert not backend.list.exists()
+    backend.list.put([("x", 1)])
+    backend.next_epoch()
+    backend.list.appendList([])
+    assert not backend.heap.changes().num_rows
+    backend.list.put([])
+    assert not backend.list.exists()
+    assert backend.heap.changes()["_op"].to_pylist() == ["delete"]
+
+
+def test_elements_are_those_of_the_first_step_whatever_is_done_meanwhile(backend: Backend) -> None:
+    backend.list.put([("x", 1), ("y", 2)])
+    elements = backend.list.get()
+    backend.list.appendValue(("z", 3))
+    assert next(elements) == ("x", 1)
+    backend.list.appendValue(("w", 4))
+    assert list(elements) == [("y", 2), ("z", 3)]
+    elements = backend.list.get()
+    next(elements)
+    backend.list.clear()
+    assert len(list(elements)) == 3
+
+
+def test_a_list_appended_to_itself_is_there_twice(backend: Backend) -> None:
+    backend.list.put([("x", 1), ("y", 2)])
+    backend.list.appendList(backend.list.get())
+    assert list(backend.list.get()) == [("x", 1), ("y", 2)] * 2
+
+
+def test_a_key_without_a_map_has_none(backend: Backend) -> None:
+    assert not backend.map.exists()
+    assert backend.map.getValue(("x", 1)) is None
+    assert not backend.map.containsKey(("x", 1))
+    assert [*backend.map.iterator(), *backend.map.keys(), *backend.map.values()] == []
+    backend.map.removeKey(("x", 1))
+    backend.map.clear()
+    assert not backend.heap.changes().num_rows
+
+
+def test_user_keys_are_set_and_removed_one_by_one(backend: Backend) -> None:
+    backend.map.updateValue(("x", 1), ("first", 1))
+    backend.map.updateValue(Row(name="y", n=None), ["second", 2])
+    backend.map.updateValue(("x", 1), (None, None))
+    found = backend.map.getValue(("y", None))
+    assert (found.name, found.n) == ("second", 2)
+    assert isinstance(found, Row)
+    assert backend.map.containsKey(("x", 1))
+    entries = list(backend.map.iterator())
+    assert entries == [(("x", 1), (None, None)), (("y", None), ("second", 2))]
+    assert {type(part) for entry in entries for part in entry} == {tuple}
+    assert entries == list(zip(backend.map.keys(), backend.map.values(), strict=True))
+    backend.map.removeKey(("x", 2))
+    backend.map.removeKey(("x", 1))
+    assert list(backend.map.keys()) == [("y", None)]
+
+
+def test_a_map_without_user_keys_is_none(backend: Backend) -> None:
+    backend.map.updateValue(("x", 1), ("v", 1))
+    backend.next_epoch()
+    backend.map.removeKey(("x", 1))
+    assert not backend.map.exists()
+    assert backend.heap.changes()["_op"].to_pylist() == ["delete"]
+    backend.map.updateValue(("x", 1), ("v", 1))
+    backend.map.clear()
+    assert not backend.map.exists()
+
+
+def test_a_map_may_be_changed_while_it_is_iterated(backend: Backend) -> None:
+    for n in range(5):
+        backend.map.updateValue(("x", n), ("v", n))
+    for key, value in backend.map.iterator():
+        backend.map.updateValue(("y", key[1]), value)
+        backend.map.removeKey(key)
+    assert list(backend.map.keys()) == [("y", n) for n in range(5)]
+
+
+NAN_KEYS: list[tuple[Any, Any]] = [
+    ((math.nan, [1]), (float("nan"), [1])),
+    ((-0.0, None), (0.0, None)),
+    ((1, []), (1.0, ())),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), NAN_KEYS)
+def test_user_keys_that_are_equal_in_spark_are_one(one: Any, other: Any) -> None:
+    backend = Backend(user_key=USER_KEY)
+    backend.map.updateValue(one, ("v", 1))
+    for same in (backend, backend.restored()):
+        assert same.map.containsKey(other)
+        same.map.updateValue(other, ("v", 2))
+        ((key, value),) = same.map.iterator()
+        assert value == ("v", 2)
+        assert isinstance(key[1], list | None)
+        same.map.removeKey(one)
+        assert not same.map.exists()
+
+
+def test_nested_and_null_values_come_back_from_files_as_they_were_put() -> None:
+    backend = Backend(NESTED, USER_KEY, NESTED)
+    at = datetime.datetime(2020, 7, 1, 12, 30, 0, 123456)
+    values = [(1, ["a", None], (at, {"s": 1})), (None, None, None), (2, [], (None, {}))]
+    backend.list.put(values)
+    for n, value in enumerate(values):
+        backend.map.updateValue((None if n else math.inf, [n, None]), value)
+    restored = backend.restored()
+    for one in (backend, restored):
+        assert list(one.list.get()) == values
+        assert list(one.map.values()) == values
+        assert list(one.map.keys()) == [(math.inf, [0, None]), (None, [1, None]), (None, [2, None])]
+        first = next(one.list.get())
+        assert isinstance(first[2], Row)
+        assert first[2].at == at
+        assert one.map.getValue((math.inf, [0, None])).inner.sizes == {"s": 1}
+    assert restored.heap.snapshot().to_table().equals(backend.heap.changes())
+
+
+def test_what_is_handed_out_may_be_changed_without_changing_the_state() -> None:
+    backend = Backend(NESTED, USER_KEY, NESTED)
+    tags = ["a"]
+    backend.list.put([(1, tags, None)])
+    backend.map.updateValue((1.0, tags and [1]), (1, tags, None))
+    for given in (
+        tags,
+        next(backend.list.get())[1],
+        backend.map.getValue((1.0, [1])).tags,
+        next(backend.map.values())[1],
+        next(backend.map.iterator())[1][1],
+        next(backend.map.keys())[1],
+    ):
+        given.append("changed")
+    assert list(backend.list.get()) == [(1, ["a"], None)]
+    assert list(backend.map.iterator()) == [((1.0, [1]), (1, ["a"], None))]
+
+
+Call = Callable[[Backend], Any]
+REFUSED: list[tuple[Call, str]] = [
+    (
+        lambda backend: backend.list.appendValue((1, 1)),
+        "state 'l', an element: field 'name' expects string, got 1 of type int",
+    ),
+    (lambda backend: backend.list.appendValue("xy"), "state 'l', an element: 'xy' is not a tuple"),
+    (lambda backend: backend.list.appendValue(None), "state 'l', an element: None is not a tuple"),
+    (lambda backend: backend.list.appendValue(("x",)), r"has 1 fields, the schema has 2: name"),
+    (lambda backend: backend.list.put(None), "state 'l': None is not a list of tuples"),  # type: ignore[arg-type]
+    (lambda backend: backend.list.put(("x", 1)), "state 'l', an element: 'x' is not a tuple"),  # type: ignore[arg-type]
+    (
+        lambda backend: backend.list.appendList([("y", 2), ("z", "3")]),
+        "state 'l', an element: field 'n' expects int64, got '3' of type str",
+    ),
+    (
+        lambda backend: backend.map.updateValue(("x", "1"), ("v", 1)),
+        "state 'm', a user key: field 'n' expects int64, got '1' of type str",
+    ),
+    (
+        lambda backend: backend.map.updateValue(("x", 1), (2.5, 1)),
+        "state 'm', a value: field 'name' expects string, got 2.5 of type float",
+    ),
+    (lambda backend: backend.map.updateValue(("x", 1), None), "state 'm', a value: None is not"),
+    (lambda backend: backend.map.getValue("x"), "state 'm', a user key: 'x' is not a tuple"),
+    (lambda backend: backend.map.containsKey(None), "state 'm', a user key: None is not a tuple"),
+    (lambda backend: backend.map.removeKey((1,)), "state 'm', a user key: .* has 1 fields"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_a_value_that_does_not_fit_is_refused_and_changes_nothing(call: Call, message: str) -> None:
+    backend = Backend()
+    backend.list.put([("x", 1)])
+    backend.map.updateValue(("x", 1), ("v", 1))
+    backend.next_epoch()
+    with pytest.raises(StateValueError, match=message):
+        call(backend)
+    assert not backend.heap.changes().num_rows
+
+
+def test_a_map_in_a_user_key_is_refused_when_it_is_declared() -> None:
+    nested = struct(parts=ArrayType(struct(sizes=MapType(StringType(), LongType()))))
+    with pytest.raises(UnsupportedOperationError, match="a map in the user key of map state 'm'"):
+        described("map", "m", nested, NAMED)
+
+
+def test_a_kind_of_state_of_a_later_release_is_refused() -> None:
+    with pytest.raises(UnsupportedOperationError, match="'s' is in the store as a bag state"):
+        state_descriptor("s", "bag", NAMED.json())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        described("list", "m", NAMED),
+        described("value", "m", column_schema("map", "m", [NAMED, NAMED])),
+        described("map", "m", NAMED, USER_KEY),
+        described("map", "m", USER_KEY, NAMED),
+    ],
+)
+def test_a_state_of_another_kind_or_schema_is_refused(other: StateDescriptor) -> None:
+    with pytest.raises(StateMigrationError, match="state 'm' is in the store as map"):
+        Backend().heap.state(other)
+
+
+def copies_of(backend: Backend, call: Callable[[int], object], calls: int) -> int:
+    """How often the list and the map are copied in so many calls."""
+    copies = 0
+
+    def counted(copy: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def copy_and_count(state: Any) -> Any:
+            nonlocal copies
+            copies += 1
+            return copy(state)
+
+        return copy_and_count
+
+    tables = [backend.heap._tables[name] for name in ("l", "m")]
+    with pytest.MonkeyPatch.context() as patch:
+        for table in tables:
+            patch.setattr(table.serializer, "copy", counted(table.serializer.copy))
+        for n in range(calls):
+            call(n)
+    return copies
+
+
+def test_appending_and_updating_copy_once_an_epoch(backend: Backend) -> None:
+    backend.list.put([("x", n) for n in range(10)])
+    backend.map.updateValue(("x", -1), ("v", -1))
+
+    def change(n: int) -> None:
+        backend.list.appendValue(("y", n))
+        backend.list.appendList([("z", n)])
+        backend.map.updateValue(("x", n), ("v", n))
+        backend.map.removeKey(("x", n))
+
+    assert copies_of(backend, change, 20) == 0
+    backend.next_epoch()
+    assert copies_of(backend, change, 20) == 2
+    backend.heap.snapshot()
+    assert copies_of(backend, change, 20) == 2
+
+
+def test_reading_copies_nothing_though_a_snapshot_is_open(backend: Backend) -> None:
+    backend.list.put([("x", 1)])
+    backend.map.updateValue(("x", 1), ("v", 1))
+    backend.next_epoch()
+    backend.heap.snapshot()
+
+    def read(_: int) -> None:
+        backend.list.exists()
+        list(backend.list.get())
+        backend.map.containsKey(("x", 1))
+        list(backend.map.iterator())
+
+    assert copies_of(backend, read, 3) == 0
