@@ -76,6 +76,21 @@ def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> b
     return all(one.column not in wanted or _meets(one, wanted[one.column]) for one in bounds)
 
 
+def rows_in(rows: pa.Table, wanted: Mapping[str, ValueRange]) -> pa.Table:
+    """The rows whose columns are all in the ranges that are wanted of them, as far as these are of
+    the types that have bounds."""
+    for name, values in wanted.items():
+        column: Any = rows[name]
+        if pa.types.is_date32(column.type):
+            column = column.cast(pa.int32())
+        ends = [(pc.greater_equal, values.least), (pc.less_equal, values.greatest)]
+        for compare, end in ends:
+            if end is not None and _compares(column.type, end):
+                inside = compare(column, end)
+                rows, column = rows.filter(inside), column.filter(inside)
+    return rows
+
+
 def _meets(bounds: KeyBounds, wanted: ValueRange) -> bool:
     ends: Any = (bounds.least, bounds.greatest)
     try:
@@ -85,6 +100,10 @@ def _meets(bounds: KeyBounds, wanted: ValueRange) -> bool:
     except TypeError:
         # A value of another type than the column: it is the caller's to compare them.
         return True
+
+
+def _compares(kind: pa.DataType, end: Bound) -> bool:
+    return _is_text(kind) if isinstance(end, str) else pa.types.is_integer(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:

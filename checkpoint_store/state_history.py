@@ -12,11 +12,12 @@ and by the files to apply, in order; `row_fold` applies them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
+from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 
@@ -58,12 +59,13 @@ class StateShape:
 @dataclass(frozen=True, slots=True)
 class StateVersion:
     """A version: `changes` are the files that it added, `state` those of the whole state, both in
-    the order in which they apply."""
+    the order in which they apply. `watermarks`: how far in event time its writers are."""
 
     info: VersionInfo
     shape: StateShape
     changes: tuple[StateHandle, ...]
     state: tuple[StateHandle, ...]
+    watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
 
 
 class StateHistory(Protocol):

@@ -20,6 +20,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.file_rows import Batches, files_of, flatten, read_files
+from checkpoint_store.key_bounds import ValueRange, may_hold, rows_in
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import StatePart
 from checkpoint_store.open_history import open_history
@@ -117,12 +118,16 @@ class StateReader:
         epoch: int | None = None,
         key_groups: KeyGroupRange | None = None,
         columns: Sequence[str] | None = None,
+        key_ranges: Mapping[str, ValueRange] | None = None,
     ) -> pa.Table:
         """The state at a version: one row for each key, in no particular order.
 
         `epoch` None means the newest version, `key_groups` None all, `columns` None all, in the
-        order of `schema`. Raises UnknownColumnError, which names columns that are called alike.
+        order of `schema`. `key_ranges`: by key column, which values are asked for; files that say
+        that they have none are not read. Only ranges of integers, dates (days since 1970) and
+        strings count. Raises UnknownColumnError, which names columns that are called alike.
         """
+        ranges = key_ranges or {}
         version = self._version(epoch)
         shape = version.shape
         schema, names = self._wanted(shape, columns)
@@ -130,10 +135,12 @@ class StateReader:
         if self._memory is not None and columns is None:
             known = self._memory.state_at(self._history, version, self._part(shape, key_groups))
         if known is None:
-            rows = self._read(version.state, key_groups, flatten(shape, schema))
+            files = [one for one in version.state if may_hold(one.key_bounds, ranges)]
+            rows = self._read(files, key_groups, flatten(shape, schema))
         else:
             rows = known.rows()
-        return fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema)).select(names)
+        found = fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema))
+        return rows_in(found, ranges).select(names)
 
     def changes(
         self,

@@ -63,7 +63,8 @@ class TableHistory:
             )
         state = compacted(found, self._compactions).state
         info = VersionInfo(found.version, found.timestamp_ms, found.watermarks.least_ms)
-        return StateVersion(info, shape_of(self.metadata, found.schema_json), found.changes, state)
+        shape = shape_of(self.metadata, found.schema_json)
+        return StateVersion(info, shape, found.changes, state, found.watermarks)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""

@@ -21,7 +21,9 @@ import pyarrow as pa
 
 from checkpoint_store.checkpoint_layout import BarrierName, parse_barrier
 from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_history import StateVersion
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.state_history import StateHistory
+from checkpoint_store.table_history import TableHistory
 from checkpoint_store.table_schema import column_names
 from datasources.channel_history import Ahead
 from datasources.errors import StateReplacedError
@@ -64,13 +66,6 @@ class TableFacts:
     sequenced: bool = False
     ignores_nulls: bool = False
 
-    @classmethod
-    def of(cls, version: StateVersion, max_parallelism: int) -> TableFacts:
-        """As a version of the state shows them."""
-        shape = version.shape
-        keys = column_names(shape.key_schema_json)
-        return cls(keys, max_parallelism, shape.sequenced, shape.ignores_nulls)
-
     def encode(self) -> dict[str, Any]:
         """As an offset has them."""
         return {
@@ -97,6 +92,22 @@ class TableFacts:
         for name, value in expected.items():
             if found[name] != value:
                 raise StateReplacedError(url, name, value, found[name])
+
+
+def facts_of(history: StateHistory) -> TableFacts:
+    """What was fixed of the state that is at a URL."""
+    if isinstance(history, TableHistory):
+        table = history.metadata
+        keys = column_names(table.key_schema_json)
+        sequenced = table.sequence_by is not None
+        return TableFacts(keys, table.max_parallelism, sequenced, table.ignore_null_updates)
+    assert isinstance(history, OperatorHistory), f"{history!r} is of no store"
+    return TableFacts(column_names(history.metadata.key_schema_json), history.max_parallelism)
+
+
+def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:
+    """The watermarks that an offset has, by writer."""
+    return {int(writer): ms for writer, ms in offset.get("watermarks", {}).items()}
 
 
 @dataclass(frozen=True, slots=True)

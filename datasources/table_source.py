@@ -1,7 +1,8 @@
 """Reading a state as a DataFrame: `spark.read.format("cowstate")`.
 
     schema       from the version that is read, before anything else
-    pushFilters  equality on all key columns leaves the key groups of the keys asked for
+    pushFilters  equality on all key columns leaves the key groups of the keys asked for;
+                 equality and ranges on any of them leave the files that may have such keys
     partitions   ranges of key groups
     read         the fold of one range, as Arrow batches, in a task
 
@@ -18,21 +19,20 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
     Filter,
-    In,
     InputPartition,
 )
 
+from checkpoint_store.key_bounds import ValueRange
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.table_schema import column_names
 from datasources.asked_columns import AskedColumns
 from datasources.collection_types import FlattenedColumns
-from datasources.key_filters import KeyValues, key_groups_asked_for
+from datasources.key_filters import AskedValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.table_options import ReaderOptions
 from datasources.version_choice import (
@@ -70,14 +70,14 @@ class TableReader(DataSourceReader):
 
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
-        self._keys: dict[str, KeyValues] = {}
+        self._asked = AskedValues()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of key groups, whole numbers of them each."""
         history = history_of(self._plan.options)
         version = history.at(self._plan.end)
         most = history.max_parallelism
-        asked = key_groups_asked_for(self._keys, version.shape.key_schema_json, most)
+        asked = key_groups_asked_for(self._asked.values, version.shape.key_schema_json, most)
         if asked is not None:
             return [KeyGroupPartition(KeyGroupRange(one, one)) for one in asked]
         size = sum({handle.name: handle.length for handle in self._files(history)}.values())
@@ -94,6 +94,11 @@ class TableReader(DataSourceReader):
         added = [file for one in in_parallel(history.at, after) for file in one.changes]
         return [*added, *state] if plan.options.preimages else added
 
+    def _ranges(self, history: StateHistory) -> dict[str, ValueRange]:
+        """What is asked of the key columns."""
+        keys = column_names(history.at(self._plan.end).shape.key_schema_json)
+        return {name: of for name, of in self._asked.ranges.items() if name in keys}
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in no order."""
         assert isinstance(partition, KeyGroupPartition)
@@ -104,14 +109,16 @@ class TableReader(DataSourceReader):
             shape = history.at(plan.end).shape
             flattened = FlattenedColumns.of(shape, plan.options.url)
             names = flattened.stored_names(plan.columns.names)
-            for rows in flattened.rows(reader.read(plan.end, partition.key_groups, names)):
+            state = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
+            for rows in flattened.rows(state):
                 yield from plan.columns.of(rows).to_batches()
             return
         if plan.is_feed:
             preimages = plan.options.preimages
             table = reader.changes(plan.start, plan.end, partition.key_groups, preimages=preimages)
         else:
-            table = reader.read(plan.end, partition.key_groups, plan.columns.names)
+            ranges = self._ranges(history)
+            table = reader.read(plan.end, partition.key_groups, plan.columns.names, ranges)
         yield from plan.columns.of(table).to_batches()
 
 
@@ -121,11 +128,7 @@ class FilteringTableReader(TableReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Remember what is asked of the key columns; Spark applies all filters itself, too."""
         for one in filters:
-            values = _values_of(one)
-            if values is not None:
-                name = one.attribute[0]  # type: ignore[attr-defined]
-                known = self._keys.get(name)
-                self._keys[name] = values if known is None else _both(known, values)
+            self._asked.add(one)
             yield one
 
 
@@ -137,20 +140,6 @@ def reader_of(plan: ReadPlan) -> TableReader:
     """
     pushes = _PUSHDOWN_WORKER in sys.modules
     return FilteringTableReader(plan) if pushes else TableReader(plan)
-
-
-def _values_of(one: Filter) -> KeyValues | None:
-    """The values that a filter leaves to a column at the top level, None if it says no such."""
-    match one:
-        case EqualTo((_,), value) | EqualNullSafe((_,), value):
-            return (value,)
-        case In((_,), values):
-            return tuple(values)
-    return None
-
-
-def _both(left: KeyValues, right: KeyValues) -> KeyValues:
-    return tuple(value for value in left if value in right)
 
 
 def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:

@@ -1,6 +1,7 @@
 """Streaming a state and its changes: `spark.readStream.format("cowstate")`.
 
-An offset says up to where everything was read, and what was before:
+An offset says up to where everything was read, what was before, and what of the state was known by
+then (see source_state):
 
     {"version": -1, "after": "snapshot"}   nothing was read: the state comes first, as inserts
     {"version": -1, "after": "nothing"}    nothing was read: changes come, from the oldest version
@@ -12,8 +13,8 @@ needed, too. A worker keeps it, within a bound, and reads only what changed sinc
 
     driver   latestOffset: versions of the store, as many as the limits allow; looked for again
                            only when the poll interval is over, because Spark asks all the time
-             partitions:   ranges of key groups
-    task     read:         the fold of a range, as Arrow batches
+             partitions:   ranges of key groups and channels, dealt out to the tasks
+    task     read:         the folds of its parts, as Arrow batches
 
 A version of a table is published whole. An epoch of an operator is not: each subtask publishes a
 barrier. `exactly_once` releases an epoch when the input gate says that it is aligned.
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -53,6 +54,7 @@ from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.table_history import TableHistory
 from datasources.asked_columns import AskedColumns
 from datasources.change_columns import with_change_columns
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
@@ -69,6 +71,7 @@ from datasources.channel_positions import (
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.operator_channels import OperatorChannels, barriers_after
+from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
 from datasources.table_options import StreamOptions
 from datasources.version_choice import first_version_since, history_of, version_before
 
@@ -79,15 +82,9 @@ _KNOWN_STATES = KnownStates()
 
 @dataclass
 class StreamPartition(InputPartition):
-    """Some key groups of what is read from one offset to another: of the state at version `end` if
-    `is_snapshot`, else of its changes since `start` (None: since there was nothing). `ahead`: the
-    barriers of epochs that are not whole; see ChannelHistory."""
+    """What one task reads. `state`: the SourceState that it was dealt out, as bytes."""
 
-    key_groups: KeyGroupRange
-    start: int | None
-    end: int
-    is_snapshot: bool
-    ahead: Ahead = field(default_factory=dict)
+    state: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes. Raises VersionNotRetainedError when changes after `start`
-        are gone, unless failOnDataLoss is false."""
+        are gone, unless failOnDataLoss is false, and StateReplacedError when the state is another
+        one than before."""
+        end = self._latest(start, limit)
+        return start if end is start else self._described(end)
+
+    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         versions, ahead = self._lately_available()
         if self._target is not None:
             newest, ahead = self._target
@@ -149,13 +151,38 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["after"] == "snapshot":
             return _offset(after[-1]) if after else start
         if not after:
+            self._check_not_begun_anew(start, versions)
             end = _offset(start["version"], start["after"], ahead)
             return end if ahead and self._stretches(start, end) else start
+        self._check_same_state(start)
         if start["after"] == "version" and self._options.fail_on_data_loss:
             self._check_retained(start["version"])
         # Where epochs are limited, those that are not whole have a batch of their own.
         ahead = ahead if isinstance(limit, ReadAllAvailable) else _positions(start)
         return _offset(self._limited(after, limit), "version", ahead)
+
+    def _described(self, offset: Offset) -> Offset:
+        """The offset with what is known of the state by then; see SourceState."""
+        history = self._history()
+        found = {**offset, "table": facts_of(history).encode()}
+        marks = history.at(offset["version"]).watermarks if offset["version"] >= 0 else None
+        if marks is not None and marks.by_subtask:
+            found["watermarks"] = {str(writer): ms for writer, ms in marks.by_subtask.items()}
+        return found
+
+    def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
+        """The versions of a table never go back; the epochs of an operator may, until they are run
+        again."""
+        of_table = isinstance(self._known, TableHistory) and "table" in start
+        if of_table and versions and versions[-1] < start["version"]:
+            self._check_same_state(start)
+            if self._options.fail_on_data_loss:
+                self._check_retained(start["version"])
+
+    def _check_same_state(self, start: Offset) -> None:
+        if "table" in start:
+            known = TableFacts.decode(start["table"])
+            facts_of(self._history()).check(self._options.url, known)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Of the limits that the options set, one; `latestOffset` obeys all of them."""
@@ -178,48 +205,60 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = versions[-1] if versions else -1, ahead
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Ranges of key groups. Spark asks again after a restart, for the same offsets."""
+        """What each task reads. Spark asks again after a restart, for the same offsets."""
         if start == end:
             return []
+        self._check_same_state(start)
+        parts = tuple(self._parts(start, end))
+        if not parts:
+            return []
+        state = SourceState(parts, watermarks_in(end), facts_of(self._history()))
+        tasks = min(len(parts), self._options.num_partitions or len(parts))
+        return [StreamPartition(data) for data in state.dealt_out(tasks)]
+
+    def _parts(self, start: Offset, end: Offset) -> list[Part]:
+        """What is to be read from one offset to another."""
         history = self._history()
         if start["after"] == "snapshot":
             last = end["version"]
             ranges = self._ranges(sum(file.length for file in history.at(last).state))
-            return [StreamPartition(one, None, last, True) for one in ranges]
+            return [Part(one, None, last, True) for one in ranges]
         wanted = self._stretches(start, end)
         ahead: dict[int, Ahead] = {}
         if isinstance(history, OperatorHistory):
             ahead = barriers_ahead(history, _positions(end), end["version"])
         whole = {(one.start, one.end) for one in wanted if one.channel is None}
         cuts = {between: self._ranges(self._size_between(*between)) for between in whole}
-        found: list[InputPartition] = []
+        found: list[Part] = []
         for one in wanted:
             barriers = {} if one.channel is None else ahead[one.channel]
             for cut in cuts.get((one.start, one.end), [one.key_groups]):
                 common = one.key_groups.intersection(cut)
                 if common is not None:
-                    found.append(StreamPartition(common, one.start, one.end, False, barriers))
+                    found.append(Part(common, one.start, one.end, False, barriers))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition: of a state in no order, of changes by version."""
+        """The rows of the parts of a task: of a state in no order, of changes by version."""
         assert isinstance(partition, StreamPartition)
+        state = SourceState.restored(partition.state)
         history = history_of(self._options)
-        if partition.ahead:
+        facts_of(history).check(self._options.url, state.facts)
+        for part in state.parts:
+            # A version may have more columns by now than the query knows, or less at its start.
+            yield from self._columns.of_some(self._rows(history, part)).to_batches()
+
+    def _rows(self, history: StateHistory, part: Part) -> pa.Table:
+        if part.ahead:
             assert isinstance(history, OperatorHistory), "a table has no channels"
-            history = ChannelHistory(history, partition.ahead)
+            history = ChannelHistory(history, part.ahead)
         memory = StateMemory(_KNOWN_STATES, self._options.state_cache_bytes)
         reader = StateReader(history, memory if self._options.state_cache_bytes else None)
-        if partition.is_snapshot:
-            rows = reader.read(partition.end, partition.key_groups)
-            rows = with_change_columns(rows, history.at(partition.end).info)
-        else:
-            preimages = self._options.preimages
-            rows = reader.changes(
-                partition.start, partition.end, partition.key_groups, preimages=preimages
-            )
-        # A version may have more columns by now than the query knows, or less at its start.
-        yield from self._columns.of_some(rows).to_batches()
+        if part.is_snapshot:
+            rows = reader.read(part.end, part.key_groups)
+            return with_change_columns(rows, history.at(part.end).info)
+        preimages = self._options.preimages
+        return reader.changes(part.start, part.end, part.key_groups, preimages=preimages)
 
     def commit(self, end: Offset) -> None:
         """Nothing to do: the store keeps its versions whoever has read them."""

@@ -47,6 +47,7 @@ class Streamed:
             (self.changes.checkpoint / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
         )
         found: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
+        assert found.pop("table")["keys"] == ["key"]
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -260,6 +261,10 @@ class TestFilters:
             "id is null and name = 'n1'",
             "square = 49",
             "not (id = 7 and name = 'n7') and id < 10",
+            "id > 490 and id <= 495",
+            "name < 'n2' and id >= 470",
+            "id < 3 or id > 498",
+            "id > 20 and id < 10",
         ],
     )
     def test_filters_leave_the_rows_that_they_ask_for(
@@ -306,6 +311,21 @@ class TestFilters:
         (wanted,) = spark.sql(f"select {literal}").first() or (None,)
         assert in_order(found) == in_order(row for row in expected if row.k == wanted)
         assert len(found) == 1
+
+    def test_a_range_of_keys_leaves_files_out(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A file that is not read need not even be there."""
+        url = str(tmp_path / "table")
+        for day in (1, 2, 3):
+            days = spark.range(5).selectExpr(f"date'2026-01-0{day}' as day", "id")
+            write(days.coalesce(1), url, keys="day,id")
+        version = json.loads(min((Path(url) / "versions").iterdir()).read_text())
+        (first,) = (handle["name"] for handle in version["body"]["changes"])
+        (Path(url) / first).unlink()
+        with configured(spark, {PUSHDOWN: "true"}):
+            late = read(spark, url).where("day >= date'2026-01-02'")
+            assert late.count() == 10
+            with pytest.raises(PySparkException, match=re.escape(first)):
+                read(spark, url).where("day >= date'2026-01-01'").count()
 
 
 class TestPartitions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.table_store import TableCommit
 from datasources.asked_columns import asked_columns
+from datasources.errors import StateReplacedError
+from datasources.source_state import SourceState
 from datasources.table_options import parse_stream_options
 from datasources.table_stream import TableStreamReader
-from tests.support.table_rows_of import ScriptedTable, put
+from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put
 
 NO_COLUMNS = asked_columns("", StructType())
 
@@ -36,6 +40,11 @@ def write(table: Path, *batches: int) -> None:
 
 SNAPSHOT = {"version": -1, "after": "snapshot"}
 NOTHING = {"version": -1, "after": "nothing"}
+
+
+def place(offset: dict[str, Any]) -> dict[str, Any]:
+    """How far an offset is, without what was known of the state by then."""
+    return {name: offset[name] for name in ("version", "after")}
 
 
 def after(version: int) -> dict[str, Any]:
@@ -80,7 +89,7 @@ def test_a_table_that_is_not_there_yet_is_waited_for_from_the_same_place(
     assert start == expected
     assert stream.latestOffset(start, ReadAllAvailable()) == start
     write(tmp_path / "later", 0, 1, 2, 3, 4)
-    assert stream.latestOffset(start, ReadAllAvailable()) == after(4)
+    assert place(stream.latestOffset(start, ReadAllAvailable())) == after(4)
 
 
 def test_versions_before_the_first_one_asked_for_are_left_out_when_they_come(
@@ -92,7 +101,7 @@ def test_versions_before_the_first_one_asked_for_are_left_out_when_they_come(
     write(tmp_path, 2)
     assert stream.latestOffset(start, ReadAllAvailable()) == start
     write(tmp_path, 3)
-    assert stream.latestOffset(start, ReadAllAvailable()) == after(3)
+    assert place(stream.latestOffset(start, ReadAllAvailable())) == after(3)
 
 
 def test_a_first_version_whose_state_before_is_gone_is_an_error(tmp_path: Path) -> None:
@@ -163,3 +172,58 @@ def test_available_now_looks_at_once_and_reads_all_that_it_saw(tmp_path: Path) -
     stream.prepareForTriggerAvailableNow()
     write(tmp_path, 3)
     assert newest(stream, after(0)) == 2
+
+
+def test_an_offset_says_what_is_known_of_the_state_and_tasks_are_dealt_it_out(
+    tmp_path: Path,
+) -> None:
+    query = ScriptedTable(LocalObjectStore(tmp_path))
+    for batch, watermarks_ms in enumerate(({0: 10, 1: 30}, {1: 40})):
+        files = (query.write(batch, [put(batch, "a", 1), put(batch + 2, "b", 2)]),)
+        query.table.commit(
+            TableCommit(
+                *("query-a", "run", batch, COLUMNS, files),
+                writers=2,
+                watermarks_ms=watermarks_ms,
+            )
+        )
+    stream = reader(tmp_path, numPartitions=2)
+    end = stream.latestOffset(NOTHING, ReadAllAvailable())
+    facts = {"keys": ["id"], "maxParallelism": 4, "sequenced": False, "ignoresNulls": False}
+    assert end == {**after(1), "table": facts, "watermarks": {"0": 10, "1": 40}}
+    tasks = [SourceState.restored(one.state) for one in stream.partitions(NOTHING, end)]
+    assert [len(task.parts) for task in tasks] == [1, 1]
+    assert {group for task in tasks for part in task.parts for group in part.key_groups} == {
+        *range(4)
+    }
+    assert [task.watermark_ms for task in tasks] == [10, 10]
+    assert stream.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_another_table_at_the_url_is_refused_by_driver_and_tasks(tmp_path: Path) -> None:
+    write(tmp_path / "one", 0, 1)
+    other = ScriptedTable(
+        LocalObjectStore(tmp_path / "other"), metadata=replace(METADATA, max_parallelism=2)
+    )
+    for batch in range(3):
+        other.commit(batch, put(0, "a", batch))
+    stream = reader(tmp_path / "one")
+    end = stream.latestOffset(NOTHING, ReadAllAvailable())
+    (task, *_) = stream.partitions(NOTHING, end)
+    elsewhere = reader(tmp_path / "other")
+    with pytest.raises(StateReplacedError, match="maxParallelism is 2 and was 4"):
+        elsewhere.latestOffset(end, ReadAllAvailable())
+    with pytest.raises(StateReplacedError, match="maxParallelism is 2 and was 4"):
+        elsewhere.partitions(end, after(2))
+    with pytest.raises(StateReplacedError, match="maxParallelism is 2 and was 4"):
+        list(elsewhere.read(task))
+
+
+def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_path: Path) -> None:
+    write(tmp_path / "one", 0, 1, 2)
+    write(tmp_path / "other", 0)
+    end = reader(tmp_path / "one").latestOffset(NOTHING, ReadAllAvailable())
+    with pytest.raises(VersionNotRetainedError, match="version 2"):
+        reader(tmp_path / "other").latestOffset(end, ReadAllAvailable())
+    lenient = reader(tmp_path / "other", failOnDataLoss=False)
+    assert lenient.latestOffset(end, ReadAllAvailable()) is end

@@ -1,0 +1,64 @@
+"""Reading ranges of keys from random tables: the rows in them, and no file that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint_store.key_bounds import ValueRange, may_hold
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.state_reader import StateReader
+from checkpoint_store.table_history import TableHistory
+from checkpoint_store.table_store import TableStore
+from checkpoint_store.table_version import TableMetadata
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, by_key, gone, put
+
+
+class WatchedHistory(TableHistory):
+    """Notes which files are read."""
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        files_read.append(handle)
+        return super().read(handle, key_groups)
+
+
+files_read: list[StateHandle] = []
+ids = st.integers(-9, 9)
+rows = st.builds(
+    lambda id, n, at: put(id, "x", n, sequence=at) if n else gone(id, sequence=at),
+    *(ids, st.integers(0, 5), st.integers(0, 3)),
+)
+# A file of a table without sequence has a key once.
+batches = st.lists(st.lists(rows, min_size=1, max_size=4, unique_by=lambda row: row.id), min_size=1)
+ends = st.none() | ids
+
+
+@settings(max_examples=200)
+@given(st.sampled_from([METADATA, SEQUENCED]), batches, ends, ends)
+def test_the_rows_of_a_range_are_those_of_the_whole_state(
+    metadata: TableMetadata, written: list[list[Row]], least: int | None, greatest: int | None
+) -> None:
+    store = DictObjectStore()
+    table = ScriptedTable(store, metadata=metadata)
+    for batch, some in enumerate(written):
+        table.commit(batch, *some)
+    history = WatchedHistory(TableStore(store), table.metadata)
+    wanted = {"id": ValueRange(least, greatest)}
+    everything: dict[int, Any] = by_key(StateReader(history).read())
+    files_read.clear()
+    found = by_key(StateReader(history).read(key_ranges=wanted))
+    assert found == {
+        key: values
+        for key, values in everything.items()
+        if (least is None or least <= key) and (greatest is None or key <= greatest)
+    }
+    state = history.at(len(written) - 1).state
+    assert {one.name for one in files_read} == {
+        one.name for one in state if may_hold(one.key_bounds, wanted)
+    }
