@@ -25,7 +25,8 @@ import pyarrow.compute
 
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.key_hashes import Hashes, key_hashes
-from checkpoint_store.row_fold import OP, PUT, FoldRules, fold_state
+from checkpoint_store.row_fold import FoldRules, fold_state
+from checkpoint_store.state_file import OP, PUT
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateShape
 

@@ -37,11 +37,10 @@ from checkpoint_store.array_equality import same_values
 from checkpoint_store.key_codes import key_codes
 from checkpoint_store.key_hashes import key_hashes
 from checkpoint_store.spark_schema import parse_spark_schema
-from checkpoint_store.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
 from checkpoint_store.state_history import StateShape
 
-STATE, OP, SEQUENCE = "_state", "_op", "_sequence"
-PUT, DELETE = "put", "delete"
+SEQUENCE = "_sequence"
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 INSERT, PREIMAGE, POSTIMAGE = "insert", "update_preimage", "update_postimage"
@@ -50,7 +49,6 @@ ADDED_COLUMNS = frozenset(
 )
 """Names that no column of a state has."""
 
-STATE_METADATA = b"cowstate.state"
 _BASE_VERSION = -1
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
 pc: Any = pyarrow.compute

@@ -15,8 +15,10 @@ a few key groups decompresses only the batches that have them:
     cowstate.rows            decimal
     cowstate.batches         [[first key group, last key group, rows], ...], JSON
 
-Changelogs and snapshots share this format whole; they differ in what their rows mean, which is the
-engine's business. The reader trusts nothing: length and checksum first, then the metadata.
+Changelogs and snapshots share this format whole; they differ in what their rows mean. A row is of
+the state that `_state` names, and puts or deletes a key, as `_op` says; the values are in the
+column whose metadata has that state's name (`cowstate.state`). The reader trusts nothing: length
+and checksum first, then the metadata.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from checkpoint_store.state_handle import StateFileKind, StateHandle
 
 FORMAT_VERSION = 1
 KEY_GROUP_COLUMN = "_key_group"
+STATE, OP = "_state", "_op"
+PUT, DELETE = "put", "delete"
+STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
 
 _PREFIX = "cowstate."

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from checkpoint_store.row_fold import OP, PUT, SEQUENCE, STATE, STATE_METADATA
-from checkpoint_store.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.row_fold import SEQUENCE
+from checkpoint_store.state_file import KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
 from checkpoint_store.state_history import StateShape
 from checkpoint_store.table_schema import column_names
 from checkpoint_store.table_version import ROW_STATE

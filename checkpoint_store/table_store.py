@@ -119,6 +119,7 @@ class TableStore:
         self._unique = unique
         self._now = now
         self._metadata: TableMetadata | None = None
+        self._known_compactions: dict[CompactionName, TableCompaction] = {}
 
     @property
     def url(self) -> str:
@@ -183,17 +184,25 @@ class TableStore:
         return None
 
     def compactions(self) -> tuple[TableCompaction, ...]:
-        """All compactions that are published: one listing, and a read each."""
+        """All compactions that are published: one listing, and a read of each that is new."""
         names = (layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS))
-        found = []
+        found: dict[CompactionName, TableCompaction] = {}
         for name in (name for name in names if name is not None):
-            try:
-                data = self._store.get(str(name))
-            except ObjectMissingError:
-                continue  # Retention deleted it since it was listed.
-            if len(data) == name.length:
-                found.append(decode_compaction(data, Source(self.url, str(name), name.version)))
-        return tuple(found)
+            known = self._known_compactions.get(name) or self._read_compaction(name)
+            if known is not None:
+                found[name] = known
+        self._known_compactions = found
+        return tuple(found.values())
+
+    def _read_compaction(self, name: CompactionName) -> TableCompaction | None:
+        """None if it is not whole, or was deleted since it was listed."""
+        try:
+            data = self._store.get(str(name))
+        except ObjectMissingError:
+            return None
+        if len(data) != name.length:
+            return None
+        return decode_compaction(data, Source(self.url, str(name), name.version))
 
     def write_rows(
         self,

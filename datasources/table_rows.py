@@ -25,8 +25,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.key_codes import key_codes
-from checkpoint_store.row_fold import ADDED_COLUMNS, DELETE, PUT
+from checkpoint_store.row_fold import ADDED_COLUMNS
 from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
+from checkpoint_store.state_file import DELETE, PUT
 from checkpoint_store.table_rows import file_schema, row_structs
 from checkpoint_store.table_schema import column_names
 from checkpoint_store.table_version import ROW_STATE, TableMetadata

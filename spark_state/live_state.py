@@ -26,13 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint_store.errors import VersionNotRetainedError
-from checkpoint_store.row_fold import (
-    CHANGE_TYPE,
-    COMMIT_TIMESTAMP,
-    COMMIT_VERSION,
-    DELETE,
-    PREIMAGE,
-)
+from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
+from checkpoint_store.state_file import DELETE
 from checkpoint_store.state_history import VersionInfo
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError

@@ -11,7 +11,7 @@ from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.retrying_object_store import RetryingObjectStore
-from spark_state.keyed_state.state_rows import OP, PUT
+from checkpoint_store.state_file import OP, PUT
 
 _AFTER_ALL_EPOCHS = 2**62
 

@@ -22,13 +22,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkpoint_store.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
 
-KEY_GROUP, STATE, OP = "_key_group", "_state", "_op"
-RESERVED_COLUMNS = (KEY_GROUP, STATE, OP)
-PUT, DELETE = "put", "delete"
-_STATE_METADATA = b"cowstate.state"
+RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
 
 Key = tuple[Any, ...]
 
@@ -51,7 +49,7 @@ def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Tab
     if not tables:
         return fields.empty_table()
     table = pa.concat_tables(tables)
-    return table.sort_by([(name, "ascending") for name in (KEY_GROUP, *key_columns.names)])
+    return table.sort_by([(name, "ascending") for name in (KEY_GROUP_COLUMN, *key_columns.names)])
 
 
 def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Schema:
@@ -60,7 +58,7 @@ def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Sche
         for name, arrow_type in zip(key_columns.names, key_columns.arrow_types, strict=True)
     ]
     fields += [
-        pa.field(KEY_GROUP, pa.int32(), nullable=False),
+        pa.field(KEY_GROUP_COLUMN, pa.int32(), nullable=False),
         pa.field(STATE, pa.string(), nullable=False),
         pa.field(OP, pa.string(), nullable=False),
     ]
@@ -70,7 +68,7 @@ def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Sche
         while name in taken:
             name += "_"
         taken.add(name)
-        fields.append(pa.field(name, _nullable(one), metadata={_STATE_METADATA: one.name}))
+        fields.append(pa.field(name, _nullable(one), metadata={STATE_METADATA: one.name}))
     return pa.schema(fields)
 
 
@@ -108,9 +106,9 @@ class StateColumn:
 def state_columns(schema: pa.Schema) -> list[StateColumn]:
     """The states that a file with this schema holds."""
     return [
-        StateColumn(field.metadata[_STATE_METADATA].decode(), index, field.type)
+        StateColumn(field.metadata[STATE_METADATA].decode(), index, field.type)
         for index, field in enumerate(schema)
-        if field.metadata and _STATE_METADATA in field.metadata
+        if field.metadata and STATE_METADATA in field.metadata
     ]
 
 
@@ -132,6 +130,6 @@ def from_batch(
             column.name,
             serializer,
             key_columns.to_keys(keys, part.num_rows),
-            cast(list[int], part.column(KEY_GROUP).to_pylist()),
+            cast(list[int], part.column(KEY_GROUP_COLUMN).to_pylist()),
             serializer.from_arrow(part.column(column.index)),
         )

@@ -14,11 +14,11 @@ from checkpoint_store.row_fold import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
-    DELETE,
     INSERT,
     POSTIMAGE,
     PREIMAGE,
 )
+from checkpoint_store.state_file import DELETE
 from checkpoint_store.state_history import VersionInfo
 
 Row = tuple[Any, ...]

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.row_fold import DELETE, OP, PUT, SEQUENCE, STATE
+from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.spark_schema import parse_spark_schema
+from checkpoint_store.state_file import DELETE, OP, PUT, STATE
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory

@@ -245,6 +245,7 @@ class TestDamage:
         query.table.publish_compaction(TableCompaction(0, ("data/other",), version.state))
         (name,) = (name for name in objects.objects if name.startswith("compactions/"))
         assert len(query.table.compactions()) == 1
-        for length in range(len(objects.objects[name])):
-            objects.objects[name] = objects.objects[name][:length]
-            assert query.table.compactions() == ()
+        whole = objects.objects[name]
+        for length in range(len(whole)):
+            objects.objects[name] = whole[:length]
+            assert TableStore(objects).compactions() == ()

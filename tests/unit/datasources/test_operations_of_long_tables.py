@@ -165,3 +165,5 @@ def test_a_compaction_reads_the_files_of_the_state_and_no_versions(store: DictOb
     requests(store)
     assert reader.read().num_rows == KEYS
     assert requests(store) == {"listings": 2, "versions": 1, "data": 1, "compactions": 1}
+    assert reader.read().num_rows == KEYS
+    assert requests(store) == {"listings": 2, "data": 1}
