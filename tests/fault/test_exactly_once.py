@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.support.processors import POISON, FailingAt, KillingOnce
+from checkpoint_store.state_reader import open_store
+from tests.support.processors import POISON, FailingAt, KeepsValues, KillingOnce
 from tests.support.streams import Stream, random_rows, totals_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -47,6 +49,29 @@ def test_hosts_killed_between_epochs_lose_nothing(stream: Stream) -> None:
     feed_epochs(stream, 2, first=3)
     stream.run()
     assert stream.totals() == totals_of(stream.fed)
+
+
+def test_lists_and_maps_of_killed_hosts_and_failed_epochs_are_whole(stream: Stream) -> None:
+    """An epoch that fails has changed lists and maps in place before."""
+    feed_epochs(stream, 3)
+    stream.run(stream.operator(KeepsValues()))
+    for host in hosts_of(stream.spark):
+        host.send_signal(signal.SIGKILL)
+    stream.feed([*random_rows(3, count=300, keys=60), ("key1", -1)])
+    with pytest.raises(StreamingQueryException, match="a negative value: -1 of"):
+        stream.run(stream.operator(KeepsValues()))
+    (stream.input / "00003.parquet").unlink()
+    del stream.fed[-301:]
+    stream.feed(random_rows(3, count=300, keys=60))
+    (stream.input / "00004.parquet").rename(stream.input / "00003.parquet")
+    feed_epochs(stream, 1, first=5)
+    stream.run(stream.operator(KeepsValues()))
+    kept = open_store(str(stream.store()), state="items").read().to_pylist()
+    found = {row["key"]: Counter(one["value"] for one in row["list_value"]) for row in kept}
+    expected: dict[str | None, Counter[int]] = defaultdict(Counter)
+    for key, value in stream.fed:
+        expected[key][value] += 1
+    assert found == expected
 
 
 def test_a_host_killed_in_the_middle_of_an_epoch_fails_the_query_and_a_restart_goes_on(

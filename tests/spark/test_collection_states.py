@@ -17,7 +17,7 @@ import spark_state
 from tests.support.processors import KeepsValues
 from tests.support.provider_jobs import configured
 from tests.support.streams import Stream, random_rows
-from tests.support.table_jobs import in_order, read
+from tests.support.table_jobs import Changes, in_order, read
 
 pytestmark = pytest.mark.spark
 
@@ -195,6 +195,22 @@ def test_a_change_is_of_a_whole_list_or_map(spark: SparkSession, store: str) -> 
         ([1], "update_preimage"),
         ([1, 2], "update_postimage"),
     ]
+
+
+def test_lists_and_maps_are_streamed(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    for name, column, after in (
+        ("items", "list_value", [[Row(value=1)], [Row(value=1), Row(value=2)]]),
+        ("counts", "map_value", [{1: 1}, {1: 1, 2: 1}]),
+    ):
+        changes = Changes(spark, store, tmp_path / name)
+        options = {"stateVarName": name, "maxEpochsPerTrigger": 1, "preimages": "false"}
+        batches = changes.run(startingVersion="earliest", **options)
+        rows = [row for batch in batches for row in batch]
+        found = [row[column] for row in rows]
+        if name == "counts":
+            found = [{one.value: of.times for one, of in row.items()} for row in found]
+        assert found == after
+        assert changes.run(**options) == []
 
 
 @pytest.mark.parametrize(
