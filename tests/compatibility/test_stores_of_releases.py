@@ -8,21 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.compatibility.write_store import EPOCHS, ROWS
+from tests.compatibility.write_store import EPOCHS, PROCESSORS, ROWS
 from tests.support.subtasks import Host, operator
 
-FIXTURES = Path(__file__).parent / "stores"
+FOLDER = Path(__file__).parent
+# What each key comes to after an epoch that adds the value 1 to each of them once more.
+EMITTED = {"totals": (EPOCHS + 1, EPOCHS + 1), "collections": (EPOCHS + 1, 1)}
+FIXTURES = [
+    (states, path)
+    for states, folder in (("totals", "stores"), ("collections", "collections"))
+    for path in sorted((FOLDER / folder).iterdir())
+]
 
 
-@pytest.mark.parametrize("release", sorted(path.name for path in FIXTURES.iterdir()))
+@pytest.mark.parametrize(
+    ("states", "fixture"), FIXTURES, ids=[f"{states}-{path.name}" for states, path in FIXTURES]
+)
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_a_store_of_a_release_restores_and_goes_on(
-    release: str, parallelism: int, tmp_path: Path
+    states: str, fixture: Path, parallelism: int, tmp_path: Path
 ) -> None:
-    shutil.copytree(FIXTURES / release, tmp_path / "store")
-    spec = operator(tmp_path / "store", parallelism=parallelism)
+    shutil.copytree(fixture, tmp_path / "store")
+    spec = operator(tmp_path / "store", PROCESSORS[states](), parallelism=parallelism)
     emitted: dict[str, tuple[int, int]] = {}
     with ThreadPoolExecutor(1) as pool:
         for subtask in range(parallelism):
             emitted |= Host(spec, subtask, "run-2").open(pool).epoch(EPOCHS, ROWS)
-    assert emitted == {key: (EPOCHS + 1, EPOCHS + 1) for key, _ in ROWS}
+    assert emitted == {key: EMITTED[states] for key, _ in ROWS}

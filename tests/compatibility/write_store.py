@@ -1,4 +1,6 @@
-"""Writes the store that a release keeps: python -m tests.compatibility.write_store FOLDER
+"""Writes a store that a release keeps: python -m tests.compatibility.write_store STATES FOLDER
+
+STATES is `totals`, a value state, or `collections`, a list and a map state.
 
 Two subtasks, twelve epochs; every epoch adds a row of value 1 to each of ten keys, and epoch 5 was
 run twice. The snapshot policy is set so that the newest checkpoint rests on a snapshot and
@@ -8,19 +10,25 @@ changelogs.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from tests.support.processors import KeepsValues, RunningTotals
 from tests.support.subtasks import Host, operator
 
 EPOCHS = 12
 ROWS = [(f"key{number}", 1) for number in range(10)]
 
 
-def main(folder: Path) -> None:
+PROCESSORS: dict[str, Callable[[], Any]] = {"totals": RunningTotals, "collections": KeepsValues}
+
+
+def main(states: str, folder: Path) -> None:
     settings = replace(operator(folder).checkpoints, min_epochs_for_snapshot=4)
-    spec = operator(folder, parallelism=2, checkpoints=settings)
+    spec = operator(folder, PROCESSORS[states](), parallelism=2, checkpoints=settings)
     with ThreadPoolExecutor(1) as pool:
         hosts = [Host(spec, subtask, "run-1").open(pool) for subtask in range(2)]
         for epoch in range(EPOCHS):
@@ -32,4 +40,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1], Path(sys.argv[2]))
