@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from checkpoint_store.spark_schema import parse_spark_schema
 from spark_state.errors import ConfigurationError
 
+_BATCH_ROWS = 65_536
 # The stubs of the compute functions do not take what the functions take, such as any array.
 pc: Any = pyarrow.compute
 
@@ -70,6 +71,11 @@ class AskedColumns:
             f"column {name!r} of {self.url} has a null where the schema that is set says that "
             "there is none: leave out its NOT NULL (nullable=False, containsNull=False)"
         )
+
+
+def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
+    """The rows in pieces: Spark holds a whole one, and reads it while the next one is sent."""
+    return rows.to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def asked_columns(url: str, schema: StructType) -> AskedColumns:

@@ -30,7 +30,7 @@ from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_schema import column_names
-from datasources.asked_columns import AskedColumns
+from datasources.asked_columns import AskedColumns, batches_of
 from datasources.collection_types import FlattenedColumns
 from datasources.key_filters import AskedValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
@@ -111,7 +111,7 @@ class TableReader(DataSourceReader):
             names = flattened.stored_names(plan.columns.names)
             state = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
             for rows in flattened.rows(state):
-                yield from plan.columns.of(rows).to_batches()
+                yield from batches_of(plan.columns.of(rows))
             return
         if plan.is_feed:
             preimages = plan.options.preimages
@@ -119,7 +119,7 @@ class TableReader(DataSourceReader):
         else:
             ranges = self._ranges(history)
             table = reader.read(plan.end, partition.key_groups, plan.columns.names, ranges)
-        yield from plan.columns.of(table).to_batches()
+        yield from batches_of(plan.columns.of(table))
 
 
 class FilteringTableReader(TableReader):

@@ -55,7 +55,7 @@ from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
-from datasources.asked_columns import AskedColumns
+from datasources.asked_columns import AskedColumns, batches_of
 from datasources.change_columns import with_change_columns
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
@@ -246,7 +246,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         facts_of(history).check(self._options.url, state.facts)
         for part in state.parts:
             # A version may have more columns by now than the query knows, or less at its start.
-            yield from self._columns.of_some(self._rows(history, part)).to_batches()
+            yield from batches_of(self._columns.of_some(self._rows(history, part)))
 
     def _rows(self, history: StateHistory, part: Part) -> pa.Table:
         if part.ahead:
