@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -382,6 +383,19 @@ class TestOptions:
     ) -> None:
         with pytest.raises(PySparkException, match="is neither a table nor the store of an op"):
             changes_of(url).run()
+
+
+def test_another_table_at_the_url_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    url = tmp_path / "table"
+    write(spark.range(5), str(url), keys="id")
+    changes = Changes(spark, str(url), tmp_path / "checkpoint")
+    assert len(changes.run(startingVersion="earliest")) == 1
+    shutil.rmtree(url)
+    for _ in range(2):
+        write(spark.range(3), str(url), keys="id", maxParallelism=16)
+    told = r"is not the state that this query has read so far: its maxParallelism is 16 and was 128"
+    with pytest.raises(PySparkException, match=told):
+        changes.run()
 
 
 def test_two_streams_read_while_one_writes(
