@@ -15,6 +15,7 @@ from checkpoint_store.errors import (
     EpochNotRetainedError,
     LostVersionError,
     NotAStoreError,
+    NotATableError,
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
@@ -32,17 +33,25 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
     WrittenTwiceError,
 )
+from checkpoint_store.provider_errors import (
+    ChangesNotKnownError,
+    NotACheckpointError,
+    StoreNotFoundError,
+)
 
 if TYPE_CHECKING:
     from checkpoint_store.state_reader import StateReader, open_store
 
 __all__ = [
+    "ChangesNotKnownError",
     "CheckpointStoreError",
     "ConflictingWriterError",
     "CorruptObjectError",
     "EpochNotRetainedError",
     "LostVersionError",
+    "NotACheckpointError",
     "NotAStoreError",
+    "NotATableError",
     "ObjectExistsError",
     "ObjectMissingError",
     "PartialEpochError",
@@ -50,6 +59,7 @@ __all__ = [
     "StateReader",
     "StoreAccessError",
     "StoreMismatchError",
+    "StoreNotFoundError",
     "StoreUnavailableError",
     "TableMismatchError",
     "TableSchemaError",

@@ -14,6 +14,7 @@
     ├── StateNotFoundError      an operator has no state of a name, or several: name one
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
+    ├── NotATableError          a table is to be where the store of an operator is
     ├── StoreMismatchError      the store belongs to another operator or configuration
     │   └── TableMismatchError  the table was created with another option
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
@@ -22,6 +23,8 @@
     ├── TimestampOutOfRangeError  no version, or not yet one, was the newest at a time: the same
     ├── UnknownColumnError      a state has no column of a name: ask for one that it has
     └── UnreadableStateError    state of the provider that only Spark can read: read it there
+
+Of reading what the provider wrote there are more in `provider_errors`.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -32,8 +35,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 _GO_BACK = (
-    "restore it from a backup of the store, or restart the query from a Spark checkpoint of an "
-    "earlier epoch"
+    "restore it from a backup, or restart the query from an earlier epoch: "
+    '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
 )
 
 
@@ -274,12 +277,40 @@ class StoreMismatchError(CheckpointStoreError):
 
 
 class TableMismatchError(StoreMismatchError):
-    """A table was created with another value of an option that is fixed then."""
+    """A table was created with another value of an option that is fixed then. `is_empty`: nothing
+    was written into it yet."""
+
+    def __init__(
+        self, url: str, field: str, stored: str, expected: str, is_empty: bool = False
+    ) -> None:
+        super().__init__(url, field, stored, expected)
+        self.args = (url, field, stored, expected, is_empty)
+        self.is_empty = is_empty
 
     def __str__(self) -> str:
+        if self.is_empty:
+            return (
+                f"the table {self.url} was created with {self.field} {self.stored}, not "
+                f"{self.expected}, by a write that failed, and has no rows: leave the option out, "
+                f"or delete {self.url}/table.json to create it anew"
+            )
         return (
             f"the table {self.url} was created with {self.field} {self.stored}, not "
             f"{self.expected}: leave the option out, or write into another table"
+        )
+
+
+class NotATableError(CheckpointStoreError):
+    """A table is to be created where the store of an operator is."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} is the store of an operator, and a table cannot be written into it: write "
+            "the table to a directory of its own"
         )
 
 

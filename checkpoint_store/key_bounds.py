@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
@@ -60,14 +60,31 @@ def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...
     """The bounds of the key columns that have some."""
     found = []
     for name in key_names:
-        kind = rows.schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or _is_text(kind)):
+        column: Any = rows[name]
+        if pa.types.is_date32(column.type):
+            # Spark has dates that Python does not have.
+            column = column.cast(pa.int32())
+        elif _is_text(column.type):
+            # A string of Spark need not be UTF-8.
+            column = column.cast(pa.large_binary())
+        elif not pa.types.is_integer(column.type):
             continue
-        ends = pc.min_max(rows[name]).as_py()
-        least, greatest = bound_of(ends["min"]), bound_of(ends["max"])
-        if _is_short(least) and _is_short(greatest):
+        ends = pc.min_max(column).as_py()
+        least, greatest = _bound(ends["min"]), _bound(ends["max"])
+        if least is not None and greatest is not None:
             found.append(KeyBounds(name, least, greatest))
     return tuple(found)
+
+
+def _bound(end: int | bytes | None) -> Bound | None:
+    """None for text that is too long to be written down, or is none."""
+    if not isinstance(end, bytes):
+        return end
+    try:
+        text = end.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(text) <= _LONGEST_TEXT else None
 
 
 def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> bool:
@@ -78,7 +95,7 @@ def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> b
 
 def rows_in(rows: pa.Table, wanted: Mapping[str, ValueRange]) -> pa.Table:
     """The rows whose columns are all in the ranges that are wanted of them, as far as these are of
-    the types that have bounds."""
+    the types that have bounds, and the ends of the range of the column's."""
     for name, values in wanted.items():
         column: Any = rows[name]
         if pa.types.is_date32(column.type):
@@ -108,7 +125,3 @@ def _compares(kind: pa.DataType, end: Bound) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_short(bound: Bound | None) -> TypeGuard[Bound]:
-    return bound is not None and not (isinstance(bound, str) and len(bound) > _LONGEST_TEXT)

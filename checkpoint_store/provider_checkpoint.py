@@ -12,12 +12,17 @@ each store counts. All partitions are read, one after the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 
 import pyarrow as pa
 
-from checkpoint_store.errors import CorruptObjectError, ObjectMissingError, VersionNotFoundError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    VersionNotFoundError,
+)
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.provider_errors import NotACheckpointError, StoreNotFoundError
 from checkpoint_store.provider_state import (
     DEFAULT_STORE,
     StorePartition,
@@ -26,12 +31,19 @@ from checkpoint_store.provider_state import (
 )
 
 _COMMITS = "commits"
+_ReadPartition = Callable[[ObjectStore, StorePartition, int, Set[str] | None], pa.Table]
 
 
 def committed_batches(checkpoint: ObjectStore) -> list[int]:
-    """The batches in Spark's commit log, rising."""
+    """The batches in Spark's commit log, rising; there is one at least.
+
+    Raises NotACheckpointError if there is none.
+    """
     names = (info.name.rpartition("/")[2] for info in checkpoint.list(_COMMITS))
-    return sorted(int(name) for name in names if _is_number(name))
+    batches = sorted(int(name) for name in names if _is_number(name))
+    if not batches:
+        raise NotACheckpointError(checkpoint.url)
+    return batches
 
 
 def read_state(
@@ -41,15 +53,10 @@ def read_state(
 
     A join has the stores left-keyToNumValues, left-keyWithIndexToValue and those of the right.
 
-    Raises VersionNotFoundError for a batch, an operator or a store that is not there, and the
-    errors of `read_partition_state`.
+    Raises NotACheckpointError; StoreNotFoundError for an operator or a store that is not there;
+    VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
     """
-    ids = _committed_ids(checkpoint, batch, operator)
-    parts = [
-        read_partition_state(checkpoint, where, batch + 1, ids)
-        for where in _partitions(checkpoint, batch, operator, store_name)
-    ]
-    return pa.concat_tables(parts)
+    return _read(checkpoint, batch, operator, store_name, read_partition_state)
 
 
 def read_changes(
@@ -58,25 +65,57 @@ def read_changes(
     """What a batch changed in a store: `change_type` ("update", "delete"), `key`, `value` (null for
     "delete") and `partition_id`, in the order of the changes within each partition.
 
-    Raises what `read_state` does.
+    Raises what `read_state` does, and ChangesNotKnownError if only the state after the batch is
+    there.
     """
+    return _read(checkpoint, batch, operator, store_name, read_partition_changes)
+
+
+def _read(
+    checkpoint: ObjectStore, batch: int, operator: int, store_name: str, read: _ReadPartition
+) -> pa.Table:
     ids = _committed_ids(checkpoint, batch, operator)
-    parts = [
-        read_partition_changes(checkpoint, where, batch + 1, ids)
-        for where in _partitions(checkpoint, batch, operator, store_name)
-    ]
+    present = _stores(checkpoint)
+    if store_name not in present.get(operator, ()):
+        raise StoreNotFoundError(checkpoint.url, operator, store_name, (*present.items(),))
+    parts = []
+    for number in _numbers(checkpoint, f"state/{operator}"):
+        where = StorePartition(operator, number, store_name)
+        try:
+            parts.append(read(checkpoint, where, batch + 1, ids))
+        except VersionNotFoundError as error:
+            # A batch that is committed wrote it, and retention deletes only what is older.
+            if error.present and batch + 1 < error.present[-1]:
+                raise
+            name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
+            raise ObjectMissingError(checkpoint.url, name, batch) from error
     return pa.concat_tables(parts)
 
 
-def _partitions(
-    checkpoint: ObjectStore, batch: int, operator: int, store_name: str
-) -> Sequence[StorePartition]:
-    directory = f"state/{operator}"
+def _stores(checkpoint: ObjectStore) -> dict[int, tuple[str, ...]]:
+    """The names of the stores of each operator, as its first partition has them.
+
+    The files of the only store are in the partition's directory, those of several one below it.
+    """
+    found: dict[int, tuple[str, ...]] = {}
+    for operator in _numbers(checkpoint, "state"):
+        first = min(_numbers(checkpoint, f"state/{operator}"), default=0)
+        partition = f"state/{operator}/{first}"
+        files = _visible([info.name for info in checkpoint.list(partition)])
+        named = [] if files else _visible(checkpoint.list_directories(partition))
+        found[operator] = (*named,) or (DEFAULT_STORE,)
+    return found
+
+
+def _visible(paths: Sequence[str]) -> list[str]:
+    names = (path.rpartition("/")[2] for path in paths)
+    return sorted(name for name in names if not name.startswith((".", "_")))
+
+
+def _numbers(checkpoint: ObjectStore, directory: str) -> list[int]:
+    """The subdirectories whose names are numbers, rising."""
     names = [path.rpartition("/")[2] for path in checkpoint.list_directories(directory)]
-    numbers = sorted(int(name) for name in names if _is_number(name))
-    if not numbers:
-        raise VersionNotFoundError(checkpoint.url, directory, batch + 1)
-    return [StorePartition(operator, number, store_name) for number in numbers]
+    return sorted(int(name) for name in names if _is_number(name))
 
 
 def _committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -39,6 +40,7 @@ _SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("val
 _CHECKSUM = pa.field("checksum", pa.int32(), nullable=False)
 _FOOTER_CHECKSUM = "cowstate.footer_crc32"
 _ROW_CHECKSUM = "cowstate.row_checksum"
+_FOOTER_DIFFERS = "the checksum of its footer differs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +80,28 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
     except KeyError as error:
         problem = f"its footer has no {error}"
         raise CorruptObjectError(source.url, source.name, problem) from error
-    except (pa.ArrowException, OSError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise CorruptObjectError(source.url, source.name, str(error)) from error
 
 
 def _footer(data: bytes) -> ArrowFooter:
     """The footer, verified."""
     if len(data) <= 2 * _TAIL_BYTES:
-        raise ValueError(f"it has {len(data)} bytes")
+        raise ValueError(f"it has {len(data)} bytes, too few for a state file")
     if data[-len(_MAGIC) :] != _MAGIC:
         raise ValueError("it does not end with ARROW1")
     length = int.from_bytes(data[-_TAIL_BYTES : -len(_MAGIC)], "little", signed=True)
     if not 0 < length < len(data) - _TAIL_BYTES:
-        raise ValueError(f"its footer has {length} bytes")
-    begin = len(data) - _TAIL_BYTES - length
-    parsed = parse_arrow_footer(data[begin : begin + length])
-    place = begin + parsed.value_places[_FOOTER_CHECKSUM]
-    zeroed = data[begin:place] + b"0" * 8 + data[place + 8 : begin + length]
+        raise ValueError("the length of its footer is wrong")
+    footer = data[-_TAIL_BYTES - length : -_TAIL_BYTES]
+    try:
+        parsed = parse_arrow_footer(footer)
+        place = parsed.value_places[_FOOTER_CHECKSUM]
+    except (KeyError, ValueError) as error:
+        raise ValueError(_FOOTER_DIFFERS) from error
+    zeroed = footer[:place] + b"0" * 8 + footer[place + 8 :]
     if parsed.metadata[_FOOTER_CHECKSUM] != _crc32(zeroed):
-        raise ValueError("the checksum of its footer differs")
+        raise ValueError(_FOOTER_DIFFERS)
     return parsed
 
 
@@ -127,17 +132,17 @@ def _check_identity(metadata: dict[str, str], name: ProviderFileName) -> None:
 
 def _batches(data: bytes, footer: ArrowFooter) -> tuple[pa.RecordBatch, ...]:
     checksums = [text for text in footer.metadata["cowstate.batch_crc32"].split(",") if text]
+    if len(checksums) != len(footer.blocks):
+        raise ValueError(f"it has {len(footer.blocks)} record batches, {len(checksums)} checksums")
     for index, (block, checksum) in enumerate(zip(footer.blocks, checksums, strict=True)):
         if _crc32(_summed(data, block)) != checksum:
             raise ValueError(f"record batch {index}: its checksum differs")
-    reader = pa.ipc.open_file(pa.BufferReader(data))
-    batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    batches = _decoded(data)
     has_checksums = _ROW_CHECKSUM in footer.metadata
     schema = _SCHEMA.append(_CHECKSUM) if has_checksums else _SCHEMA
     for index, batch in enumerate(batches):
         if not batch.schema.equals(schema):
             raise ValueError(f"its columns are {batch.schema.names}, not {schema.names}")
-        batch.validate(full=True)
         if has_checksums and not crc32c_of_rows(batch[0], batch[1]).equals(batch[2]):
             raise ValueError(f"record batch {index}: a row's checksum differs")
     rows, stated = sum(batch.num_rows for batch in batches), footer.metadata["cowstate.rows"]
@@ -146,9 +151,22 @@ def _batches(data: bytes, footer: ArrowFooter) -> tuple[pa.RecordBatch, ...]:
     return tuple(batch.select(_SCHEMA.names) for batch in batches)
 
 
+def _decoded(data: bytes) -> list[Any]:
+    index = 0
+    batches = []
+    try:
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        for index in range(reader.num_record_batches):
+            batches.append(reader.get_batch(index))
+            batches[-1].validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"record batch {index} is not what was written") from error
+    return batches
+
+
 def _summed(data: bytes, block: Block) -> memoryview:
     if block.offset < 0 or block.length < 0 or block.offset + block.length > len(data):
-        raise ValueError(f"a record batch at {block.offset} of {block.length} bytes")
+        raise ValueError("its record batches are not where its footer says")
     return memoryview(data)[block.offset : block.offset + block.length]
 
 

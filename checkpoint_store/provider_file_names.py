@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import dataclass
 
 _UNIQUE = "[0-9a-f]{16}"
@@ -27,6 +27,7 @@ _NAME = re.compile(
 )
 _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
 _EMPTY_UNIQUE = "0"
+_ROCKSDB = re.compile(r"(?P<version>[0-9]+)(_[^.]+)?\.(zip|changelog)")
 # The base of the first version on top of files of Spark's own provider.
 _ADOPTED_UNIQUE = "0000000000000adf"
 
@@ -106,16 +107,35 @@ class ProviderFiles:
         self._snapshots: dict[StateId, list[ProviderFileName]] = defaultdict(list)
         self._changes: dict[StateId, list[ProviderFileName]] = defaultdict(list)
         self._foreign: dict[int, set[str]] = defaultdict(set)
+        self._rocksdb: dict[int, str] = {}
         for name in names:
             file = parse_provider_file(name)
             foreign = _FOREIGN.fullmatch(name)
+            rocksdb = _ROCKSDB.fullmatch(name)
             if file is not None:
                 by_state = self._snapshots if file.base is None else self._changes
                 by_state[file.state].append(file)
             elif foreign is not None:
                 self._foreign[int(foreign["version"])].add(foreign["kind"])
+            elif rocksdb is not None:
+                self._rocksdb[int(rocksdb["version"])] = name
         for files in self._changes.values():
             files.sort(key=lambda file: (file.versions, file.generation))
+
+    def rocksdb_file_of(self, version: int) -> str | None:
+        """A file of Spark's RocksDBStateStoreProvider with this version; the newest that there is
+        if there are only such files."""
+        if version in self._rocksdb or self.versions or not self._rocksdb:
+            return self._rocksdb.get(version)
+        return self._rocksdb[max(self._rocksdb)]
+
+    def first_with_changes(self) -> int | None:
+        """The oldest version from which on each, up to the newest, has a changelog."""
+        newest = max((state.version for state in {*self._snapshots, *self._changes}), default=0)
+        at = self.state_at(newest)
+        while at is not None and (changelog := self.changelog_of(at)) is not None:
+            at = changelog.origin
+        return at.version + 1 if at is not None and at.version < newest else None
 
     @property
     def versions(self) -> list[int]:
@@ -142,7 +162,7 @@ class ProviderFiles:
     def lineage_of(self, state: StateId, damaged: Set[ProviderFileName] = frozenset()) -> Lineage:
         """What `state` is restored from, through files of as many versions as there are, without
         those in `damaged`."""
-        open_: list[tuple[StateId, tuple[ProviderFileName, ...]]] = [(state, ())]
+        open_: list[tuple[StateId, _Applied | None]] = [(state, None)]
         seen: set[StateId] = set()
         missing: StateId | None = None
         while open_:
@@ -152,11 +172,11 @@ class ProviderFiles:
             seen.add(at)
             begin = self._beginning_at(at, damaged)
             if begin is not None:
-                return begin if begin.foreign else Lineage((*begin.files, *applied))
+                return begin if begin.foreign else Lineage((*begin.files, *_in_order(applied)))
             changes = [file for file in self._changes.get(at, ()) if file not in damaged]
             if not changes and missing is None:
                 missing = at
-            open_ += ((_origin(file), (file, *applied)) for file in changes)
+            open_ += ((_origin(file), _Applied(file, applied)) for file in changes)
         return Lineage(missing=missing)
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
@@ -172,6 +192,20 @@ class ProviderFiles:
     def changelog_of(self, state: StateId) -> ProviderFileName | None:
         """The changelog that made `state`, if it is there."""
         return next((file for file in self._changes.get(state, ()) if file.versions == 1), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """A file, and those that apply after it: a lineage may have thousands."""
+
+    file: ProviderFileName
+    later: _Applied | None
+
+
+def _in_order(applied: _Applied | None) -> Iterator[ProviderFileName]:
+    while applied is not None:
+        yield applied.file
+        applied = applied.later
 
 
 def _origin(changes: ProviderFileName) -> StateId:

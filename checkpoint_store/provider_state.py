@@ -24,6 +24,7 @@ from checkpoint_store.errors import (
     VersionNotFoundError,
 )
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.provider_errors import ChangesNotKnownError
 from checkpoint_store.provider_file import ProviderFile, decode_provider_file
 from checkpoint_store.provider_file_names import (
     ProviderFileName,
@@ -89,7 +90,8 @@ def read_partition_changes(
         value         struct of the value's, null for "delete"
         partition_id  int32
 
-    `uniques` and errors as of `read_partition_state`.
+    `uniques` and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
+    that batch is there.
     """
     reader = _PartitionReader(checkpoint, where)
     changes = reader.table([reader.changelog(reader.state_at(version, uniques))], keeps_all=True)
@@ -108,6 +110,8 @@ class _PartitionReader:
 
     def state_at(self, version: int, uniques: Collection[str] | None) -> StateId:
         state = self._files.state_at(version, uniques)
+        if state is None and (rocksdb := self._files.rocksdb_file_of(version)) is not None:
+            raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
         if state is None:
             raise VersionNotFoundError(
                 self._checkpoint.url, self._where.directory, version, (*self._files.versions,)
@@ -116,9 +120,19 @@ class _PartitionReader:
 
     def changelog(self, state: StateId) -> ProviderFile:
         name = self._files.changelog_of(state)
-        if name is None:
-            raise self._missing(state)
-        return self._read(name)
+        if name is not None:
+            return self._read(name)
+        lineage = self._files.lineage_of(state)
+        if lineage.missing is not None:
+            raise self._missing(lineage.missing)
+        if lineage.foreign is not None:
+            raise self._foreign(lineage.foreign)
+        raise ChangesNotKnownError(
+            self._checkpoint.url,
+            self._where.directory,
+            state.version,
+            self._files.first_with_changes(),
+        )
 
     def restored(self, state: StateId) -> list[ProviderFile]:
         """The files of a state, in order; damaged ones that others stand for are passed over."""
@@ -178,8 +192,10 @@ class _PartitionReader:
         pattern = f"{state.version:019d}-*-{state.unique}-*.changelog.arrow"
         return ObjectMissingError(self._checkpoint.url, f"{self._where.directory}/{pattern}")
 
-    def _foreign(self, name: str) -> UnreadableStateError:
-        problem = "Spark's HDFSBackedStateStoreProvider wrote it before the checkpoint was adopted"
+    def _foreign(
+        self, name: str, provider: str = "HDFSBackedStateStoreProvider"
+    ) -> UnreadableStateError:
+        problem = f"Spark's {provider} wrote it"
         return UnreadableStateError(
             self._checkpoint.url, f"{self._where.directory}/{name}", problem
         )

@@ -42,10 +42,13 @@ from checkpoint_store.state_history import StateShape
 
 SEQUENCE = "_sequence"
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
-COMMIT_TIMESTAMP = "_commit_timestamp"
+COMMIT_TIMESTAMP, COMMIT_WATERMARK = "_commit_timestamp", "_commit_watermark"
 INSERT, PREIMAGE, POSTIMAGE = "insert", "update_preimage", "update_postimage"
 ADDED_COLUMNS = frozenset(
-    {KEY_GROUP_COLUMN, STATE, OP, SEQUENCE, CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP}
+    {
+        *(KEY_GROUP_COLUMN, STATE, OP, SEQUENCE),
+        *(CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, COMMIT_WATERMARK),
+    }
 )
 """Names that no column of a state has."""
 

@@ -124,13 +124,17 @@ class StateReader:
 
         `epoch` None means the newest version, `key_groups` None all, `columns` None all, in the
         order of `schema`. `key_ranges`: by key column, which values are asked for; files that say
-        that they have none are not read. Only ranges of integers, dates (days since 1970) and
-        strings count. Raises UnknownColumnError, which names columns that are called alike.
+        that they have none are not read. Only ranges of integers, dates (as days since 1970) and
+        strings count, of columns of that type. Raises UnknownColumnError, which names columns that
+        are called alike.
         """
         ranges = key_ranges or {}
         version = self._version(epoch)
         shape = version.shape
         schema, names = self._wanted(shape, columns)
+        keys = column_names(shape.key_schema_json)
+        for name in ranges.keys() - keys:
+            raise UnknownColumnError(self._history.url, name, keys)
         known = None
         if self._memory is not None and columns is None:
             known = self._memory.state_at(self._history, version, self._part(shape, key_groups))

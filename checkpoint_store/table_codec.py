@@ -66,6 +66,7 @@ def encode_version(version: TableVersion) -> bytes:
         "watermarks": {
             "parallelism": version.watermarks.parallelism,
             "by_subtask": {str(k): ms for k, ms in sorted(version.watermarks.by_subtask.items())},
+            "least_ms": version.watermarks.least_ms,
         },
     }
     return encode_document("table-version", body)
@@ -97,7 +98,12 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
 
 def _decode_watermarks(body: _Body) -> WriterWatermarks:
     by_subtask = {int(k): decode_number(ms) for k, ms in dict(body["by_subtask"]).items()}
-    return WriterWatermarks(decode_number(body["parallelism"]), by_subtask)
+    least_ms = body["least_ms"]
+    return WriterWatermarks(
+        decode_number(body["parallelism"]),
+        by_subtask,
+        None if least_ms is None else decode_number(least_ms),
+    )
 
 
 def encode_compaction(compaction: TableCompaction) -> bytes:

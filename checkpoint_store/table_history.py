@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import CorruptObjectError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateShape, StateVersion, VersionInfo
+from checkpoint_store.table_layout import version_name
 from checkpoint_store.table_schema import column_names, selected
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import (
@@ -58,6 +59,9 @@ class TableHistory:
         found = self._version(version)
         if found is None:
             numbers = self.versions()
+            if version in numbers[:-1]:
+                problem = "it is not whole, and later versions rest on it"
+                raise CorruptObjectError(self.url, version_name(version), problem)
             raise VersionNotRetainedError(
                 self.url, version, min(numbers, default=None), max(numbers, default=None)
             )

@@ -29,11 +29,13 @@ import pyarrow as pa
 
 from checkpoint_store import table_layout as layout
 from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.checkpoint_layout import STORE
 from checkpoint_store.completed_checkpoint_store import unique_of_uuid
 from checkpoint_store.created_once import put_if_absent, read_or_create
 from checkpoint_store.errors import (
     ConflictingWriterError,
     LostVersionError,
+    NotATableError,
     ObjectMissingError,
     TableMismatchError,
     WrittenTwiceError,
@@ -144,16 +146,26 @@ class TableStore:
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Create the table, or check that the one that is there is the same.
 
-        Raises TableMismatchError, which names the option and both values.
+        Raises TableMismatchError, which names the option and both values, and NotATableError if it
+        is the store of an operator.
         """
+        self._check_no_operator()
         data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, layout.TABLE))
         asked = dict(_shown_options(metadata))
         for option, there in _shown_options(stored):
             if there != asked[option]:
-                raise TableMismatchError(self.url, option, there, asked[option])
+                is_empty = not self.versions()
+                raise TableMismatchError(self.url, option, there, asked[option], is_empty)
         self._metadata = stored
         return stored
+
+    def _check_no_operator(self) -> None:
+        try:
+            self._store.get(STORE)
+        except ObjectMissingError:
+            return
+        raise NotATableError(self.url)
 
     def versions(self) -> list[int]:
         """The numbers of the versions, oldest first: one listing. The last one may turn out not to

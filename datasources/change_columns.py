@@ -5,7 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, INSERT
+from checkpoint_store.row_fold import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    COMMIT_WATERMARK,
+    INSERT,
+)
 from checkpoint_store.state_history import VersionInfo
 
 CHANGE_FIELDS = (
@@ -18,6 +24,13 @@ CHANGE_FIELDS = (
 def with_change_fields(schema: StructType) -> StructType:
     """The schema of a feed of changes of rows with this schema."""
     return StructType([*schema.fields, *CHANGE_FIELDS])
+
+
+def with_watermark(rows: pa.Table, watermark_ms: int | None) -> pa.Table:
+    """The rows with how far in event time all writers were when they were read."""
+    value = None if watermark_ms is None else watermark_ms * 1000
+    moment = pa.scalar(value, pa.timestamp("us", "UTC"))
+    return rows.append_column(COMMIT_WATERMARK, pa.repeat(moment, rows.num_rows))
 
 
 def with_change_columns(rows: pa.Table, info: VersionInfo) -> pa.Table:

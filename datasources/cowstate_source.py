@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.errors import NotAStoreError, UnknownColumnError, VersionNotRetainedError
-from checkpoint_store.row_fold import CHANGE_TYPE
+from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
 from checkpoint_store.table_schema import without_nullability
 from datasources.asked_columns import asked_columns
 from datasources.change_columns import with_change_fields
@@ -106,7 +106,7 @@ class CowStateDataSource(DataSource):
 def _check_columns(options: StreamOptions, schema: StructType) -> None:
     """Raises UnknownColumnError for one that the state does not have, if there is a state yet."""
     try:
-        known = with_change_fields(_schema_of(options)).names
+        known = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
     except (NotAStoreError, VersionNotRetainedError):
         return
     for name in schema.names:

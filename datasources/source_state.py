@@ -5,9 +5,11 @@
     table       broadcast  what was fixed when the state was created
 
 The parts of a batch are dealt out to its tasks, however many these are; every task gets all
-watermarks and the table. An offset has the last two as JSON:
+watermarks, and takes the least of them, and the table. An offset has the last two as JSON, and when
+its version of a table was committed, which no other table has of the same number:
 
-    {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …}}
+    {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …},
+     "committed_ms": 1767225601234}
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What one task knows, or the driver before it deals out the parts."""
+    """What one task knows, or the driver of all of them."""
 
     parts: tuple[Part, ...]
     watermarks_ms: Mapping[int, int]
@@ -123,20 +125,10 @@ class SourceState:
         """How far in event time all writers are, the least of what they are; None if none is."""
         return min(self.watermarks_ms.values(), default=None)
 
-    def dealt_out(self, tasks: int) -> list[bytes]:
-        """The state of each of `tasks` tasks, as bytes."""
-        whole = self._backend().snapshot().to_bytes()
-        if tasks == 1:
-            return [whole]
-        return [
-            OperatorStateBackend.restore([whole], task, tasks).snapshot().to_bytes()
-            for task in range(tasks)
-        ]
-
     @classmethod
-    def restored(cls, data: bytes) -> SourceState:
-        """The state that a task was dealt out."""
-        backend = OperatorStateBackend.restore([data])
+    def restored(cls, snapshot: bytes, task: int, tasks: int) -> SourceState:
+        """What task `task` of `tasks` is dealt out of a snapshot."""
+        backend = OperatorStateBackend.restore([snapshot], task, tasks)
         table = backend.broadcast_state("table", _NAME, _VALUE)
         return cls(
             tuple(_part(item) for item in backend.list_state("parts", _PARTS).get()),
@@ -144,14 +136,15 @@ class SourceState:
             TableFacts.decode({name: json.loads(value) for (name,), (value,) in table.items()}),
         )
 
-    def _backend(self) -> OperatorStateBackend:
+    def to_snapshot(self) -> bytes:
+        """The state as bytes, for any number of tasks."""
         backend = OperatorStateBackend()
         backend.list_state("parts", _PARTS).update(map(_item, self.parts))
         backend.union_state("watermarks", _WATERMARKS).update(self.watermarks_ms.items())
         table = backend.broadcast_state("table", _NAME, _VALUE)
         for name, value in self.facts.encode().items():
             table.put((name,), (json.dumps(value),))
-        return backend
+        return backend.snapshot().to_bytes()
 
 
 def _item(part: Part) -> Sequence[Any]:

@@ -82,6 +82,7 @@ class ReaderOptions:
     state_var_name: the state to read of an operator that has several.
     columns: the columns to read; empty: all.
     flatten_collection_types: a row for each element of a list state or entry of a map state.
+    push_filters: whether filters leave out key groups and files, see datasources.table_source.
     num_partitions: at most this many partitions.
     """
 
@@ -97,6 +98,7 @@ class ReaderOptions:
     state_var_name: str | None = None
     columns: tuple[str, ...] = ()
     flatten_collection_types: bool = False
+    push_filters: bool = False
     num_partitions: int | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
@@ -178,7 +180,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     values = _parsed(options, "streams")
     names = ("startingVersion", "startingTimestamp")
     _refuse_both(values, *names, "each names the first change to read")
-    is_remote = not values["path"].startswith(("/", "file:", "local:"))
+    is_remote = "://" in values["path"] and not values["path"].startswith(("file:", "memory:"))
     values.setdefault("pollIntervalSeconds", _REMOTE_POLL_SECONDS if is_remote else 0.0)
     return StreamOptions(**_as_fields(values))
 
@@ -448,6 +450,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "endingTimestamp": _time,
         "columns": _names,
         "flattenCollectionTypes": _boolean,
+        "pushFilters": _boolean,
     },
     "streams": {
         **_ON_READS,

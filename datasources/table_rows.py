@@ -95,6 +95,12 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
     for a key without a stable hash.
     """
     key_fields = json.loads(metadata.key_schema_json)["fields"]
+    if metadata.sequence_by is not None and "on_duplicate" in options.given:
+        raise ConfigurationError(
+            f"option onDuplicate is {options.on_duplicate!r}, and {options.url} was created with "
+            f"sequenceBy {metadata.sequence_by!r}: of rows of one key the greatest value of that "
+            "column wins; leave onDuplicate out"
+        )
     plan = RowPlan(
         schema_json=schema_json,
         key_names=tuple(field["name"] for field in key_fields),

@@ -133,12 +133,15 @@ class FilteringTableReader(TableReader):
 
 
 def reader_of(plan: ReadPlan) -> TableReader:
-    """The reader that the session permits.
+    """The reader that the options ask for and the session permits.
 
-    Spark refuses one that takes filters while `spark.sql.python.filterPushdown.enabled` is false,
-    and does not say what it is; only the worker that pushes filters has that module.
+    Spark keeps what was pushed for as long as there is the DataFrame, and gives its later uses
+    the same rows, whatever they filter. So it takes an option of a DataFrame that is used once.
+
+    Spark refuses a reader that takes filters while `spark.sql.python.filterPushdown.enabled` is
+    false, and does not say what it is; only the worker that pushes filters has that module.
     """
-    pushes = _PUSHDOWN_WORKER in sys.modules
+    pushes = plan.options.push_filters and _PUSHDOWN_WORKER in sys.modules
     return FilteringTableReader(plan) if pushes else TableReader(plan)
 
 

@@ -51,12 +51,13 @@ from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.row_fold import COMMIT_WATERMARK
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
 from datasources.asked_columns import AskedColumns, batches_of
-from datasources.change_columns import with_change_columns
+from datasources.change_columns import with_change_columns, with_watermark
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
     Positions,
@@ -68,6 +69,7 @@ from datasources.channel_positions import (
     still_counts,
     stretches,
 )
+from datasources.errors import StateReplacedError
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.operator_channels import OperatorChannels, barriers_after
@@ -82,9 +84,11 @@ _KNOWN_STATES = KnownStates()
 
 @dataclass
 class StreamPartition(InputPartition):
-    """What one task reads. `state`: the SourceState that it was dealt out, as bytes."""
+    """What task `task` of `tasks` is dealt out of the snapshot of a SourceState."""
 
-    state: bytes
+    snapshot: bytes
+    task: int
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: StateHistory | None = None
         self._channels: OperatorChannels | None = None
         self._target: tuple[int, Positions] | None = None
+        self._checked: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a query without checkpoint begins. Raises VersionNotRetainedError if changes are to
@@ -165,9 +170,13 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offset with what is known of the state by then; see SourceState."""
         history = self._history()
         found = {**offset, "table": facts_of(history).encode()}
-        marks = history.at(offset["version"]).watermarks if offset["version"] >= 0 else None
-        if marks is not None and marks.by_subtask:
-            found["watermarks"] = {str(writer): ms for writer, ms in marks.by_subtask.items()}
+        if offset["version"] >= 0:
+            version = history.at(offset["version"])
+            marks = version.watermarks.by_subtask
+            if marks:
+                found["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
+            if isinstance(history, TableHistory):
+                found["committed_ms"] = version.info.timestamp_ms
         return found
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
@@ -180,9 +189,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._check_retained(start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
-        if "table" in start:
-            known = TableFacts.decode(start["table"])
-            facts_of(self._history()).check(self._options.url, known)
+        """What is known of the store may be of one that was there before, so it is opened anew."""
+        if "table" not in start or start == self._checked:
+            return
+        history, url = history_of(self._options), self._options.url
+        facts_of(history).check(url, TableFacts.decode(start["table"]))
+        version, known = start["version"], start.get("committed_ms")
+        if known is not None and version in history.versions():
+            committed_ms = history.at(version).info.timestamp_ms
+            if committed_ms != known:
+                fact = f"version {version} (when it was committed, ms)"
+                raise StateReplacedError(url, fact, known, committed_ms)
+        self._checked = start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Of the limits that the options set, one; `latestOffset` obeys all of them."""
@@ -213,8 +231,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not parts:
             return []
         state = SourceState(parts, watermarks_in(end), facts_of(self._history()))
+        snapshot = state.to_snapshot()
         tasks = min(len(parts), self._options.num_partitions or len(parts))
-        return [StreamPartition(data) for data in state.dealt_out(tasks)]
+        return [StreamPartition(snapshot, task, tasks) for task in range(tasks)]
 
     def _parts(self, start: Offset, end: Offset) -> list[Part]:
         """What is to be read from one offset to another."""
@@ -241,12 +260,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the parts of a task: of a state in no order, of changes by version."""
         assert isinstance(partition, StreamPartition)
-        state = SourceState.restored(partition.state)
+        state = SourceState.restored(partition.snapshot, partition.task, partition.tasks)
         history = history_of(self._options)
         facts_of(history).check(self._options.url, state.facts)
         for part in state.parts:
+            rows = self._rows(history, part)
+            if COMMIT_WATERMARK in self._columns.names:
+                rows = with_watermark(rows, state.watermark_ms)
             # A version may have more columns by now than the query knows, or less at its start.
-            yield from batches_of(self._columns.of_some(self._rows(history, part)))
+            yield from batches_of(self._columns.of_some(rows))
 
     def _rows(self, history: StateHistory, part: Part) -> pa.Table:
         if part.ahead:

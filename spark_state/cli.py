@@ -75,7 +75,8 @@ def _add_adopt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "adopt",
         help="let a stopped query go on with its state on cowstate, or back",
         description="Says what a query's checkpoint holds and what continuing it on cowstate "
-        "takes; with --apply, does it.",
+        "takes; with --apply, does it. Stop the query first: adopt sees only whether its files "
+        "change, not a query that runs and waits for input.",
     )
     adopt.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
     adopt.add_argument(

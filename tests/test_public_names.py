@@ -10,19 +10,23 @@ import pytest
 
 PUBLIC_NAMES = {
     "checkpoint_store": {
+        "ChangesNotKnownError",
         "CheckpointStoreError",
         "ConflictingWriterError",
         "CorruptObjectError",
         "EpochNotRetainedError",
         "LostVersionError",
+        "NotACheckpointError",
         "NotAStoreError",
         "ObjectExistsError",
+        "NotATableError",
         "ObjectMissingError",
         "PartialEpochError",
         "StateNotFoundError",
         "StateReader",
         "StoreAccessError",
         "StoreMismatchError",
+        "StoreNotFoundError",
         "StoreUnavailableError",
         "TableMismatchError",
         "TableSchemaError",

@@ -52,11 +52,11 @@ private[cowstate] object BufferCodec {
   }
 
   /**
-   * The codec of spark.sql.streaming.stateStore.compression.codec. Arrow knows lz4 and zstd; snappy
-   * and lzf, which it does not, become lz4.
+   * The codec of spark.sql.streaming.stateStore.compression.codec, a short name or a class. Arrow
+   * knows lz4 and zstd; snappy and lzf, which it does not, become lz4.
    */
   def of(sparkCodec: String): BufferCodec =
-    if (sparkCodec.toLowerCase(Locale.ROOT).startsWith("zstd")) ZstdCodec else Lz4
+    if (sparkCodec.toLowerCase(Locale.ROOT).contains("zstd")) ZstdCodec else Lz4
 
   /** The bytes of a buffer that was written with Arrow's codec `arrowType`, -1 for none. */
   def decode(body: Array[Byte], offset: Int, length: Int, arrowType: Byte): Array[Byte] = {

@@ -1,5 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import scala.util.control.NonFatal
+
+import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.io.CompressionCodec
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
 /**
@@ -14,6 +18,7 @@ object CowStateConf {
   private val Prefix = "spark.sql.streaming.stateStore.cowstate."
   val MaxMemoryMb: String = Prefix + "maxMemoryMB"
   val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"
+  private val Codec = "spark.sql.streaming.stateStore.compression.codec"
   private val DefaultLockSeconds = 60L
   private val ShareOfHeap = 0.6
 
@@ -24,10 +29,22 @@ object CowStateConf {
     ours.keys.find(key => !known.exists(_.equalsIgnoreCase(key))).foreach { key =>
       throw new IllegalArgumentException(s"$key is not known; allowed are ${known.mkString(", ")}")
     }
+    checkCodec(conf.compressionCodec)
     val values = ours.map { case (key, value) => key.toLowerCase -> value }
     val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)
       .getOrElse((Runtime.getRuntime.maxMemory * ShareOfHeap).toLong)
     CowStateConf(maxMemory, wholeNumber(values, LockTimeoutSeconds).getOrElse(DefaultLockSeconds))
+  }
+
+  /** Allowed is what Spark's own provider takes: a short name, or a class that Spark can load. */
+  private def checkCodec(name: String): Unit = {
+    val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
+    try CompressionCodec.createCodec(conf, name) catch {
+      case NonFatal(e) => throw new IllegalArgumentException(
+        s"$Codec is '$name'; allowed are " +
+          CompressionCodec.shortCompressionCodecNames.keys.toSeq.sorted.mkString(", ") +
+          ", and the names of the codecs' classes", e)
+    }
   }
 
   private def wholeNumber(values: Map[String, String], key: String): Option[Long] =

@@ -19,22 +19,49 @@ class CowStateException(message: String, cause: Throwable = null)
   extends RuntimeException(message, cause)
 
 object CowStateException {
-  /** `firstOwn` is the oldest version upon the adopted ones, if there is one. */
-  def noChanges(url: String, adopted: Long, firstOwn: Option[Long]): CowStateException = {
-    val from = firstOwn.map(version =>
+  /** The changes of a version are asked for, whose state is there; `first` has all from it on. */
+  def noChanges(url: String, of: StateId, first: Option[Long]): CowStateException = {
+    val why =
+      if (of.unique == StateId.Adopted) "it was adopted from another provider"
+      else "its state was converted by cowstate adopt, or its changelog was merged or deleted as " +
+        "one of an old batch"
+    val from = first.map(version =>
       s"batch ${version - 1} on: set changeStartBatchId to that or a later one").getOrElse(
-      "the first batch on that runs with this provider")
+      "the next batch on that runs with this provider")
     new CowStateException(
-      s"$url: version $adopted, which batch ${adopted - 1} made, was adopted from another " +
-        s"provider, and its changes are not known. There is a change feed from $from")
+      s"$url: the changes of version ${of.version}, which batch ${of.version - 1} made, are not " +
+        s"known: $why. There is a change feed from $from")
   }
 }
 
-final class CowStateMemoryLimitException(owner: String, bytes: Long, limitBytes: Long)
+/** What may be done when files of a state are lost. */
+private[cowstate] object WaysOut {
+  private val Section = "\"Restart from an earlier batch\" in docs/how-to/troubleshoot.md"
+
+  val RestoreOrRestart: String =
+    s"from a copy, or restart the query from a batch before it: $Section"
+
+  /** `batch` is the latest that may run again. */
+  def restoreOrRestartFrom(batch: Long): String =
+    s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
+}
+
+/** @param heldBytes what the store of `owner` holds; `bytes` is what all of the executor would */
+final class CowStateMemoryLimitException(
+    owner: String, heldBytes: Long, bytes: Long, limitBytes: Long)
   extends CowStateException(
-    s"$owner: the state of this executor would take ${bytes >> 20} MiB, more than " +
-      s"${CowStateConf.MaxMemoryMb} = ${limitBytes >> 20}. Nothing was changed. Raise that limit " +
+    s"$owner: the state of this executor would take ${MemorySize.shown(bytes)}, more than " +
+      s"${CowStateConf.MaxMemoryMb} = ${limitBytes >> 20}. This store holds " +
+      s"${MemorySize.shown(heldBytes)} of it. Nothing was changed. Raise that limit " +
       "(and the executor's memory), use more executors, or drop state earlier (watermark, timeout)")
+
+private[cowstate] object MemorySize {
+  private val BytesOfTenth = (1 << 20) / 10.0
+
+  /** Rounded up, so that what is more than a limit of whole MiB is shown as more. */
+  def shown(bytes: Long): String =
+    java.math.BigDecimal.valueOf(math.ceil(bytes / BytesOfTenth).toLong, 1).toString + " MiB"
+}
 
 final class CowStateBusyException(owner: String, seconds: Long)
   extends CowStateException(
@@ -45,10 +72,52 @@ final class CowStateBusyException(owner: String, seconds: Long)
 final class CowStateMissingException(message: String, val file: Option[String] = None)
   extends CowStateException(message)
 
+object CowStateMissingException {
+  /** There is no file of `version` in the directory of a store. */
+  def ofVersion(
+      url: String,
+      version: Long,
+      unique: Option[String],
+      files: StateFiles,
+      retained: Int): CowStateMissingException = {
+    val what = s"version $version" + unique.map(u => s" with id $u").getOrElse("")
+    val there = files.latestVersion.map(v => s"the latest there is $v").getOrElse("there is none")
+    val latest = files.latestVersion.getOrElse(0L)
+    val way =
+      if (files.latestOwn.isEmpty) {
+        "If another provider wrote this checkpoint, run: cowstate adopt CHECKPOINT. If not, its " +
+          s"files are lost: restore them ${WaysOut.RestoreOrRestart}"
+      } else if (version < latest) {
+        s"Versions are kept for spark.sql.streaming.minBatchesToRetain = $retained batches. If " +
+          s"it is one of these, its files are lost: restore them ${WaysOut.RestoreOrRestart}"
+      } else {
+        s"The files that batch ${version - 1} wrote are lost: restore them " +
+          WaysOut.restoreOrRestartFrom(math.min(latest, version - 1))
+      }
+    new CowStateMissingException(s"$url holds no state of $what; $there. $way")
+  }
+
+  /** A state that `at` is built upon has no files, or only ones in `damaged`. */
+  def onTheWay(
+      url: String, at: StateId, gap: StateId, damaged: Seq[String]): CowStateMissingException = {
+    val because =
+      if (damaged.isEmpty) "" else s" (${damaged.mkString(", ")} is damaged and was passed over)"
+    new CowStateMissingException(
+      s"$url: version ${at.version} is built upon version ${gap.version} with id ${gap.unique}, " +
+        s"whose files are missing$because. Restore them ${WaysOut.RestoreOrRestart}")
+  }
+}
+
 final class CowStateCorruptException(val file: String, what: String, cause: Throwable = null)
   extends CowStateException(
-    s"$file is damaged: $what. Restore the file from a copy, or restart the query from a batch " +
-      "before it", cause)
+    s"$file is damaged: $what. Restore the file ${WaysOut.RestoreOrRestart}", cause)
+
+/** What is wrong with the bytes of a file, in words for the user. */
+private[cowstate] final class NotAsWritten(what: String) extends Exception(what)
+
+private[cowstate] object NotAsWritten {
+  def check(holds: Boolean, what: => String): Unit = if (!holds) throw new NotAsWritten(what)
+}
 
 /** A file cannot be read now; nothing is said about its bytes, so it may be read later. */
 final class StateFileReadException(file: String, cause: IOException)

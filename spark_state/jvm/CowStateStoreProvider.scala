@@ -263,7 +263,8 @@ class CowStateStoreProvider
       files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
     val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
       case Right(found) => found
-      case Left(gap) => throw missingOnTheWay(at, gap, damaged.names)
+      case Left(gap) =>
+        throw CowStateMissingException.onTheWay(checkpoints.directory.url, at, gap, damaged.names)
     }
     val state = newState(at, files.nextGeneration)
     try {
@@ -293,24 +294,9 @@ class CowStateStoreProvider
   }
 
   private def missing(
-      version: Long, unique: Option[String], files: StateFiles): CowStateMissingException = {
-    val what = s"version $version" + unique.map(u => s" with id $u").getOrElse("")
-    val there = files.latestVersion.map(v => s"the latest there is $v").getOrElse("there is none")
-    new CowStateMissingException(
-      s"${checkpoints.directory.url} holds no state of $what; $there. Versions are kept for " +
-        s"spark.sql.streaming.minBatchesToRetain = ${storeConf.minVersionsToRetain} batches. If " +
-        "another provider wrote this checkpoint, run: cowstate adopt CHECKPOINT")
-  }
-
-  private def missingOnTheWay(
-      at: StateId, gap: StateId, damaged: Seq[String]): CowStateMissingException = {
-    val because =
-      if (damaged.isEmpty) "" else s" (${damaged.mkString(", ")} is damaged and was passed over)"
-    new CowStateMissingException(
-      s"${checkpoints.directory.url}: version ${at.version} is built upon version ${gap.version} " +
-        s"with id ${gap.unique}, whose files are missing$because. Restore them from a copy, or " +
-        "restart the query from a batch before it")
-  }
+      version: Long, unique: Option[String], files: StateFiles): CowStateMissingException =
+    CowStateMissingException.ofVersion(
+      checkpoints.directory.url, version, unique, files, storeConf.minVersionsToRetain)
 
   override def doMaintenance(): Unit = {
     doSnapshotMaintenance()
@@ -456,12 +442,13 @@ class CowStateStoreProvider
     val files = checkpoints.list()
     val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
       .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
+    val url = checkpoints.directory.url
     ChangeFeed.to(end, startVersion, files, checkpoints, shape) match {
       case Right(feed) => feed
-      case Left(gap) if gap.unique == StateId.Adopted =>
-        throw CowStateException.noChanges(
-          checkpoints.directory.url, gap.version, files.firstUponAdopted)
-      case Left(gap) => throw missingOnTheWay(end, gap, Nil)
+      case Left(gap) => files.lineageOf(end) match {
+        case Right(_) => throw CowStateException.noChanges(url, gap, files.firstWithChanges)
+        case Left(lost) => throw CowStateMissingException.onTheWay(url, end, lost, Nil)
+      }
     }
   }
 

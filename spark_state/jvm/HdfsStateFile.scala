@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{DataInputStream, FileNotFoundException, FilterInputStream, IOException, InputStream}
+import java.io.{DataInputStream, EOFException, FileNotFoundException, FilterInputStream}
+import java.io.{IOException, InputStream}
 
 import scala.util.Using
 
@@ -115,7 +116,7 @@ private[cowstate] final class HdfsStateFileReader(
         val value = new UnsafeRow(0)
         var keyLength = in.readInt()
         while (keyLength != -1) {
-          require(keyLength >= 0, s"a key of $keyLength bytes")
+          NotAsWritten.check(keyLength >= 0, s"it has a key of $keyLength bytes")
           val keyBytes = read(in, keyLength)
           val valueLength = in.readInt()
           if (valueLength < 0) {
@@ -132,8 +133,11 @@ private[cowstate] final class HdfsStateFileReader(
     } catch {
       case e: CowStateException => throw e
       case e: StateFileReadException => throw e
+      case e: NotAsWritten => throw new CowStateCorruptException(path.toString, e.getMessage, e)
+      case e: EOFException =>
+        throw new CowStateCorruptException(path.toString, "it ends before its last row", e)
       case e @ (_: IOException | _: IllegalArgumentException) =>
-        throw new CowStateCorruptException(path.toString, String.valueOf(e.getMessage), e)
+        throw new CowStateCorruptException(path.toString, "it cannot be decompressed", e)
     }
   }
 
@@ -144,7 +148,7 @@ private[cowstate] final class HdfsStateFileReader(
       catch {
         case e: StateFileReadException if e.getCause.isInstanceOf[FileNotFoundException] =>
           throw new CowStateMissingException(
-            s"$path is missing: ${e.getMessage}. Restore it from a copy", Some(file))
+            s"$path is missing. Restore it ${WaysOut.RestoreOrRestart}", Some(file))
       }
     new FilterInputStream(input) {
       override def read(): Int = StateFileReadException.about(file)(in.read())
@@ -158,7 +162,8 @@ private[cowstate] final class HdfsStateFileReader(
       key.pointTo(bytes, bytes.length)
     } else {
       pointBehindChecksum(key, bytes)
-      require(RowChecksums.crc32cOf(key, null) == checksumOf(bytes), "a row checksum differs")
+      NotAsWritten.check(
+        RowChecksums.crc32cOf(key, null) == checksumOf(bytes), "a row's checksum differs")
     }
 
   private def pointToValue(
@@ -166,7 +171,7 @@ private[cowstate] final class HdfsStateFileReader(
     if (bytes.length % 8 == 4) {
       pointBehindChecksum(value, bytes)
       if (RowChecksums.crc32cOf(key, value) == checksumOf(bytes)) return
-      require(checksums.algorithm.isEmpty, "a row checksum differs")
+      NotAsWritten.check(checksums.algorithm.isEmpty, "a row's checksum differs")
     }
     value.pointTo(bytes, bytes.length / 8 * 8)
   }

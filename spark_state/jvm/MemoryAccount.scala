@@ -22,7 +22,7 @@ final class MemoryAccount(limitBytes: Long, owner: String) {
     val total = MemoryAccount.executorTotal.addAndGet(bytes)
     if (limited && total > limitBytes) {
       MemoryAccount.executorTotal.addAndGet(-bytes)
-      throw new CowStateMemoryLimitException(owner, total, limitBytes)
+      throw new CowStateMemoryLimitException(owner, held, total, limitBytes)
     }
     held += bytes
   })

@@ -161,7 +161,8 @@ final class StateCheckpoints(
     val expected = StateFileMetadata.header(name, keySchema, valueSchema).toMap
     found.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
       throw new CowStateCorruptException(s"${directory.url}/$name",
-        s"it says $key = ${reader.metadata.getOrElse(key, "nothing")}, its name ${expected(key)}")
+        s"it says ${key.stripPrefix("cowstate.")} = " +
+          s"${reader.metadata.getOrElse(key, "nothing")}, its name ${expected(key)}")
     }
   }
 

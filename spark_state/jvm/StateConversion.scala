@@ -129,6 +129,7 @@ object StateConversion {
     val conf = session.sessionState.conf.clone()
     settings.foreach { case (key, value) => if (key.startsWith(Settings)) conf.setConfString(key, value) }
     conf.setConfString(s"${Settings}commitValidation.enabled", "false")
+    conf.setConfString(s"${Settings}coordinatorReportSnapshotUploadLag", "false")
     new StateStoreConf(conf)
   }
 
@@ -217,9 +218,14 @@ private final class StoreConversion(
       case NonFatal(e) => ConvertedStore(store, error = Some(s"$inPlace: ${reasonOf(e)}"))
     }
 
+  /** What happened, and the way out, which our own errors tell. */
   private def reasonOf(e: Throwable): String = {
-    val innermost = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq.last
-    Option(innermost.getMessage).getOrElse(innermost.getClass.getName)
+    val causes = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
+    causes.find(_.isInstanceOf[CowStateException]).map(_.getMessage).getOrElse {
+      val innermost = causes.last
+      val what = Option(innermost.getMessage).getOrElse(innermost.getClass.getName)
+      s"its files cannot be read: $what. Restore them ${WaysOut.RestoreOrRestart}"
+    }
   }
 
   /** The provider's version of a state that was put into an empty store. */

@@ -158,6 +158,6 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
 private object StateDirectoryErrors {
   def missing(url: String, name: String): CowStateMissingException =
     new CowStateMissingException(
-      s"$url/$name is missing: something other than cowstate deleted it. Restore it from a copy, " +
-        "or restart the query from a batch before it", Some(s"$url/$name"))
+      s"$url/$name is missing: something other than cowstate deleted it. Restore it " +
+        WaysOut.RestoreOrRestart, Some(s"$url/$name"))
 }

@@ -4,6 +4,8 @@ import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.zip.CRC32
 
+import scala.util.control.NonFatal
+
 import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.types.StructType
 
@@ -52,9 +54,11 @@ private[cowstate] object StateFileMetadata {
     hex(crc).getBytes(UTF_8).copyToArray(footer, checksumPosition(footer))
   }
 
-  /** Whether a footer is what was sealed. */
+  /** Whether a footer is what was sealed. Of other bytes no place of the checksum may be found. */
   def isIntact(footer: Array[Byte]): Boolean = {
-    val position = checksumPosition(footer)
+    val position =
+      try checksumPosition(footer) catch { case NonFatal(_) => return false }
+    if (position < 0 || position + NoChecksum.length > footer.length) return false
     val stored = new String(footer, position, NoChecksum.length, UTF_8)
     val copy = footer.clone()
     NoChecksum.getBytes(UTF_8).copyToArray(copy, position)

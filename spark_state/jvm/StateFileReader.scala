@@ -6,6 +6,7 @@ import java.util.zip.CRC32
 
 import scala.util.control.NonFatal
 
+import NotAsWritten.check
 import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.StateStoreErrors
@@ -55,16 +56,16 @@ final class StateFileBatch private[cowstate] (
  * written, and StateFileReadException if they cannot be read now; both name the file.
  */
 final class StateFileReader(input: StateFileInput, name: String) {
-  private val footer = verified("its end") {
+  private val footer = verified("its footer") {
     val end = new Array[Byte](10)
-    require(input.length > 20, s"it has ${input.length} bytes")
+    check(input.length > 20, s"it has ${input.length} bytes, too few for a state file")
     read(input.length - 10, end)
-    require(end.drop(4).sameElements(ArrowIpc.Magic), "it does not end with ARROW1")
+    check(end.drop(4).sameElements(ArrowIpc.Magic), "it does not end with ARROW1")
     val length = ByteBuffer.wrap(end).order(ByteOrder.LITTLE_ENDIAN).getInt(0)
-    require(length > 0 && length < input.length - 10, s"its footer has $length bytes")
+    check(length > 0 && length < input.length - 10, "the length of its footer is wrong")
     val bytes = new Array[Byte](length)
     read(input.length - 10 - length, bytes)
-    require(StateFileMetadata.isIntact(bytes), "the checksum of its footer differs")
+    check(StateFileMetadata.isIntact(bytes), "the checksum of its footer differs")
     Footer.getRootAsFooter(ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN))
   }
 
@@ -87,6 +88,11 @@ final class StateFileReader(input: StateFileInput, name: String) {
 
   private val checksums =
     metadata(StateFileMetadata.BlockChecksums).split(',').filter(_.nonEmpty)
+  verified("its footer") {
+    check(
+      checksums.length == batchCount,
+      s"it has $batchCount record batches, ${checksums.length} checksums")
+  }
 
   def rows: Long = metadata(StateFileMetadata.Rows).toLong
   def batchCount: Int = footer.recordBatchesLength
@@ -97,7 +103,8 @@ final class StateFileReader(input: StateFileInput, name: String) {
     read(block.offset, bytes)
     val crc = new CRC32
     crc.update(bytes)
-    require(StateFileMetadata.hex(crc) == checksums(index), "its checksum differs")
+    check(
+      StateFileMetadata.hex(crc) == checksums(index), s"record batch $index: its checksum differs")
     val (rows, codec, places) =
       ArrowIpc.parseRecordBatch(bytes, ArrowIpc.bufferCount(rowChecksum.isDefined))
     val parts = places.map { case (offset, length) =>
@@ -108,11 +115,11 @@ final class StateFileReader(input: StateFileInput, name: String) {
       new BinaryBuffers(parts(0), ints(parts(1)), parts(2)),
       new BinaryBuffers(parts(3), ints(parts(4)), parts(5)),
       parts.lift(7).map(ints))
-    batch.carried.foreach(verifyRows(batch, _))
+    batch.carried.foreach(verifyRows(index, batch, _))
     batch
   }
 
-  private def verifyRows(batch: StateFileBatch, carried: Int => Int): Unit = {
+  private def verifyRows(index: Int, batch: StateFileBatch, carried: Int => Int): Unit = {
     val key = new UnsafeRow(0)
     val value = new UnsafeRow(0)
     for (row <- 0 until batch.rows) {
@@ -120,7 +127,9 @@ final class StateFileReader(input: StateFileInput, name: String) {
       val present = batch.pointToValue(row, value)
       val computed = RowChecksums.crc32cOf(key, if (present) value else null)
       if (computed != carried(row)) {
-        throw StateStoreErrors.rowChecksumVerificationFailed(name, carried(row), computed)
+        throw new CowStateCorruptException(
+          name, s"record batch $index: a row's checksum differs",
+          StateStoreErrors.rowChecksumVerificationFailed(name, carried(row), computed))
       }
     }
   }
@@ -133,8 +142,10 @@ final class StateFileReader(input: StateFileInput, name: String) {
 
   private def verified[T](what: String)(f: => T): T = {
     try f catch {
-      case e: StateFileReadException => throw e
-      case NonFatal(e) => throw new CowStateCorruptException(name, s"$what: ${e.getMessage}", e)
+      case e @ (_: StateFileReadException | _: CowStateException) => throw e
+      case e: NotAsWritten => throw new CowStateCorruptException(name, e.getMessage, e)
+      case NonFatal(e) =>
+        throw new CowStateCorruptException(name, s"$what is not what was written", e)
     }
   }
 }

@@ -28,7 +28,9 @@ final class StateFiles(
   /** The generation of a writer that has seen this listing. */
   def nextGeneration: Long = names.map(_.generation).maxOption.getOrElse(0L) + 1
 
-  def latestVersion: Option[Long] = (names.map(_.version) ++ adopted.latestVersion).maxOption
+  def latestOwn: Option[Long] = names.map(_.version).maxOption
+
+  def latestVersion: Option[Long] = (latestOwn ++ adopted.latestVersion).maxOption
 
   def snapshotOf(state: StateId): Option[StateFileName] =
     snapshots.get(state).map(_.maxBy(_.generation))
@@ -103,9 +105,12 @@ final class StateFiles(
     }
   }
 
-  /** The oldest version that was made upon files of an adopted checkpoint, if one was. */
-  def firstUponAdopted: Option[Long] =
-    names.filter(f => f.isChangelog && f.base.contains(StateId.Adopted)).map(_.version).minOption
+  /** The oldest version from which on each, up to the newest, has a changelog, if one does. */
+  def firstWithChanges: Option[Long] =
+    latestOwn.flatMap(stateAt(_, None)).flatMap { newest =>
+      val first = changelogsTo(newest, 1).fold(_.version + 1, _.head.version)
+      Option.when(first <= newest.version)(first)
+    }
 
   /**
    * The changelogs that lead to a state, from the one that made `startVersion` on, or the state on

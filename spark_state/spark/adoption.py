@@ -31,6 +31,7 @@ from spark_state.spark.adoption_plan import (
     HDFS_CLASS,
     AdoptionPlan,
     plan_adoption,
+    short_name,
 )
 from spark_state.spark.checkpoint_files import CheckpointFiles
 from spark_state.spark.query_checkpoint import QueryCheckpoint, list_files, read_checkpoint
@@ -240,6 +241,12 @@ def _check_not_run_since(
     then = -1 if record.committed is None else record.committed
     now = -1 if checkpoint.committed is None else checkpoint.committed
     if checkpoint.planned > record.planned or now > then:
+        if checkpoint.provider == record.source:
+            raise ConfigurationError(
+                f"{files.url} is on {short_name(record.source)} already, so there is nothing to "
+                f"revert: a query that ran during the adoption {folder} went on with it, to batch "
+                f"{checkpoint.planned}. To adopt it, stop the query and run cowstate adopt again"
+            )
         way = "" if record.target == HDFS_CLASS else " --to hdfs"
         raise ConfigurationError(
             f"{files.url} went on to batch {checkpoint.planned} since {folder}: going back to "

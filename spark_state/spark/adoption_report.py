@@ -171,7 +171,10 @@ def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float
             f"The checkpoint changed {max(seconds_quiet, 0):.0f} s ago: the query seems to be "
             f"running, and --apply would refuse."
         )
-    lines.append("Nothing was changed. Run it with --apply while the query is stopped.")
+    lines += [
+        "Nothing was changed. Stop the query, then run it with --apply. adopt sees only whether "
+        "files change: it does not notice a query that runs and waits for input."
+    ]
     return "\n".join(lines)
 
 

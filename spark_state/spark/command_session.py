@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from spark_state.spark.provider import configure
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOGGING = Path(__file__).with_name("command_log4j2.properties")
+# The JVM warns before a session can tell it not to.
+_QUIET = f"'-Dlog4j2.configurationFile={_LOGGING.as_uri()}'"
 
 
 @contextmanager
@@ -27,11 +34,13 @@ def command_session(
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", str(shows).lower())
-        .config("spark.log.level", "ERROR")
     )
-    for key, value in settings.items():
+    options = f"{_QUIET} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    for key, value in {**settings, _JAVA_OPTIONS: options}.items():
         builder = builder.config(key, value)
-    spark = configure(builder).getOrCreate()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        spark = configure(builder).getOrCreate()
     try:
         yield spark
     finally:

@@ -15,7 +15,6 @@ from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
 _JARS_KEY = "spark.jars"
-_PUSHDOWN_KEY = "spark.sql.python.filterPushdown.enabled"
 _KEEPS_JARS = "_cowstate_keeps_jars"
 _SPARK_VERSIONS = ("4.2", "4.3")
 _JAR = Path(__file__).resolve().parents[1] / "jars" / "cowstate-provider.jar"
@@ -44,9 +43,7 @@ def configure(builder: _Builder) -> _Builder:
     see `cowstate adopt`. From now on, Spark's offline repartitioning, which would break a
     checkpoint on cowstate, refuses it first.
 
-    For `format("cowstate")`: streams read the change feed without being told so, and filters are
-    pushed to sources written in Python (`spark.sql.python.filterPushdown.enabled`), unless the
-    builder says otherwise.
+    For `format("cowstate")`: streams read the change feed without being told so.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.
@@ -63,8 +60,6 @@ def configure(builder: _Builder) -> _Builder:
     _check_running_session(jar)
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
-    if _PUSHDOWN_KEY not in options:
-        builder.config(_PUSHDOWN_KEY, "true")
     let_streams_read_changes()
     _keep_jars_of_launch(builder)
     return builder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.provider_file import decode_provider_file
+from checkpoint_store.provider_file_names import ProviderFileName
 from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
+from tests.unit.checkpoint_store.provider_file_bytes import file_bytes
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -140,3 +146,40 @@ def test_a_file_that_was_cut_is_refused_wherever_the_cut_is(provider_jvm: Provid
         assert set(files.readCut(data)) == {"r"}
 
     agree()
+
+
+def test_both_readers_say_the_same_of_the_same_damage(provider_jvm: ProviderJvm) -> None:
+    files = provider_jvm.new("StateFileBytes")
+    rows: list[Row] = [(number, Value(3, number)) for number in range(3)]
+    name = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
+    data = files.writeWithChecksums("zstd", lines_of(rows))
+    flipped = [
+        data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :] for place in range(len(data))
+    ]
+    problems = set()
+    for damaged in (*flipped, *(data[:length] for length in range(0, len(data), 7))):
+        told = files.message(bytes(damaged))
+        if told != "none":
+            with pytest.raises(CorruptObjectError) as raised:
+                decode_provider_file(bytes(damaged), name, Source("file:///checkpoint", str(name)))
+            assert told.startswith(f"{name} is damaged: {raised.value.problem}. Restore")
+            problems.add(re.sub("[0-9]+", "N", raised.value.problem))
+    assert problems == {
+        "it has N bytes, too few for a state file",
+        "it does not end with ARROWN",
+        "the length of its footer is wrong",
+        "the checksum of its footer differs",
+        "record batch N: its checksum differs",
+    }
+
+
+def test_both_readers_say_the_same_of_a_row_whose_checksum_differs(
+    provider_jvm: ProviderJvm,
+) -> None:
+    name = ProviderFileName(7, 3, f"{0xAA:016x}", f"{0xA9:016x}")
+    data = file_bytes(name, [(1, "one")], sums=[0])
+    with pytest.raises(CorruptObjectError) as raised:
+        decode_provider_file(data, name, Source("file:///checkpoint", str(name)))
+    told = provider_jvm.new("StateFileBytes").message(data)
+    assert told.startswith(f"{name} is damaged: record batch 0: a row's checksum differs. Restore")
+    assert raised.value.problem == "record batch 0: a row's checksum differs"

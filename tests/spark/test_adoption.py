@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -110,6 +111,32 @@ def test_a_query_goes_on_from_rocksdb_to_cowstate_and_to_hdfs_as_if_uninterrupte
     query.adopt("--to", "hdfs")
     query.go_on(SEGMENTS[3])
     assert Seen.of(query.run) == uninterrupted(name)
+
+
+def test_a_converted_batch_has_no_change_feed_and_the_error_says_from_when_on_there_is_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
+    query.go_on(2)
+    converted = query.run.batches[-1]
+    query.adopt()
+    query.go_on(1)
+
+    def changes(first: int) -> int:
+        options = {
+            "readChangeFeed": "true",
+            "changeStartBatchId": str(first),
+            "changeEndBatchId": str(query.run.batches[-1]),
+        }
+        return query.run.read_state(options).count()
+
+    assert changes(converted + 1) > 0
+    with pytest.raises(Py4JJavaError) as raised:
+        changes(converted)
+    told = str(raised.value)
+    assert f"which batch {converted} made, are not known: its state was converted by" in told
+    assert f"There is a change feed from batch {converted + 1} on" in told
+    assert "are missing" not in told
 
 
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
@@ -294,6 +321,8 @@ class TestDamage:
         assert main(["adopt", str(query.checkpoint), "--apply", "--force", *to]) == 2
         error = capsys.readouterr().err
         assert "state/0/1: " in error
+        way_out = 'from a copy, or restart the query from a batch before it: "Restart'
+        assert error.count(way_out) == 1
         assert "Nothing was changed" in error
         assert contents(query.checkpoint) == before
 
@@ -316,3 +345,29 @@ def test_the_command_starts_and_stops_a_session_of_its_own(
     assert len(report["created"]) == 2
     assert "converted 2 of 2 stores" in done.stderr
     assert provider_of_last_batch(query.checkpoint) == COWSTATE
+    assert noise_in(done.stderr) == []
+
+
+def noise_in(log: str) -> list[str]:
+    """What a command prints besides its own lines, and one of the JVM's that nothing turns off."""
+    own = ("converted ", "cowstate: ", "WARNING: Using incubator modules")
+    return [line for line in log.splitlines() if not line.startswith(own)]
+
+
+def test_a_cut_file_of_rocksdb_is_told_without_a_stack_trace(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
+    query.go_on(1)
+    victim = max((query.checkpoint / "state" / "0" / "1").glob("*.zip"))
+    whole = victim.read_bytes()
+    delete(victim)
+    victim.write_bytes(whole[: len(whole) // 3])
+    command = [sys.executable, "-m", "spark_state.cli", "adopt", str(query.checkpoint)]
+    command += ["--apply", "--force", "--master", "local[1]"]
+    command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "state/0/1: its files cannot be read: " in done.stderr
+    assert "Restart from an earlier batch" in done.stderr
+    assert noise_in(done.stderr) == []

@@ -68,6 +68,7 @@ class TestStoppedQuery:
         (operator,) = report["operators"]
         assert (operator["name"], operator["partitions"]) == ("stateStoreSave", 2)
         assert operator["bytes"] > 1000
+        assert "Stop the query, then run it with --apply" in text
         assert report["stores_to_convert"] == (0 if report["provider"] == HDFS else 2)
         assert "offsets/3" in report["edits"]
         for word in (report["query"], "stateStoreSave", "offsets/3", "Nothing was changed"):
@@ -119,6 +120,21 @@ class TestStoppedQuery:
         assert contents(checkpoint) == before
         assert main(["adopt", str(checkpoint)]) == 0
         assert "--apply would refuse" in capsys.readouterr().out
+
+    def test_a_query_that_ran_on_during_the_adoption_has_nothing_to_revert_and_may_be_adopted_again(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = (checkpoint / "offsets" / "3").read_text()
+        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
+        (checkpoint / "offsets" / "4").write_text(before)
+        capsys.readouterr()
+        assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 2
+        error = capsys.readouterr().err
+        assert "StateStoreProvider already, so there is nothing to revert" in error
+        assert "stop the query and run cowstate adopt again" in error
+        assert "--to hdfs" not in error
+        assert main(["adopt", str(checkpoint), "--apply", "--force"]) == 0
+        assert provider_of_last_batch(checkpoint) == COWSTATE
 
     def test_a_checkpoint_that_changes_meanwhile_is_refused(
         self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

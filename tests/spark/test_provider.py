@@ -19,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from checkpoint_store.object_store import open_object_store
+from checkpoint_store.provider_checkpoint import committed_batches, read_state
 from spark_state import ConfigurationError
 from spark_state.spark import provider
 from spark_state.spark.provider import check_spark_version, configure, jar_path
@@ -29,6 +31,7 @@ from tests.support.streams import Stream, random_rows, totals_of
 pytestmark = pytest.mark.spark
 STATE_STORE = "spark.sql.streaming.stateStore"
 MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
+CODEC = f"{STATE_STORE}.compression.codec"
 Configure = Callable[[str, str], None]
 
 
@@ -151,6 +154,7 @@ class TestTurningItOn:
         [
             (MAX_MEMORY, "much", f"{MAX_MEMORY} is 'much'; allowed are whole numbers from 1"),
             (MAX_MEMORY, "0", "allowed are whole numbers from 1"),
+            (CODEC, "gzip", f"{CODEC} is 'gzip'; allowed are lz4, lzf, snappy, zstd"),
             (f"{STATE_STORE}.cowstate.maxMemory", "5", f"is not known; allowed are {MAX_MEMORY}"),
         ],
     )
@@ -280,7 +284,7 @@ class TestDamage:
         ("harm", "message"),
         [
             (flip_a_byte, r"changelog\.arrow is damaged: .*checksum .*differs"),
-            (lambda path: path.write_bytes(path.read_bytes()[:-30]), "is damaged: its end"),
+            (lambda path: path.write_bytes(path.read_bytes()[:-30]), "does not end with ARROW1"),
             (Path.unlink, "whose files are missing"),
         ],
     )
@@ -298,6 +302,36 @@ class TestDamage:
         victim.write_bytes(intact)
         run(stream)
         assert stream.totals() == totals_of(stream.fed)
+
+    @pytest.mark.parametrize("lost", [6, 4])
+    def test_a_query_that_lost_a_version_goes_on_from_an_earlier_batch(
+        self, stream: Stream, lost: int
+    ) -> None:
+        """As "Restart from an earlier batch" in docs/how-to/troubleshoot.md tells."""
+        feed(stream, 6)
+        run(stream)
+        (victim,) = files(stream, f"{lost:019d}-*")
+        victim.unlink()
+        feed(stream, 1, first=6)
+        with pytest.raises(StreamingQueryException) as raised:
+            run(stream)
+        assert "Restart from an earlier batch" in str(raised.value)
+        assert "cowstate adopt" not in str(raised.value)
+        first = lost - 1
+        for folder, oldest in (("commits", first), ("offsets", first + 1)):
+            for file in (stream.checkpoint / folder).iterdir():
+                name = file.name.removeprefix(".").removesuffix(".crc")
+                if name.isdecimal() and int(name) >= oldest:
+                    file.unlink()
+        for output in (stream.folder / "output").iterdir():
+            if int(output.name.removeprefix("epoch=")) >= first:
+                shutil.rmtree(output)
+        run(stream)
+        assert stream.totals() == totals_of(stream.fed)
+        checkpoint = open_object_store(str(stream.checkpoint))
+        state = read_state(checkpoint, committed_batches(checkpoint)[-1]).to_pylist()
+        found = {row["key"]["key"]: (*row["value"].values(),) for row in state}
+        assert found == totals_of(stream.fed)
 
     def test_a_directory_that_cannot_be_written_fails_the_batch_and_nothing_is_lost(
         self, stream: Stream
@@ -325,7 +359,11 @@ class TestMemory:
         stream.feed([(f"key{number}", number) for number in range(100)])
         run(stream)
         stream.feed([(f"key{number}", number) for number in range(60_000)])
-        with pytest.raises(StreamingQueryException, match=rf"more than {MAX_MEMORY} = 1\. Nothing"):
+        told = (
+            rf"would take 1\.[1-9] MiB, more than {MAX_MEMORY} = 1\. "
+            r"This store holds [01]\.[0-9] MiB of it\. Nothing"
+        )
+        with pytest.raises(StreamingQueryException, match=told):
             run(stream)
         configured(MAX_MEMORY, "100")
         run(stream)

@@ -210,7 +210,7 @@ class TestAdoptedVersions:
         _, known, across, within = found.split("\n")
         assert known == "1:2=1:2 2:1=1:3 3:1=1:4"
         assert across == "error CowStateException"
-        assert "version 2, which batch 1 made, was adopted" in within
+        assert "version 2, which batch 1 made, are not known: it was adopted" in within
         assert "a change feed from batch 2 on: set changeStartBatchId" in within
 
     def test_are_not_replayed_from_a_snapshot_that_is_not_there(
@@ -219,6 +219,83 @@ class TestAdoptedVersions:
         lines = ["entries 4", "replay 1 4", "replay 2 4"]
         error = "error CANNOT_LOAD_STATE_STORE.CANNOT_READ_MISSING_SNAPSHOT_FILE"
         assert self.results(provider_jvm, tmp_path, *lines) == ["1=1:4 2=1:2", error, error]
+
+
+class TestVersionsWithoutAChangelog:
+    SNAPSHOTS = f"{START} stateStore.minDeltasForSnapshot=1"
+
+    def message(self, provider_jvm: ProviderJvm, root: Path, line: str) -> str:
+        return run(provider_jvm, root, START, f"message {line}")[-1]
+
+    def delete(self, root: Path, version: int, kind: str = "changelog") -> None:
+        (file,) = (root / STATE).glob(f"{version:019d}-*.{kind}.arrow")
+        file.unlink()
+
+    def test_have_no_changes_and_the_error_says_from_when_on_there_are(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        run(provider_jvm, tmp_path, self.SNAPSHOTS, *batch(0, 1), *batch(1, 2), "maintain")
+        self.delete(tmp_path, 1)
+        self.delete(tmp_path, 2)
+        alone = self.message(provider_jvm, tmp_path, "changes 2 2")
+        assert "changes of version 2, which batch 1 made, are not known" in alone
+        assert "converted by cowstate adopt, or its changelog was merged or deleted" in alone
+        assert "feed from the next batch on" in alone
+        run(provider_jvm, tmp_path, START, *batch(2, 3))
+        below = self.message(provider_jvm, tmp_path, "changes 2 3")
+        assert "version 2," in below
+        assert "feed from batch 2 on: set changeStartBatchId" in below
+        assert run(provider_jvm, tmp_path, START, "changes 3 3")[-1] == "2:1=1:3"
+
+    def test_are_told_from_versions_whose_files_are_lost(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        run(provider_jvm, tmp_path, START, *batch(0, 1), *batch(1, 2))
+        self.delete(tmp_path, 1)
+        for line in ("changes 1 2", "entries 2"):
+            told = self.message(provider_jvm, tmp_path, line)
+            assert "version 1 with id" in told
+            assert "whose files are missing. Restore them from a copy, or restart" in told
+            assert '"Restart from an earlier batch" in docs/how-to/troubleshoot.md' in told
+
+    def test_a_newest_version_that_is_gone_is_lost(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        run(provider_jvm, tmp_path, START, *batch(0, 1), *batch(1, 2))
+        self.delete(tmp_path, 2)
+        told = self.message(provider_jvm, tmp_path, "entries 2")
+        assert "The files that batch 1 wrote are lost: restore them from a copy" in told
+        assert "restart the query from batch 1 or an earlier one" in told
+        assert "adopt" not in told
+
+    def test_a_directory_without_files_may_be_another_providers(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        told = self.message(provider_jvm, tmp_path, "entries 2")
+        assert "run: cowstate adopt" in told
+        assert "restore them from a copy" in told
+
+
+class TestCompressionCodecs:
+    @pytest.mark.parametrize(
+        ("codec", "in_arrow"),
+        [
+            ("ZSTD", "zstd"),
+            ("org.apache.spark.io.ZStdCompressionCodec", "zstd"),
+            ("org.apache.spark.io.LZ4CompressionCodec", "lz4"),
+            ("lzf", "lz4"),
+        ],
+    )
+    def test_have_sparks_short_names_and_class_names(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, codec: str, in_arrow: str
+    ) -> None:
+        rows = [f"put 1-200 20:{seed}" for seed in (1,)]
+        start = f"{START} stateStore.compression.codec={codec}"
+        run(provider_jvm, tmp_path, start, "begin 0", *rows, "commit")
+        (file,) = (tmp_path / STATE).glob("*.arrow")
+        magic = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
+        found = {name for name, bytes_ in magic.items() if bytes_ in file.read_bytes()}
+        assert found == {in_arrow}
 
 
 class TestSnapshots:

@@ -42,7 +42,7 @@ SNAPSHOTS = {
 }
 SHAPE = EventShape(rows=80, keys=25)
 BATCHES = 6
-FOUND = r"is damaged: record batch 0: .*STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+FOUND = r"(?s)is damaged: record batch 0: a row's .*STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
 
 
 def marked(events: DataFrame) -> DataFrame:

@@ -273,18 +273,35 @@ class TestFilters:
         everything = spark.range(500).selectExpr(
             "id", "concat('n', id % 10) as name", "id * id as square"
         )
-        found = read(spark, numbers).where(condition).collect()
+        found = read(spark, numbers, pushFilters=pushdown).where(condition).collect()
         assert in_order(found) == in_order(everything.where(condition).collect())
 
     def test_a_lookup_of_one_key_plans_one_partition(
         self, spark: SparkSession, numbers: str, pushdown: bool
     ) -> None:
-        frame = read(spark, numbers, numPartitions=8)
-        lookup = frame.where("id = 7 and name = 'n7'")
-        assert lookup.rdd.getNumPartitions() == (1 if pushdown else 8)
-        assert frame.where("id = 7").rdd.getNumPartitions() == 8
-        both = frame.where("id in (7, 8) and name in ('n7', 'n8')")
-        assert both.rdd.getNumPartitions() == (4 if pushdown else 8)
+        for condition, partitions in (
+            ("id = 7 and name = 'n7'", 1 if pushdown else 8),
+            ("id = 7", 8),
+            ("id in (7, 8) and name in ('n7', 'n8')", 4 if pushdown else 8),
+        ):
+            frame = read(spark, numbers, numPartitions=8, pushFilters=pushdown)
+            assert frame.where(condition).rdd.getNumPartitions() == partitions
+
+    def test_a_frame_that_is_used_again_has_all_rows_whatever_the_session_pushes(
+        self, spark: SparkSession, numbers: str, pushdown: bool
+    ) -> None:
+        """Spark would keep the filters that were pushed for it first."""
+        frame = read(spark, numbers)
+        one, other = (frame.where(f"id = {id} and name = 'n{id}'") for id in (3, 4))
+        assert one.count() == 1
+        assert frame.count() == 500
+        assert in_order(one.union(other).collect()) == [(3, "n3", 9), (4, "n4", 16)]
+        frame.createOrReplaceTempView("numbers_again")
+        counted = spark.sql(
+            "select (select count(*) from numbers_again where id = 3 and name = 'n3'), "
+            "(select count(*) from numbers_again)"
+        )
+        assert counted.first() == (1, 500)
 
     @pytest.mark.parametrize(
         ("column", "literal"),
@@ -307,7 +324,7 @@ class TestFilters:
         write(frame, url, keys="k")
         expected = read(spark, url).collect()
         with configured(spark, {PUSHDOWN: "true"}):
-            found = read(spark, url).where(f"k = {literal}").collect()
+            found = read(spark, url, pushFilters=True).where(f"k = {literal}").collect()
         (wanted,) = spark.sql(f"select {literal}").first() or (None,)
         assert in_order(found) == in_order(row for row in expected if row.k == wanted)
         assert len(found) == 1
@@ -322,10 +339,10 @@ class TestFilters:
         (first,) = (handle["name"] for handle in version["body"]["changes"])
         (Path(url) / first).unlink()
         with configured(spark, {PUSHDOWN: "true"}):
-            late = read(spark, url).where("day >= date'2026-01-02'")
+            late = read(spark, url, pushFilters=True).where("day >= date'2026-01-02'")
             assert late.count() == 10
             with pytest.raises(PySparkException, match=re.escape(first)):
-                read(spark, url).where("day >= date'2026-01-01'").count()
+                read(spark, url, pushFilters=True).where("day >= date'2026-01-01'").count()
 
 
 class TestPartitions:

@@ -37,6 +37,13 @@ final class StateFileBytes {
     lines.mkString("\n")
   }
 
+  /** What the error says that reading these bytes comes to. */
+  def message(bytes: Array[Byte]): String =
+    try {
+      read(bytes)
+      "none"
+    } catch { case e: CowStateCorruptException => e.getMessage }
+
   /**
    * What comes of each byte's being changed by `mask` in turn, a letter each: (r)efused as damaged
    * with the file's name, the (s)ame rows, or (x) something else.

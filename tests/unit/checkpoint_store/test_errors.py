@@ -13,6 +13,7 @@ from checkpoint_store.errors import (
     EpochNotRetainedError,
     LostVersionError,
     NotAStoreError,
+    NotATableError,
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
@@ -29,6 +30,11 @@ from checkpoint_store.errors import (
     VersionNotFoundError,
     VersionNotRetainedError,
     WrittenTwiceError,
+)
+from checkpoint_store.provider_errors import (
+    ChangesNotKnownError,
+    NotACheckpointError,
+    StoreNotFoundError,
 )
 
 URL = "s3://bucket/store"
@@ -52,6 +58,17 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         ["state/0/1", URL, "version 7", "batch 6", "3 to 6", "minBatchesToRetain"],
     ),
     (VersionNotFoundError(URL, "state/0/1", 7), ["it has none", "operator"]),
+    (NotACheckpointError(URL), [URL, "no committed batch", "checkpointLocation"]),
+    (
+        StoreNotFoundError(URL, 3, "lefft", ((0, ("left", "right")), (1, ("default",)))),
+        [URL, "'lefft' of operator 3", "operator 0: left, right; operator 1: default"],
+    ),
+    (StoreNotFoundError(URL, 0, "default", ()), ["Its stores are none"]),
+    (
+        ChangesNotKnownError(URL, "state/0/1", 7, 9),
+        [URL, "state/0/1", "version 7, which batch 6", "adopt", "from batch 8 on"],
+    ),
+    (ChangesNotKnownError(URL, "state/0/1", 7), ["known of no batch yet"]),
     (
         UnreadableStateError(URL, "1.delta", "Spark's own provider wrote it"),
         ["1.delta", URL, "Spark's own", 'format("statestore")'],
@@ -67,6 +84,11 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
     (StateNotFoundError(URL, None, ("b", "c")), [URL, "not said", "b, c", "stateVarName"]),
     (TableMismatchError(URL, "keys", "a", "b"), ["table", URL, "keys a", "not b", "leave"]),
+    (
+        TableMismatchError(URL, "keys", "a", "b", is_empty=True),
+        [URL, "keys a", "not b", "no rows", f"delete {URL}/table.json"],
+    ),
+    (NotATableError(URL), [URL, "store of an operator", "directory of its own"]),
     (TableSchemaError(URL, "column 'x' is new", "drop it"), [URL, "column 'x' is new", "drop it"]),
     (
         TimestampOutOfRangeError(URL, 0, 1_700_000_000_000, 1_800_000_000_000),

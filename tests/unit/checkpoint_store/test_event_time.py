@@ -18,7 +18,7 @@ def test_the_least_of_the_writers_counts() -> None:
 
 def test_a_writer_never_goes_back() -> None:
     found = NOTHING.advanced(2, {0: 50, 1: 60}).advanced(2, {0: 10, 1: 70})
-    assert found == WriterWatermarks(2, {0: 50, 1: 70})
+    assert found == WriterWatermarks(2, {0: 50, 1: 70}, 50)
 
 
 def test_a_writer_without_rows_holds_nobody_back() -> None:
@@ -28,8 +28,15 @@ def test_a_writer_without_rows_holds_nobody_back() -> None:
 
 def test_other_writers_begin_where_all_before_them_were() -> None:
     before = NOTHING.advanced(2, {0: 50, 1: 60})
-    assert before.advanced(3, {0: 10, 2: 90}) == WriterWatermarks(3, {0: 50, 2: 90})
-    assert before.advanced(1, {}) == WriterWatermarks(1, {0: 50})
+    assert before.advanced(3, {0: 10, 2: 90}) == WriterWatermarks(3, {0: 50, 2: 90}, 50)
+    silent = before.advanced(4, {})
+    assert silent == WriterWatermarks(4, {}, 50)
+    assert silent.advanced(4, {1: 500, 2: 400}).least_ms == 400
+
+
+def test_the_first_row_of_a_writer_may_be_late_but_takes_nothing_back() -> None:
+    found = NOTHING.advanced(2, {0: 1000}).advanced(2, {1: 10})
+    assert found == WriterWatermarks(2, {0: 1000, 1: 1000}, 1000)
 
 
 reports = st.tuples(
@@ -41,12 +48,13 @@ reports = st.tuples(
 def test_the_watermark_of_all_is_never_less_than_before(
     written: list[tuple[int, dict[int, int]]],
 ) -> None:
-    """Unless a writer that had no row yet writes its first."""
     watermarks = NOTHING
     for parallelism, reported in written:
-        before = watermarks
-        watermarks = before.advanced(parallelism, reported)
-        if parallelism != before.parallelism or reported.keys() <= before.by_subtask.keys():
-            assert before.least_ms is None or (
-                watermarks.least_ms is not None and watermarks.least_ms >= before.least_ms
-            )
+        before = watermarks.least_ms
+        watermarks = watermarks.advanced(parallelism, reported)
+        if before is not None:
+            assert watermarks.least_ms is not None
+            assert watermarks.least_ms >= before
+        assert watermarks.least_ms is None or all(
+            one >= watermarks.least_ms for one in watermarks.by_subtask.values()
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,6 +34,15 @@ def test_bounds_are_those_of_integers_dates_and_text() -> None:
         KeyBounds("id", -7, 3),
         KeyBounds("day", DAYS, DAYS + 1),
         KeyBounds("text", "a", "ß"),
+    )
+
+
+def test_dates_that_python_has_not_and_text_that_is_not_utf8_can_be_written() -> None:
+    far: Any = pa.array([10_000_000, -10_000_000], pa.int32()).cast(pa.date32())
+    raw: Any = pa.array([b"\xff\xfe", b"a"], pa.binary())
+    text = pa.StringArray.from_buffers(2, raw.buffers()[1], raw.buffers()[2])
+    assert key_bounds(pa.table({"day": far, "text": text}), ["day", "text"]) == (
+        KeyBounds("day", -10_000_000, 10_000_000),
     )
 
 

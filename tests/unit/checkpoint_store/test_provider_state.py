@@ -16,6 +16,11 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
+from checkpoint_store.provider_errors import (
+    ChangesNotKnownError,
+    NotACheckpointError,
+    StoreNotFoundError,
+)
 from checkpoint_store.provider_file_names import ProviderFileName
 from checkpoint_store.provider_state import (
     StorePartition,
@@ -115,7 +120,7 @@ def test_a_merged_file_stands_for_the_changes_of_several_versions(store: ObjectS
     assert {version: state(store, version) for version in (1, 3, 4)} == {
         version: STATES[version] for version in (1, 3, 4)
     }
-    with pytest.raises(ObjectMissingError, match=rf"{3:019}-\*-{unique(3)}-\*\.changelog"):
+    with pytest.raises(ChangesNotKnownError, match=r"version 3, .* known from batch 3 on"):
         read_partition_changes(store, WHERE, 3)
 
 
@@ -192,20 +197,51 @@ def test_a_version_that_is_not_there_is_told_with_those_that_are(store: ObjectSt
         read_partition_state(store, StorePartition(store_name="left-keyToNumValues"), 1)
 
 
-def test_the_changes_of_a_version_that_is_a_snapshot_alone_are_missing(store: ObjectStore) -> None:
+def test_the_changes_of_a_version_that_is_a_snapshot_alone_are_not_known(
+    store: ObjectStore,
+) -> None:
     put(store, snapshot(3), file_bytes(snapshot(3), [(1, "a")]))
     assert state(store, 3) == {1: "a"}
-    with pytest.raises(ObjectMissingError, match=r"changelog\.arrow"):
+    with pytest.raises(ChangesNotKnownError, match="known of no batch yet"):
         read_partition_changes(store, WHERE, 3)
+    put(store, changelog(4), file_bytes(changelog(4), [(2, "b")]))
+    with pytest.raises(ChangesNotKnownError, match="known from batch 3 on"):
+        read_partition_changes(store, WHERE, 3)
+
+
+def test_the_changes_of_a_version_whose_state_is_lost_are_missing(store: ObjectStore) -> None:
+    put(store, merged(4, 2), file_bytes(merged(4, 2), MERGED))
+    with pytest.raises(ObjectMissingError, match=rf"{2:019}-\*-{unique(2)}"):
+        read_partition_changes(store, WHERE, 4)
 
 
 def test_files_of_spark_below_ours_are_refused_with_the_way_out(store: ObjectStore) -> None:
     name = ProviderFileName(8, 1, unique(8), "0000000000000adf")
     put(store, name, file_bytes(name, [(1, "a")]))
     store.put("state/0/0/7.delta", b"x")
-    with pytest.raises(UnreadableStateError, match=r"0/0/7\.delta .*statestore"):
+    told = r"0/0/7\.delta .*Spark's HDFSBackedStateStoreProvider wrote it.*statestore"
+    with pytest.raises(UnreadableStateError, match=told):
         state(store, 8)
+    with pytest.raises(UnreadableStateError, match=told):
+        read_partition_changes(store, WHERE, 7)
     assert read_partition_changes(store, WHERE, 8).num_rows == 1
+
+
+@pytest.mark.parametrize("name", ["7.zip", "7.changelog", "7_ab-cd.zip", "7_ab_ef.changelog"])
+def test_state_that_rocksdb_wrote_is_refused_with_the_way_out(
+    store: ObjectStore, name: str
+) -> None:
+    store.put(f"state/0/0/{name}", b"x")
+    for version in (6, 7):
+        told = rf"{name} .*Spark's RocksDBStateStoreProvider wrote it.*statestore"
+        with pytest.raises(UnreadableStateError, match=told):
+            state(store, version)
+    put(store, snapshot(8), file_bytes(snapshot(8), [(1, "a")]))
+    assert state(store, 8) == {1: "a"}
+    with pytest.raises(UnreadableStateError):
+        state(store, 7)
+    with pytest.raises(VersionNotFoundError):
+        state(store, 9)
 
 
 def test_files_of_different_schemas_are_refused(store: ObjectStore) -> None:
@@ -249,8 +285,58 @@ def test_a_checkpoint_has_the_rows_of_all_its_partitions(store: ObjectStore) -> 
     assert read_changes(store, 0).num_rows == 9
     with pytest.raises(VersionNotFoundError, match=r"version 8 \(batch 7\); it has 1 to 4"):
         read_state(store, 7)
-    with pytest.raises(VersionNotFoundError, match=r"state/1 .*it has none"):
-        read_state(store, 2, operator=1)
+
+
+def committed(store: ObjectStore, batches: int) -> None:
+    for batch in range(batches):
+        store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def test_an_operator_or_a_store_that_is_not_there_is_told_with_those_that_are(
+    store: ObjectStore,
+) -> None:
+    fill(store)
+    committed(store, 4)
+    store.put("state/0/0/_metadata/x", b"")
+    store.put("state/0/0/SSTs/x.sst", b"")
+    for name in ("right", "left"):
+        data = file_bytes(changelog(1), CHANGES[1])
+        store.put(f"state/1/0/{name}/{changelog(1)}", data)
+    there = r"Its stores are operator 0: default; operator 1: left, right\."
+    for operator, name in ((2, "default"), (1, "default"), (0, "left")):
+        told = rf"no store '{name}' of operator {operator}\. {there}"
+        for read in (read_state, read_changes):
+            with pytest.raises(StoreNotFoundError, match=told):
+                read(store, 0, operator=operator, store_name=name)
+    assert read_state(store, 0, operator=1, store_name="right").num_rows == 3
+
+
+def test_a_path_without_commits_is_no_checkpoint(store: ObjectStore) -> None:
+    fill(store)
+    for use in (committed_batches, lambda store: read_state(store, 0)):
+        with pytest.raises(NotACheckpointError, match="checkpointLocation"):
+            use(store)
+
+
+def test_a_committed_batch_whose_newest_file_is_gone_is_lost(store: ObjectStore) -> None:
+    fill(store)
+    committed(store, 5)
+    for read in (read_state, read_changes):
+        with pytest.raises(ObjectMissingError, match=rf"0/0/{5:019}-\*.*Restart from an earlier"):
+            read(store, 4)
+    replace(store, changelog(1), None)
+    with pytest.raises(VersionNotFoundError, match="minBatchesToRetain"):
+        read_state(store, 0)
+
+
+def test_a_committed_attempt_whose_file_is_gone_is_lost_though_another_is_there(
+    store: ObjectStore,
+) -> None:
+    put(store, changelog(1), file_bytes(changelog(1), CHANGES[1]))
+    ids = {"stateUniqueIds": {"0": [[unique(9)]]}}
+    store.put("commits/0", b"v2\n" + json.dumps(ids).encode())
+    with pytest.raises(ObjectMissingError):
+        read_state(store, 0)
 
 
 def test_the_commit_log_says_which_attempt_counts(store: ObjectStore) -> None:

@@ -45,7 +45,7 @@ VERSION = TableVersion(
     batches={"query-a": 12, "query-b": 0},
     changes=(ONE, TWO),
     state=(replace(HANDLE, kind="snapshot"), ONE, TWO),
-    watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}),
+    watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}, -5),
 )
 COMPACTION = TableCompaction(11, (HANDLE.name, ONE.name), (replace(HANDLE, kind="snapshot"), TWO))
 
@@ -137,7 +137,8 @@ def test_no_document_is_taken_for_another_kind(
         (2, "state", ["data/q/1/a"]),
         (2, "state", [2]),
         (2, "watermarks", {}),
-        (2, "watermarks", {"parallelism": 1, "by_subtask": {"0": "late"}}),
+        (2, "watermarks", {"parallelism": 1, "by_subtask": {"0": "late"}, "least_ms": 1}),
+        (2, "watermarks", {"parallelism": 1, "by_subtask": {}, "least_ms": "late"}),
         (3, "replaces", [1]),
         (3, "files", None),
     ],

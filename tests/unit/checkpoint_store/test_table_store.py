@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint_store.errors import (
     ConflictingWriterError,
+    NotATableError,
     ObjectMissingError,
     TableMismatchError,
     TableSchemaError,
@@ -20,6 +21,7 @@ from checkpoint_store.table_codec import encode_table
 from checkpoint_store.table_layout import version_name
 from checkpoint_store.table_store import TableCommit, TableStore
 from tests.support.fake_object_store import DictObjectStore
+from tests.support.keyed_operator import KeyedOperator
 from tests.support.table_rows_of import (
     COLUMNS,
     FIRST_MS,
@@ -113,6 +115,24 @@ class TestCreating:
 
 
 class TestCommitting:
+    def test_a_table_whose_first_write_failed_says_how_to_create_it_anew(
+        self, objects: DictObjectStore
+    ) -> None:
+        ScriptedTable(objects)
+        with pytest.raises(TableMismatchError, match=r"has no rows: .* or delete .*/table\.json"):
+            ScriptedTable(objects, metadata=SEQUENCED)
+        ScriptedTable(objects).commit(0, put(1, "a", 1))
+        with pytest.raises(TableMismatchError, match="write into another table"):
+            ScriptedTable(objects, metadata=SEQUENCED)
+
+    def test_no_table_is_created_in_the_store_of_an_operator(
+        self, objects: DictObjectStore
+    ) -> None:
+        KeyedOperator(objects)
+        with pytest.raises(NotATableError):
+            ScriptedTable(objects)
+        assert "table.json" not in objects.objects
+
     def test_a_run_that_writes_a_batch_twice_is_told_and_another_run_repeats_it(
         self, objects: DictObjectStore
     ) -> None:

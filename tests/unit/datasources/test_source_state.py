@@ -36,7 +36,8 @@ states = st.builds(
 
 @given(states, st.integers(1, 9))
 def test_each_part_goes_to_one_task_and_all_else_to_each(state: SourceState, tasks: int) -> None:
-    dealt = [SourceState.restored(data) for data in state.dealt_out(tasks)]
+    snapshot = state.to_snapshot()
+    dealt = [SourceState.restored(snapshot, task, tasks) for task in range(tasks)]
     found: list[Part | None] = [None] * len(state.parts)
     for task, one in enumerate(dealt):
         found[task::tasks] = one.parts

@@ -22,7 +22,7 @@ from checkpoint_store.state_history import StateShape
 from checkpoint_store.table_schema import selected
 from checkpoint_store.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
-from datasources.table_options import SinkOptions
+from datasources.table_options import SinkOptions, parse_sink_options
 from datasources.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
@@ -70,6 +70,14 @@ def written(of: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
     keys = [tuple(row[name] for name in of.key_names) for row in found]
     assert groups == [one_by_one.key_group(key) for key in keys]
     return found
+
+
+def test_a_policy_for_duplicates_of_a_table_that_has_a_sequence_is_refused() -> None:
+    metadata = TableMetadata("t", schema_json(id="long"), 4, sequence_by="at")
+    options = parse_sink_options({"path": "/t", "onDuplicate": "first"})
+    told = r"onDuplicate is 'first', and /t was created with sequenceBy 'at'"
+    with pytest.raises(ConfigurationError, match=told):
+        row_plan(options, metadata, schema_json(id="long", at="long"))
 
 
 def test_a_row_becomes_its_key_and_a_struct_of_the_other_columns() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.state_reader import open_store
 from checkpoint_store.table_store import TableCommit
 from datasources.asked_columns import asked_columns
 from datasources.errors import StateReplacedError
@@ -190,8 +192,13 @@ def test_an_offset_says_what_is_known_of_the_state_and_tasks_are_dealt_it_out(
     stream = reader(tmp_path, numPartitions=2)
     end = stream.latestOffset(NOTHING, ReadAllAvailable())
     facts = {"keys": ["id"], "maxParallelism": 4, "sequenced": False, "ignoresNulls": False}
+    committed_ms = end.pop("committed_ms")
+    assert committed_ms == open_store(str(tmp_path)).info(1).timestamp_ms
     assert end == {**after(1), "table": facts, "watermarks": {"0": 10, "1": 40}}
-    tasks = [SourceState.restored(one.state) for one in stream.partitions(NOTHING, end)]
+    tasks = [
+        SourceState.restored(one.snapshot, one.task, one.tasks)
+        for one in stream.partitions(NOTHING, end)
+    ]
     assert [len(task.parts) for task in tasks] == [1, 1]
     assert {group for task in tasks for part in task.parts for group in part.key_groups} == {
         *range(4)
@@ -217,6 +224,23 @@ def test_another_table_at_the_url_is_refused_by_driver_and_tasks(tmp_path: Path)
         elsewhere.partitions(end, after(2))
     with pytest.raises(StateReplacedError, match="maxParallelism is 2 and was 4"):
         list(elsewhere.read(task))
+
+
+def test_another_table_that_looks_the_same_is_refused(tmp_path: Path) -> None:
+    """Also by a query that runs on while the table is replaced."""
+    write(tmp_path / "table", 0, 1, 2)
+    stream = reader(tmp_path / "table")
+    end = stream.latestOffset(NOTHING, ReadAllAvailable())
+    stream.partitions(NOTHING, end)
+    shutil.rmtree(tmp_path / "table")
+    query = ScriptedTable(LocalObjectStore(tmp_path / "table"), now=lambda: 5_000_000)
+    for batch in range(5):
+        query.commit(batch, put(batch, "a", batch))
+    for one in (stream, reader(tmp_path / "table")):
+        with pytest.raises(StateReplacedError, match=r"its version 2 .* is 5000000002 and was"):
+            one.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(StateReplacedError, match=r"its version 2 .* is 5000000002 and was"):
+            one.partitions(end, after(4))
 
 
 def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Errors of reading the state of a query on the provider, beside those that all stores have.
+
+CheckpointStoreError
+├── NotACheckpointError     no query has committed a batch at a URL: name another one
+├── StoreNotFoundError      a query has no operator or store of a name: name one that it has
+└── ChangesNotKnownError    only the state after a batch is there: ask for a later batch
+"""
+
+from __future__ import annotations
+
+from checkpoint_store.errors import CheckpointStoreError
+
+
+class NotACheckpointError(CheckpointStoreError):
+    """There is no commit of a query."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} has no committed batch: nothing is in commits/. Name what the query has "
+            "as checkpointLocation, or let it run first"
+        )
+
+
+class StoreNotFoundError(CheckpointStoreError):
+    """A query has no such operator, or that no such store.
+
+    `present`: the number of each operator, with the names of its stores.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        operator: int,
+        store_name: str,
+        present: tuple[tuple[int, tuple[str, ...]], ...],
+    ) -> None:
+        super().__init__(url, operator, store_name, present)
+        self.url = url
+        self.operator = operator
+        self.store_name = store_name
+        self.present = present
+
+    def __str__(self) -> str:
+        there = "; ".join(
+            f"operator {number}: {', '.join(names)}" for number, names in self.present
+        )
+        return (
+            f"{self.url} has no store {self.store_name!r} of operator {self.operator}. Its stores "
+            f"are {there or 'none'}. Choose with operator and store_name"
+        )
+
+
+class ChangesNotKnownError(CheckpointStoreError):
+    """The state of a version is there, but not what its batch changed.
+
+    `first`: the oldest version from which on each has its changes; None if none has.
+    """
+
+    def __init__(self, url: str, directory: str, version: int, first: int | None = None) -> None:
+        super().__init__(url, directory, version, first)
+        self.url = url
+        self.directory = directory
+        self.version = version
+        self.first = first
+
+    def __str__(self) -> str:
+        known = "of no batch yet" if self.first is None else f"from batch {self.first - 1} on"
+        return (
+            f"{self.directory} in {self.url}: the changes of version {self.version}, which batch "
+            f"{self.version - 1} made, are not known: its state was converted by cowstate adopt, "
+            "or its changelog was merged or deleted as one of an old batch. Changes are known "
+            f"{known}"
+        )
