@@ -32,6 +32,7 @@ from checkpoint_store.state_history import StateShape
 
 pc = pyarrow.compute
 _REMEMBERED = 1024
+_STATES_OF_PART = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,22 @@ class _IndexedRows:
 
 @dataclass(frozen=True)
 class KnownState:
-    """The state of `files` (in the order in which they apply), which version `version` names."""
+    """The state of `files` (in the order in which they apply), which version `version` names, and
+    `added` those that it added itself."""
 
     version: int
     files: tuple[StateHandle, ...]
     rules: FoldRules
     parts: tuple[_IndexedRows, ...] = ()
+    added: tuple[StateHandle, ...] = ()
+
+    def is_of(self, files: tuple[StateHandle, ...], added: tuple[StateHandle, ...]) -> bool:
+        """Whether this is the state of a version that has these files now.
+
+        They are others once they were compacted. Those that a version added are never replaced, and
+        no other version has them.
+        """
+        return self.files == files or (self.added != () and self.added == added)
 
     @cached_property
     def nbytes(self) -> int:
@@ -88,7 +99,11 @@ class KnownState:
         return [part.rows for part in self.parts]
 
     def followed_by(
-        self, rows: pa.Table, version: int, files: tuple[StateHandle, ...]
+        self,
+        rows: pa.Table,
+        version: int,
+        files: tuple[StateHandle, ...],
+        added: tuple[StateHandle, ...],
     ) -> KnownState:
         """The state after `rows` have been applied, too: that of `files`."""
         parts = [part.rows for part in self.parts]
@@ -101,7 +116,8 @@ class KnownState:
             kept = min(kept, len(parts) - 1)
         whole = not kept
         new = [self._indexed(self._folded(one, whole=whole)) for one in parts[kept:]]
-        return replace(self, version=version, files=files, parts=(*self.parts[:kept], *new))
+        parts_now = (*self.parts[:kept], *new)
+        return replace(self, version=version, files=files, parts=parts_now, added=added)
 
     def _folded(self, rows: pa.Table, *, whole: bool) -> pa.Table:
         """`whole`: nothing comes before the rows."""
@@ -121,24 +137,31 @@ class KnownState:
 
 class KnownStates:
     """Known states up to a bound of bytes, that of each call; what was not used for longest goes
-    first. Of a part, the newest version that was put is there. Safe for several threads."""
+    first. Of a part the last few that were used are there: the start of a batch, which may be read
+    again, its end, and where a reader that is behind goes on. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._states: OrderedDict[StatePart, KnownState] = OrderedDict()
+        self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
         self._too_large: OrderedDict[StatePart, int] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def nbytes(self) -> int:
         """What all states together hold in memory."""
-        return sum(state.nbytes for state in self._states.values())
-
-    def get(self, part: StatePart) -> KnownState | None:
-        """The state of a part, of whatever version it is."""
         with self._lock:
-            if part in self._states:
-                self._states.move_to_end(part)
-            return self._states.get(part)
+            return self._held()
+
+    def get(self, part: StatePart, version: int) -> KnownState | None:
+        """The state of a part at the newest version that is known up to `version`."""
+        with self._lock:
+            states = self._states.get(part, ())
+            older = [state for state in states if state.version <= version]
+            if not older:
+                return None
+            found = max(older, key=lambda state: state.version)
+            self._states[part] = (*(one for one in states if one is not found), found)
+            self._states.move_to_end(part)
+            return found
 
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
         """Whether a state of files of so many bytes may be within the bound, for all that is known:
@@ -147,14 +170,31 @@ class KnownStates:
             return file_bytes < min(most_bytes, self._too_large.get(part, most_bytes))
 
     def put(self, part: StatePart, state: KnownState, file_bytes: int, most_bytes: int) -> None:
-        """Keep a state instead of what is known of its part, if it is within the bound."""
+        """Keep a state, instead of what is known of its version, if it is within the bound."""
         with self._lock:
-            self._states.pop(part, None)
+            others = [s for s in self._states.pop(part, ()) if s.version != state.version]
             if state.nbytes > most_bytes:
                 self._too_large[part] = file_bytes
                 while len(self._too_large) > _REMEMBERED:
                     self._too_large.popitem(last=False)
                 return
-            self._states[part] = state
-            while self.nbytes > most_bytes:
-                self._states.popitem(last=False)
+            self._states[part] = (*others, state)[-_STATES_OF_PART:]
+            while self._held() > most_bytes:
+                self._drop_one()
+
+    def _held(self) -> int:
+        """States of a part have most of their rows in common."""
+        rows = {
+            id(one): one.nbytes
+            for states in self._states.values()
+            for state in states
+            for one in state.parts
+        }
+        return sum(rows.values())
+
+    def _drop_one(self) -> None:
+        for part, states in self._states.items():
+            if len(states) > 1:
+                self._states[part] = states[1:]
+                return
+        self._states.popitem(last=False)

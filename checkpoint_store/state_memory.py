@@ -42,7 +42,7 @@ class StateMemory:
         files = files_of(version.state, part.key_groups)
         if not self.states.fits(part, _bytes_of(files, part.key_groups), self.most_bytes):
             return None
-        known = self.states.get(part) or nothing
+        known = self.states.get(part, version.info.version) or nothing
         missing = _missing(history, known, version, part.key_groups)
         if missing is None:
             known, missing = nothing, files
@@ -55,7 +55,7 @@ class StateMemory:
     ) -> KnownState:
         """What is known at `version`, to which `rows` lead; it is kept."""
         files = files_of(version.state, part.key_groups)
-        found = known.followed_by(rows, version.info.version, files)
+        found = known.followed_by(rows, version.info.version, files, version.changes)
         self.states.put(part, found, _bytes_of(files, part.key_groups), self.most_bytes)
         return found
 
@@ -67,11 +67,12 @@ def _missing(
     again takes less."""
     files = files_of(version.state, key_groups)
     if known.version == version.info.version:
-        return () if known.files == files else None
+        return () if known.is_of(files, version.changes) else None
     numbers = history.versions()
-    if known.version not in numbers or known.version > version.info.version:
+    if known.version not in numbers:
         return None
-    if known.files != files_of(history.at(known.version).state, key_groups):
+    then = history.at(known.version)
+    if not known.is_of(files_of(then.state, key_groups), then.changes):
         return None
     between = [one for one in numbers if known.version < one <= version.info.version]
     added = (handle for one in between for handle in history.at(one).changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.support.table_jobs import (
     applied,
     in_order,
     run_to_the_end,
+    version_files,
     write,
 )
 
@@ -383,6 +385,29 @@ class TestOptions:
     ) -> None:
         with pytest.raises(PySparkException, match="is neither a table nor the store of an op"):
             changes_of(url).run()
+
+
+def test_a_schema_of_ones_own_may_name_the_watermark_of_the_writers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """All tasks of the batch see the watermarks of all writers, and take the least."""
+    url = str(tmp_path / "table")
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 4)
+    rows = rows.option("startTimestamp", 0).option("numPartitions", 2).load()
+    timed = rows.selectExpr("value as id", "timestamp_seconds(value * 10) as moment")
+    writer = timed.withWatermark("moment", "5 seconds").writeStream.format("cowstate")
+    writer = writer.option("checkpointLocation", str(tmp_path / "query")).option("keys", "id")
+    query = writer.start(url)
+    while not version_files(url):
+        time.sleep(0.1)
+    query.stop()
+    columns = "id bigint, moment timestamp" + FEED_FIELDS + ", _commit_watermark timestamp"
+    changes = Changes(spark, url, tmp_path / "checkpoint")
+    (first, *_) = changes.run(columns, startingVersion="earliest", maxEpochsPerTrigger=1)
+    assert sorted(row["id"] for row in first) == [0, 1, 2, 3]
+    (least,) = {row["_commit_watermark"].timestamp() for row in first}
+    # The tasks had two rows each: 0 and 20, 10 and 30.
+    assert least in (5.0, 15.0)
 
 
 def test_another_table_at_the_url_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -107,6 +107,38 @@ def test_a_version_that_was_written_again_is_another_one() -> None:
     assert changes(StateReader(history, memory), 11, 12) == [("z", 3, 3, "delete", 12)]
 
 
+def test_a_batch_that_is_read_twice_reads_its_changes_only() -> None:
+    history, memory = history_of(*HISTORY), StateMemory()
+    changes(StateReader(history, memory), 10, 11)
+    files_read(history)
+    for start, added in ((11, "12-2.arrow"), (12, "13-3.arrow")):
+        for _ in range(2):
+            found = changes(StateReader(history, memory), start, start + 1)
+            assert files_read(history) == [added]
+            assert found == plain(history, start, start + 1)
+
+
+def test_two_readers_of_which_one_is_behind_both_read_changes_only() -> None:
+    history, memory = history_of(*HISTORY, [put(7, "g", 7)]), StateMemory()
+    changes(StateReader(history, memory), 10, 11)
+    changes(StateReader(history, memory), 12, 13)
+    files_read(history)
+    for start, added in ((11, "12-2.arrow"), (13, "14-4.arrow"), (12, "13-3.arrow")):
+        found = changes(StateReader(history, memory), start, start + 1)
+        assert files_read(history) == [added]
+        assert found == plain(history, start, start + 1)
+
+
+def test_a_state_that_was_compacted_is_not_read_again() -> None:
+    history, memory = history_of(*HISTORY), StateMemory()
+    changes(StateReader(history, memory), 10, 12)
+    merged = history.write(12, [put(1, "e", 1), put(2, "b", 23)])
+    history.replace(12, merged)
+    files_read(history)
+    changes(StateReader(history, memory), 12, 13)
+    assert files_read(history) == ["13-3.arrow"]
+
+
 def test_a_version_before_what_is_known_is_read_from_its_files() -> None:
     history, memory = history_of(*HISTORY), StateMemory()
     changes(StateReader(history, memory), 10, 13)
@@ -145,13 +177,14 @@ def test_what_was_not_used_for_longest_goes_first_when_memory_is_full() -> None:
     changes(StateReader(histories[2], measured), 10, 11)
     states = KnownStates()
     # Room for two: while a state is followed it may be a little larger than it is then.
-    memory = StateMemory(states, int(1.3 * measured.states.nbytes))
+    parts = [StatePart(history.url, SHAPE, KeyGroupRange(0, 7)) for history in histories]
+    sizes = [one.nbytes for part in parts if (one := measured.states.get(part, 99))]
+    memory = StateMemory(states, int(1.3 * sum(sizes)))
     changes(StateReader(histories[0], memory), 10, 11)
     changes(StateReader(histories[1], memory), 10, 11)
     changes(StateReader(histories[0], memory), 11, 12)
     changes(StateReader(histories[2], memory), 10, 11)
-    parts = [StatePart(history.url, SHAPE, KeyGroupRange(0, 7)) for history in histories]
-    assert [states.get(part) is not None for part in parts] == [True, False, True]
+    assert [states.get(part, 99) is not None for part in parts] == [True, False, True]
     assert states.nbytes <= memory.most_bytes
     assert changes(StateReader(histories[1], memory), 11, 12) == plain(histories[1], 11, 12)
 
@@ -174,7 +207,7 @@ def test_many_small_changes_do_not_make_a_state_of_many_parts() -> None:
     for version in range(1, 40):
         history.commit(version, [put(version % 8, "a", version)])
         changes(StateReader(history, memory), version - 1, version)
-        known = memory.states.get(part)
+        known = memory.states.get(part, version)
         assert known is not None
         assert len(known.rows()) <= 5
         assert sum(rows.num_rows for rows in known.rows()) <= 16
