@@ -257,7 +257,7 @@ histories = st.integers(0, 30).flatmap(
 def test_every_retained_version_leads_to_the_changes_that_made_it(
     provider_jvm: ProviderJvm,
 ) -> None:
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     @given(histories)
     def agree(history: list[Step]) -> None:
         directory = Directory()

@@ -17,7 +17,7 @@ from tests.support.provider_jvm import ProviderJvm, provider_jvm
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
-BATCHES = 400
+BATCHES = 260
 LARGE = 4000
 MAX_WRITTEN = 3.0
 MAX_READ = 3.0

@@ -187,14 +187,14 @@ def test_a_query_whose_changelogs_were_merged_goes_on_from_them(
     (large,) = write_batches(tmp_path / "large", 21, 1, EventShape(20_000, 10**9))
     first = large.rename(tmp_path / "first.parquet")
     os.utime(first, (1_600_000_000,) * 2)
-    small = write_batches(tmp_path / "small", 22, 100, EventShape(4, 10**9))
+    small = write_batches(tmp_path / "small", 22, 78, EventShape(4, 10**9))
     run = ProviderRun(spark, Job(newest_texts, "update"), COWSTATE, tmp_path / "run", MERGING)
     with maintenance_of(spark):
-        run.run([first, *small[:80]], [])
+        run.run([first, *small[:70]], [])
         assert [*run.checkpoint.glob("state/0/0/*.merged.arrow")]
         assert len([*run.checkpoint.glob("state/0/0/*.snapshot.arrow")]) == 1
-        run.run(small[80:], [])
-    assert len([*run.checkpoint.glob("state/0/0/*.changelog.arrow")]) < 100
+        run.run(small[70:], [])
+    assert len([*run.checkpoint.glob("state/0/0/*.changelog.arrow")]) < 78
     files = spark.read.schema(EVENT_SCHEMA).parquet(str(tmp_path / "run" / "left"))
     expected = [tuple(row.values()) for row in newest_texts(files, files).toArrow().to_pylist()]
     checkpoint = open_object_store(str(run.checkpoint))
