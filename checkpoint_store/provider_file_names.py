@@ -1,16 +1,17 @@
 """The names of the files of the state store provider, and what they say. Pure.
 
     <checkpoint>/state/<operator>/<partition>[/<store>]/
-        <version>-<generation>-<unique>-<base>.changelog.arrow           what one batch changed
-        <version>-<generation>-<unique>-<base>-<versions>.merged.arrow   what several batches did
-        <version>-<generation>-<unique>.snapshot.arrow                   everything after a batch
+        <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
+        <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
+        <version>-<generation>-<unique>.snapshot.arrow            everything at the end of one
 
 Batch n makes version n + 1. `unique` stands for the state that an attempt made; `base` is the
 unique of the state that it started from, "0" for the empty one. A merged file leads to its state
-from the one `versions` before it, which is `base`. Of two attempts of one version the
-one of the higher generation counts, unless Spark's commit log names one (checkpoint format 2). A
-state is restored along its lineage: from the version asked for, over the bases, to a snapshot or to
-the empty state. `StateFiles.scala` has the same rules for the provider itself.
+from the one `versions` before it, which is `base`; `attempt` is drawn by who merged, and missing in
+files of early builds. If two attempts made one version, that of the higher generation counts,
+unless Spark's commit log names one (checkpoint format 2). A state is restored along its lineage:
+from the version asked for, over the bases, to a snapshot or to the empty state. `StateFiles.scala`
+has the same rules for the provider itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from dataclasses import dataclass
 _UNIQUE = "[0-9a-f]{16}"
 _NAME = re.compile(
     rf"(?P<version>[0-9]{{19}})-(?P<generation>[0-9]{{10}})-(?P<unique>{_UNIQUE})"
-    rf"(-(?P<base>0|{_UNIQUE})(\.changelog|-(?P<versions>[0-9]{{10}})\.merged)|\.snapshot)\.arrow"
+    rf"(-(?P<base>0|{_UNIQUE})"
+    rf"(\.changelog|-(?P<versions>[0-9]{{10}})(-(?P<attempt>{_UNIQUE}))?\.merged)|\.snapshot)"
+    r"\.arrow"
 )
 _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
 _EMPTY_UNIQUE = "0"
@@ -49,6 +52,7 @@ class ProviderFileName:
     unique: str
     base: str | None
     versions: int = 1
+    attempt: str | None = None
 
     @property
     def state(self) -> StateId:
@@ -69,7 +73,8 @@ class ProviderFileName:
 
     def __str__(self) -> str:
         upon = "" if self.base is None else f"-{self.base}"
-        span = f"-{self.versions:010d}" if self.versions > 1 else ""
+        by = "" if self.attempt is None else f"-{self.attempt}"
+        span = f"-{self.versions:010d}{by}" if self.versions > 1 else ""
         start = f"{self.version:019d}-{self.generation:010d}-{self.unique}"
         return f"{start}{upon}{span}.{self.kind}.arrow"
 
@@ -96,7 +101,12 @@ def parse_provider_file(name: str) -> ProviderFileName | None:
     if match["versions"] and not 1 < versions <= version:
         return None
     return ProviderFileName(
-        version, int(match["generation"]), match["unique"], match["base"], versions
+        version,
+        int(match["generation"]),
+        match["unique"],
+        match["base"],
+        versions,
+        match["attempt"],
     )
 
 

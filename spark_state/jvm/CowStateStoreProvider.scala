@@ -320,7 +320,7 @@ class CowStateStoreProvider
 
   private def mergeChangelogs(state: LoadedState): Unit =
     Iterator.continually(state.mergeable).takeWhile(_.nonEmpty).foreach { files =>
-      val into = StateFileName.merging(files, state.generation)
+      val into = StateFileName.merging(files, state.generation, newUnique())
       val size = checkpoints.merge(files, into)
       state.merged(files, into, size)
       mergedBytes.addAndGet(size.bytes)

@@ -4,15 +4,18 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  * The names of the files of one store, which is the directory
  * <checkpointLocation>/state/<operator>/<partition>[/<store>]:
  *
- *   <version>-<generation>-<unique>-<base>.changelog.arrow            what one batch changed
- *   <version>-<generation>-<unique>-<base>-<versions>.merged.arrow    what several batches changed
- *   <version>-<generation>-<unique>.snapshot.arrow                    everything at the end of one
+ *   <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
+ *   <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
+ *   <version>-<generation>-<unique>.snapshot.arrow            everything at the end of one
  *
  * Version is decimal, padded with zeros to 19 digits, generation and versions to 10. `unique` is 16
  * hex digits drawn by each attempt, so that no two writers meet in one name, and stands for the
  * state that the attempt made; `base` is the unique of the state that it started from, "0" for the
- * empty one. A merged file leads to its state from the one `versions` before it, which is `base`. A writer's generation is above all that it found in the directory when it looked; it looks
- * when it loads a state, when its task is not a first attempt, and when it begins anything but the
+ * empty one. A merged file leads to its state from the one `versions` before it, which is `base`;
+ * `attempt` is drawn by who merged, and missing in files of early builds.
+ *
+ * A writer's generation is above all that it found in the directory when it looked; it looks when
+ * it loads a state, when its task is not a first attempt, and when it begins anything but the
  * direct continuation of its own last commit. Of two attempts of one version the one of the higher
  * generation counts: a batch that runs again replaces the run that it follows, and a zombie that
  * looked before its successor did, and wrote by then, never wins by writing late.
@@ -23,11 +26,15 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  * both ran one batch upon one base, but their results may differ. Checkpoint format 2 names the one
  * that Spark took.
  *
- * A state is restored along its lineage: from the version asked for, over the bases, to a snapshot
- * or to the empty state.
+ * StateFiles says which of them make up a state.
  */
 final case class StateFileName(
-    version: Long, generation: Long, unique: String, base: Option[String], versions: Long = 1) {
+    version: Long,
+    generation: Long,
+    unique: String,
+    base: Option[String],
+    versions: Long = 1,
+    attempt: Option[String] = None) {
 
   def isSnapshot: Boolean = base.isEmpty
 
@@ -45,32 +52,37 @@ final case class StateFileName(
 
   override def toString: String = {
     val upon = base.map("-" + _).mkString
-    val span = if (isMerged) f"-$versions%010d" else ""
+    val by = attempt.map("-" + _).mkString
+    val span = if (isMerged) f"-$versions%010d$by" else ""
     f"$version%019d-$generation%010d-$unique$upon$span.$kind.arrow"
   }
 }
 
 object StateFileName {
-  private val Changelog =
-    """(\d{19})-(\d{10})-([0-9a-f]{16})-(0|[0-9a-f]{16})\.changelog\.arrow""".r
-  private val Merged =
-    """(\d{19})-(\d{10})-([0-9a-f]{16})-(0|[0-9a-f]{16})-(\d{10})\.merged\.arrow""".r
-  private val Snapshot = """(\d{19})-(\d{10})-([0-9a-f]{16})\.snapshot\.arrow""".r
+  private val State = """(\d{19})-(\d{10})-([0-9a-f]{16})"""
+  private val Base = "(0|[0-9a-f]{16})"
+  private val Changelog = s"$State-$Base\\.changelog\\.arrow".r
+  private val Merged = s"$State-$Base-(\\d{10})(?:-([0-9a-f]{16}))?\\.merged\\.arrow".r
+  private val Snapshot = s"$State\\.snapshot\\.arrow".r
 
   /** The parts of a name; None if it is not one of ours. */
   def parse(name: String): Option[StateFileName] = name match {
     case Changelog(version, generation, unique, base) =>
       Some(StateFileName(version.toLong, generation.toLong, unique, Some(base)))
-    case Merged(version, generation, unique, base, versions) =>
-      Some(StateFileName(version.toLong, generation.toLong, unique, Some(base), versions.toLong))
-        .filter(file => file.isMerged && file.versions <= file.version)
+    case Merged(version, generation, unique, base, versions, attempt) =>
+      val file = StateFileName(
+        version.toLong, generation.toLong, unique, Some(base), versions.toLong, Option(attempt))
+      Some(file).filter(_ => file.isMerged && file.versions <= file.version)
     case Snapshot(version, generation, unique) =>
       Some(StateFileName(version.toLong, generation.toLong, unique, None))
     case _ => None
   }
 
   /** The name of what files of changes, each upon the state of the one before it, come to. */
-  def merging(files: Seq[StateFileName], generation: Long): StateFileName =
+  def merging(files: Seq[StateFileName], generation: Long, attempt: String): StateFileName =
     files.last.copy(
-      generation = generation, base = files.head.base, versions = files.map(_.versions).sum)
+      generation = generation,
+      base = files.head.base,
+      versions = files.map(_.versions).sum,
+      attempt = Some(attempt))
 }

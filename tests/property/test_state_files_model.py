@@ -23,7 +23,7 @@ RETAINED = 2
 EMPTY = "0"
 NAME = re.compile(
     r"(\d{19})-(\d{10})-([0-9a-f]{16})"
-    r"(-(0|[0-9a-f]{16})(\.changelog|-(\d{10})\.merged)|\.snapshot)\.arrow",
+    r"(-(0|[0-9a-f]{16})(\.changelog|-(\d{10})-[0-9a-f]{16}\.merged)|\.snapshot)\.arrow",
     re.ASCII,
 )
 # Multiplying by it spreads counted numbers, so that newer uniques are not the greater ones.
@@ -343,7 +343,7 @@ def test_what_was_merged_is_deleted_when_no_retained_version_needs_it(
     whole = dict(zip(directory.script.lines, results, strict=True))[
         f"lineage 9 {directory.live.chain[8]}"
     ]
-    assert whole.endswith(f"-{EMPTY}-{9:010}.merged.arrow")
+    assert re.search(rf"-{EMPTY}-{9:010}-[0-9a-f]{{16}}\.merged\.arrow$", whole)
     assert len(whole.split()) == 1
 
 
@@ -358,14 +358,22 @@ def test_a_name_parses_to_what_it_was_made_of(provider_jvm: ProviderJvm) -> None
         st.integers(0, 9_999_999_999),
         uniques,
         st.none() | st.just(EMPTY) | uniques,
-        st.integers(1, 9_999_999_999),
+        st.just((1, None)) | st.tuples(st.integers(2, 9_999_999_999), st.none() | uniques),
     )
-    def agree(version: int, generation: int, unique: str, base: str | None, versions: int) -> None:
+    def agree(
+        version: int,
+        generation: int,
+        unique: str,
+        base: str | None,
+        merged: tuple[int, str | None],
+    ) -> None:
+        versions, attempt = merged
         suffix = f"-{base}.changelog"
         if base is None:
             suffix, versions = ".snapshot", 1
         elif versions > 1:
-            suffix = f"-{base}-{versions:010}.merged"
+            by = "" if attempt is None else f"-{attempt}"
+            suffix = f"-{base}-{versions:010}{by}.merged"
         name = f"{version:019}-{generation:010}-{unique}{suffix}.arrow"
         parts = f"{version} {generation} {unique} {base or '-'} {versions} {name}"
         assert target.parsed(name) == (parts if versions <= max(version, 1) else "none")
@@ -376,7 +384,7 @@ def test_a_name_parses_to_what_it_was_made_of(provider_jvm: ProviderJvm) -> None
 def test_other_names_are_not_taken_for_state_files(provider_jvm: ProviderJvm) -> None:
     target = provider_jvm.new("FilesScript")
     begin = f"{7:019}-{3:010}-{'a' * 16}-{'b' * 16}"
-    names = [f"{begin}.changelog.arrow", f"{begin}-{5:010}.merged.arrow"]
+    names = [f"{begin}.changelog.arrow", f"{begin}-{5:010}-{'c' * 16}.merged.arrow"]
 
     @given(
         st.sampled_from(names),

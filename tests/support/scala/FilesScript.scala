@@ -35,7 +35,9 @@ final class FilesScript {
       val by = writers(writer)
       val changes = files.lineageOf(by.head).toOption.get.changes
       val chosen = changes.dropRight(back.toInt).takeRight(count.toInt)
-      val into = Option.when(chosen.size > 1)(StateFileName.merging(chosen, by.generation))
+      val attempt = f"${writer.hashCode}%016x"
+      val into =
+        Option.when(chosen.size > 1)(StateFileName.merging(chosen, by.generation, attempt))
       into.filterNot(name => names(name.toString)).map(publish).getOrElse("")
     case List("clean", writer, retained, versions) =>
       val head = writers(writer).head

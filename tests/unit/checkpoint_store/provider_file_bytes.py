@@ -34,7 +34,8 @@ def snapshot(version: int, generation: int = 1) -> ProviderFileName:
 
 def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName:
     """What the changelogs of the last `versions` versions up to `version` come to."""
-    return replace(changelog(version, version - versions, generation), versions=versions)
+    upon = changelog(version, version - versions, generation)
+    return replace(upon, versions=versions, attempt=unique(generation))
 
 
 def schema_json(name: str, of: str) -> str:

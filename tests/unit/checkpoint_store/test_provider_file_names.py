@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from checkpoint_store.provider_file_names import (
@@ -25,7 +27,14 @@ def at(version: int) -> StateId:
 
 
 @pytest.mark.parametrize(
-    "name", [changelog(1), changelog(7), snapshot(7, generation=12), merged(7, 6)]
+    "name",
+    [
+        changelog(1),
+        changelog(7),
+        snapshot(7, generation=12),
+        merged(7, 6),
+        replace(merged(7, 6), attempt=None),
+    ],
 )
 def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
     assert parse_provider_file(str(name)) == name
@@ -39,8 +48,9 @@ def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
         str(changelog(1)).replace("-", "_"),
         str(snapshot(1)).upper(),
         f"{'1' * 18}\N{ARABIC-INDIC DIGIT ONE}-{1:010}-{unique(1)}.snapshot.arrow",
-        str(merged(7, 3)).replace("3.merged", "1.merged"),
-        str(merged(7, 3)).replace("3.merged", "8.merged"),
+        str(merged(7, 3)).replace(f"-{3:010}-", f"-{1:010}-"),
+        str(merged(7, 3)).replace(f"-{3:010}-", f"-{8:010}-"),
+        str(merged(7, 3)).replace(f"-{unique(1)}.merged", "-.merged"),
         str(merged(7, 3)).replace("merged", "changelog"),
         str(changelog(7)).replace("changelog", "merged"),
         "1.delta",
