@@ -133,8 +133,9 @@ class StateReader:
         shape = version.shape
         schema, names = self._wanted(shape, columns)
         keys = column_names(shape.key_schema_json)
-        for name in ranges.keys() - keys:
-            raise UnknownColumnError(self._history.url, name, keys)
+        unknown = sorted(ranges.keys() - keys)
+        if unknown:
+            raise UnknownColumnError(self._history.url, unknown[0], keys)
         known = None
         if self._memory is not None and columns is None:
             known = self._memory.state_at(self._history, version, self._part(shape, key_groups))

@@ -149,7 +149,8 @@ class TableStore:
         Raises TableMismatchError, which names the option and both values, and NotATableError if it
         is the store of an operator.
         """
-        self._check_no_operator()
+        if self.metadata() is None:
+            self._check_no_operator()
         data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, layout.TABLE))
         asked = dict(_shown_options(metadata))

@@ -1,7 +1,7 @@
 """ListState: a list of the current key, with the methods of PySpark's ListState.
 
 Elements are checked, converted and handed out as the value of a ValueState is. To append costs what
-is appended, but the first time in an epoch, when the list is copied.
+is appended; before the first time that a key's rows come in an epoch, its list is copied.
 
     class Tail(StatefulProcessor):
         def init(self, handle):

@@ -1,8 +1,8 @@
 """MapState: a map of the current key, with the methods of PySpark's MapState.
 
 User keys and values are checked, converted and handed out as the value of a ValueState is. To set
-or remove one costs the same however large the map is, but the first time in an epoch, and after an
-iterator was begun: then the map is copied.
+or remove one costs the same however large the map is; but the map is copied before the first time
+that a key's rows come in an epoch, and again after an iterator was begun.
 
     class Visits(StatefulProcessor):
         def init(self, handle):

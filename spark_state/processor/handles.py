@@ -18,7 +18,6 @@ from spark_state.state_descriptor import StateDescriptor, StateKind
 
 Declare = Callable[[StateKind, str, tuple[Any, ...]], Any]
 
-
 _CLASSES = {"value": ValueState, "list": ListState, "map": MapState}
 
 
