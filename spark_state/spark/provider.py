@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -66,9 +67,14 @@ def configure(builder: _Builder) -> _Builder:
 
 
 def _joined(*lists: str) -> str:
-    """Comma-separated lists as one, each entry once."""
+    """Comma-separated lists as one, each jar once."""
     entries = (entry.strip() for jars in lists for entry in jars.split(","))
-    return ",".join(dict.fromkeys(entry for entry in entries if entry))
+    return ",".join(dict.fromkeys(_local_path(entry) for entry in entries if entry))
+
+
+def _local_path(entry: str) -> str:
+    """The path of a file: URI, which Spark makes of the paths that it launches the JVM with."""
+    return unquote(urlsplit(entry).path) if entry.startswith("file:") else entry
 
 
 def _keep_jars_of_launch(builder: SparkSession.Builder) -> None:
