@@ -34,6 +34,7 @@ PUBLIC_NAMES = {
         "UnknownColumnError",
         "UnreadableStateError",
         "UnsupportedFormatError",
+        "VersionMissingError",
         "VersionNotFoundError",
         "VersionNotRetainedError",
         "WrittenTwiceError",
