@@ -118,9 +118,15 @@ class CompletedCheckpointStore:
         mine = [run for run in runs if run.run_id == run_id]
         if mine:
             return min(mine)
-        run = Run(max((run.number for run in runs), default=0) + 1, run_id)
+        run = Run(self._greatest_run_number(runs) + 1, run_id)
         self._store.put(str(RunName(run, self._unique())), encode_run(run))
         return run
+
+    def _greatest_run_number(self, runs: Sequence[Run]) -> int:
+        """Also of runs whose entry is gone: what a later run writes must count before theirs."""
+        completed = (name.run_number for name in self._published.manifests())
+        begun = (directory.run_number for directory in self._published.epoch_directories())
+        return max((*(run.number for run in runs), *completed, *begun), default=0)
 
     def runs(self) -> list[Run]:
         """All registered runs, in no order."""

@@ -100,6 +100,17 @@ class TestRuns:
         runs = [store.register_run(run_id) for run_id in ("c", "a", "b")]
         assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
 
+    def test_a_run_is_later_than_those_that_wrote_though_their_entries_are_gone(
+        self, objects: DictObjectStore
+    ) -> None:
+        for run_id in ("c", "a"):
+            ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
+        ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
+        objects.delete(published(objects, "runs/"))
+        assert CompletedCheckpointStore(objects).register_run("d") == Run(4, "d")
+        objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
+        assert CompletedCheckpointStore(objects).register_run("e") == Run(3, "e")
+
     def test_a_run_that_registers_again_keeps_its_number(self, objects: DictObjectStore) -> None:
         first = CompletedCheckpointStore(objects).register_run("c")
         CompletedCheckpointStore(objects).register_run("a")
