@@ -49,23 +49,14 @@ from tests.support.asked_operator import (
     right_changes,
     state_at,
     time_of,
-    written_store,
+    written,
 )
-from tests.support.damage import HOWS, Damage, DamagedStore, Failure, How
+from tests.support.damage import HOWS, Damage, DamagedStore, Failure, How, described
 
 pytestmark = pytest.mark.fault
 
 
-def objects_of_the_store() -> dict[str, str]:
-    """By what it is, the name of every object."""
-    found = {}
-    for name in sorted(written_store().objects):
-        what = re.sub(r"-[0-9a-f]{12}(-\d+)?", "", name.removesuffix(".json"))
-        found[re.sub(r"\b0+(?=\d)", "", what.removesuffix(".arrow"))] = name
-    return found
-
-
-OBJECTS = objects_of_the_store()
+OBJECTS = described(written().objects)
 BACKUP_OR_BACK = ("restore it from a backup, or restart the query from an earlier epoch",)
 ADVICE_ON_STORE = ("restore it from a backup", "start the query", "No state is lost")
 
@@ -173,7 +164,7 @@ def test_every_question_to_a_damaged_store_is_answered_rightly_or_refused_clearl
     wrong = {}
     for question in QUESTIONS:
         outcome = expected(damage, question)
-        found = answer(question, DamagedStore(written_store(), (damage,)))
+        found = answer(question, DamagedStore(written(), (damage,)))
         if not is_as_expected(damage, question, outcome, found):
             wrong[question] = f"{found!s} instead of {outcome}"
     assert wrong == {}

@@ -45,26 +45,14 @@ from tests.support.asked_table import (
     right_answers,
     right_changes,
     state_at,
-    written_table,
+    written,
 )
-from tests.support.damage import HOWS, Damage, DamagedStore, Failure, How
+from tests.support.damage import HOWS, Damage, DamagedStore, Failure, How, described
 
 pytestmark = pytest.mark.fault
 
 
-def objects_of_the_table() -> dict[str, str]:
-    """By what it is, the name of every object."""
-    found = {}
-    for name in sorted(written_table().objects):
-        what = re.sub(r"-[0-9a-f]{12}", "", name.removesuffix(".json").removesuffix(".arrow"))
-        what = re.sub(r"\b0+(?=\d)", "", what)
-        while what in found:
-            what += "'"
-        found[what] = name
-    return found
-
-
-OBJECTS = objects_of_the_table()
+OBJECTS = described(written().objects)
 READ_THROUGH_COMPACTION = (5, 6)
 ADVICE = {
     "table.json": ("restore it from a backup", "key and options"),
@@ -189,7 +177,7 @@ def test_every_question_to_a_damaged_table_is_answered_rightly_or_refused_clearl
     wrong = {}
     for question in QUESTIONS:
         outcome = expected(damage, question)
-        found = answer(question, DamagedStore(written_table(), (damage,)))
+        found = answer(question, DamagedStore(written(), (damage,)))
         is_right = outcome.fits(found) if isinstance(outcome, Failure) else outcome == found
         if not is_right:
             wrong[question] = f"{found!s} instead of {outcome}"

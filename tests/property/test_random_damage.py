@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
 from tests.support import asked_operator, asked_table
-from tests.support.damage import HOWS, Damage, DamagedStore
+from tests.support.damage import HOWS, Damage, DamagedStore, answer_or_error, sorted_rows
 from tests.support.fake_object_store import DictObjectStore
 
 MOST_QUESTIONS = 6
@@ -40,68 +41,37 @@ def questions(names: Sequence[str]) -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(names), min_size=1, max_size=MOST_QUESTIONS, unique=True)
 
 
-def is_older_table(question: str, found: Any) -> bool:
+def is_older(asked: ModuleType, question: str, found: Any) -> bool:
     """Whether an answer is that of an older version, and says so."""
     if question in ("retain", "sweep"):
         # What is gone is not known of, so what only it named is an orphan.
         return all(
-            isinstance(state, str) or state == asked_table.state_at(version)
+            isinstance(state, str) or state == asked.state_at(version)
             for version, state in found.items()
         )
-    if not isinstance(found, tuple) or found[0] >= asked_table.NEWEST:
+    if not isinstance(found, tuple) or found[0] >= asked.NEWEST:
         return False
-    version, rows = found
+    version, *_, rows = found
     if question.startswith("stream"):
-        start = int(question.split()[-1])
-        return bool(rows == asked_table.right_changes(start, version))
-    return question in ("newest", "changes from the beginning") and bool(
-        rows == asked_table.state_at(version)
-    )
+        return bool(rows == asked.right_changes(int(question.split()[-1]), version))
+    whole = question in ("newest", "changes from the beginning")
+    return whole and bool(rows == asked.state_at(version))
 
 
+@pytest.mark.parametrize("asked", [asked_table, asked_operator], ids=["table", "operator"])
 @EXAMPLES
 @given(st.data())
-def test_a_damaged_table_never_answers_wrongly(data: st.DataObject) -> None:
-    intact, right = asked_table.written_table(), asked_table.right_answers()
+def test_a_damaged_store_never_answers_wrongly(asked: ModuleType, data: st.DataObject) -> None:
+    intact, right = asked.written(), asked.right_answers()
     found_damages = data.draw(damages(sorted(intact.objects)))
     is_gone = any(one.how == "delete" for one in found_damages)
     of_compaction = any(one.name.startswith("compactions/") for one in found_damages)
-    for question in data.draw(questions(sorted(asked_table.QUESTIONS))):
-        found = asked_table.answer(question, DamagedStore(intact, found_damages))
+    for question in data.draw(questions(sorted(asked.QUESTIONS))):
+        found = asked.answer(question, DamagedStore(intact, found_damages))
         if isinstance(found, CheckpointStoreError) or found == right[question]:
             continue
         assert is_gone or (of_compaction and question == "sweep"), (question, found)
-        assert is_older_table(question, found), (question, found)
-
-
-def is_older_epoch(question: str, found: Any) -> bool:
-    """Whether an answer is that of an older epoch, and says so."""
-    if question in ("retain", "sweep"):
-        return all(
-            isinstance(state, str) or state == asked_operator.state_at(epoch)
-            for epoch, state in found.items()
-        )
-    if not isinstance(found, tuple) or found[0] >= asked_operator.NEWEST:
-        return False
-    epoch, *_, rows = found
-    if question.startswith("stream"):
-        start = int(question.split()[-1])
-        return bool(rows == asked_operator.right_changes(start, epoch))
-    return question == "newest" and bool(rows == asked_operator.state_at(epoch))
-
-
-@EXAMPLES
-@given(st.data())
-def test_a_damaged_store_of_an_operator_never_answers_wrongly(data: st.DataObject) -> None:
-    intact, right = asked_operator.written_store(), asked_operator.right_answers()
-    found_damages = data.draw(damages(sorted(intact.objects)))
-    is_gone = any(one.how == "delete" for one in found_damages)
-    for question in data.draw(questions(sorted(asked_operator.QUESTIONS))):
-        found = asked_operator.answer(question, DamagedStore(intact, found_damages))
-        if isinstance(found, CheckpointStoreError) or found == right[question]:
-            continue
-        assert is_gone, (question, found)
-        assert is_older_epoch(question, found), (question, found)
+        assert is_older(asked, question, found), (question, found)
 
 
 @cache
@@ -114,20 +84,17 @@ def provider_checkpoint(path: Path) -> DictObjectStore:
     return objects
 
 
-def provider_answer(question: tuple[str, int], store: DictObjectStore) -> Any:
+def provider_answer(question: tuple[str, int], store: DamagedStore) -> Any:
     what, batch = question
     read = {"state": read_state, "changes": read_changes}[what]
-    try:
-        return sorted(read(store, batch).to_pylist(), key=repr)
-    except CheckpointStoreError as error:
-        return error
+    return answer_or_error(lambda store: sorted_rows(read(store.objects, batch)), store)
 
 
 @cache
 def right_provider_answers(path: Path) -> dict[tuple[str, int], Any]:
     intact = provider_checkpoint(path)
     asked = [(what, batch) for what in ("state", "changes") for batch in committed_batches(intact)]
-    found = {question: provider_answer(question, intact) for question in asked}
+    found = {question: provider_answer(question, DamagedStore(intact, ())) for question in asked}
     assert not [one for one in found.values() if isinstance(one, CheckpointStoreError)]
     return found
 
@@ -141,5 +108,5 @@ def test_a_damaged_checkpoint_of_the_provider_never_answers_wrongly(
     intact, right = provider_checkpoint(path), right_provider_answers(path)
     found_damages = data.draw(damages(sorted(intact.objects)))
     for question in data.draw(st.lists(st.sampled_from(sorted(right)), min_size=1, unique=True)):
-        found = provider_answer(question, DamagedStore(intact, found_damages).objects)
+        found = provider_answer(question, DamagedStore(intact, found_damages))
         assert isinstance(found, CheckpointStoreError) or found == right[question], question

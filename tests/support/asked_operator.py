@@ -9,30 +9,30 @@ as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.open_history import history_in
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_VERSION
 from checkpoint_store.state_handle import StateFileKind
 from checkpoint_store.state_reader import StateReader
-from datasources.asked_columns import asked_columns
-from datasources.table_options import parse_stream_options
-from datasources.table_stream import TableStreamReader
-from tests.support.damage import DamagedStore
+from tests.support.damage import (
+    Answer,
+    DamagedStore,
+    Question,
+    answer_or_error,
+    read_each,
+    sorted_rows,
+)
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.scripted_operator import restored, whole_range
+from tests.support.streamed_objects import streamed
 
 NEWEST = 6
 ROLLED_BACK_TO = 4
@@ -47,8 +47,6 @@ STREAMED = (
 )
 
 State = dict[int, int]
-Answer = Any
-Question = Callable[[DamagedStore], Answer]
 
 
 def changes_in(epoch: int) -> State:
@@ -91,7 +89,7 @@ def _written() -> DictObjectStore:
     return objects
 
 
-def written_store() -> DictObjectStore:
+def written() -> DictObjectStore:
     """The objects of the store, a copy."""
     return _written().copy()
 
@@ -136,7 +134,7 @@ def _at_time(milliseconds: int, store: DamagedStore) -> Answer:
 
 def _changes(start: int, end: int, store: DamagedStore) -> Answer:
     rows = _opened(store.objects).changes(start, end)
-    return _sorted(rows.drop_columns(["_commit_timestamp"]))
+    return sorted_rows(rows.drop_columns(["_commit_timestamp"]))
 
 
 def right_changes(start: int, end: int) -> list[tuple[Any, ...]]:
@@ -146,18 +144,8 @@ def right_changes(start: int, end: int) -> list[tuple[Any, ...]]:
 
 def _stream(start: int, store: DamagedStore) -> Answer:
     """The epoch at which a stream arrives from another one, and the rows on the way."""
-    with TemporaryDirectory() as directory:
-        for name, data in store.objects.objects.items():
-            path = Path(directory, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        options = parse_stream_options({"path": directory, "stateCacheBytes": "0"})
-        stream = TableStreamReader(options, asked_columns("", STREAMED))
-        offset = {"version": start, "after": "version"}
-        end = stream.latestOffset(offset, ReadAllAvailable())
-        batches = [b for part in stream.partitions(offset, end) for b in stream.read(part)]
-        stream.stop()
-        return end["version"], _sorted(pa.Table.from_batches(batches)) if batches else []
+    end, rows = streamed(store.objects, STREAMED, {"version": start, "after": "version"})
+    return end["version"], rows
 
 
 def _restore(epoch: int, store: DamagedStore) -> Answer:
@@ -193,17 +181,7 @@ def _sweep(store: DamagedStore) -> Answer:
 
 def _states(store: DamagedStore, epochs: range) -> Answer:
     reader = _opened(store.restored_from_a_backup())
-    found: dict[int, State | str] = {}
-    for epoch in epochs:
-        try:
-            found[epoch] = _rows(reader.read(epoch))
-        except CheckpointStoreError as error:
-            found[epoch] = type(error).__name__
-    return found
-
-
-def _sorted(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
+    return read_each(lambda epoch: _rows(reader.read(epoch)), epochs)
 
 
 QUESTIONS: dict[str, Question] = {
@@ -222,10 +200,7 @@ QUESTIONS: dict[str, Question] = {
 
 def answer(question: str, store: DamagedStore) -> Answer:
     """The answer, or the CheckpointStoreError that comes instead."""
-    try:
-        return QUESTIONS[question](store)
-    except CheckpointStoreError as error:
-        return error
+    return answer_or_error(QUESTIONS[question], store)
 
 
 @cache

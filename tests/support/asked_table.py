@@ -7,18 +7,13 @@ that those of a damaged table can be compared with those of the table as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 from unittest import mock
 
-import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.open_history import history_in
 from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_VERSION
@@ -28,11 +23,16 @@ from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, m
 from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
 from checkpoint_store.table_store import TableCommit, TableStore
 from checkpoint_store.table_version import TableCompaction
-from datasources.asked_columns import asked_columns
-from datasources.table_options import parse_stream_options
-from datasources.table_stream import TableStreamReader
-from tests.support.damage import DamagedStore
+from tests.support.damage import (
+    Answer,
+    DamagedStore,
+    Question,
+    answer_or_error,
+    read_each,
+    sorted_rows,
+)
 from tests.support.fake_object_store import DictObjectStore
+from tests.support.streamed_objects import streamed
 from tests.support.table_rows_of import (
     COLUMNS,
     FIRST_MS,
@@ -58,8 +58,6 @@ STREAMED = (
 )
 
 State = dict[int, Values]
-Answer = Any
-Question = Callable[[DamagedStore], Answer]
 
 
 def rows_of(batch: int) -> list[list[Row]]:
@@ -100,7 +98,7 @@ def _written() -> DictObjectStore:
     return objects
 
 
-def written_table() -> DictObjectStore:
+def written() -> DictObjectStore:
     """The objects of the table, a copy."""
     return _written().copy()
 
@@ -159,7 +157,7 @@ def _at_time(milliseconds: int, store: DamagedStore) -> Answer:
 
 def _changes(start: int, end: int, store: DamagedStore) -> Answer:
     rows = _opened(store).changes(start, end)
-    return _sorted(rows.drop_columns(["_commit_timestamp"]))
+    return sorted_rows(rows.drop_columns(["_commit_timestamp"]))
 
 
 def right_changes(start: int, end: int) -> list[tuple[Any, ...]]:
@@ -182,33 +180,17 @@ def _from_the_beginning(store: DamagedStore) -> Answer:
 
 def _stream(start: int, store: DamagedStore) -> Answer:
     """The version at which a stream arrives from another one, and the rows on the way."""
-    with TemporaryDirectory() as directory:
-        offset = _offset_after(start)
-        stream = _stream_of(store.objects, Path(directory))
-        end = stream.latestOffset(offset, ReadAllAvailable())
-        batches = [b for part in stream.partitions(offset, end) for b in stream.read(part)]
-        return end["version"], _sorted(pa.Table.from_batches(batches)) if batches else []
+    end, rows = streamed(store.objects, STREAMED, _offset_after(start))
+    return end["version"], rows
 
 
 @cache
 def _offset_after(version: int) -> dict[str, Any]:
     """What a stream wrote down that has read up to a version, before anything was damaged."""
-    with TemporaryDirectory() as directory:
-        stream = _stream_of(_written(), Path(directory))
-        end = stream.latestOffset({"version": version - 1, "after": "version"}, ReadMaxFiles(1))
-        assert end["version"] == version
-        return end
-
-
-def _stream_of(objects: DictObjectStore, directory: Path) -> TableStreamReader:
-    for name, data in objects.objects.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    options = parse_stream_options(
-        {"path": str(directory), "stateCacheBytes": "0", "maxFilesPerTrigger": "1"}
-    )
-    return TableStreamReader(options, asked_columns("", STREAMED))
+    start = {"version": version - 1, "after": "version"}
+    end, _ = streamed(_written(), STREAMED, start, ReadMaxFiles(1), maxFilesPerTrigger="1")
+    assert end["version"] == version
+    return end
 
 
 def _commit(store: DamagedStore) -> Answer:
@@ -233,17 +215,7 @@ def _sweep(store: DamagedStore) -> Answer:
 
 def _states(store: DamagedStore, versions: range) -> Answer:
     healed = store.restored_from_a_backup()
-    found: dict[int, State | str] = {}
-    for version in versions:
-        try:
-            found[version] = state_of(healed, version)
-        except CheckpointStoreError as error:
-            found[version] = type(error).__name__
-    return found
-
-
-def _sorted(rows: pa.Table) -> list[tuple[Any, ...]]:
-    return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
+    return read_each(partial(state_of, healed), versions)
 
 
 QUESTIONS: dict[str, Question] = {
@@ -262,10 +234,7 @@ QUESTIONS: dict[str, Question] = {
 
 def answer(question: str, store: DamagedStore) -> Answer:
     """The answer, or the CheckpointStoreError that comes instead."""
-    try:
-        return QUESTIONS[question](store)
-    except CheckpointStoreError as error:
-        return error
+    return answer_or_error(QUESTIONS[question], store)
 
 
 @cache
@@ -275,4 +244,4 @@ def right_answers() -> dict[str, Answer]:
     assert found["newest"] == (NEWEST, state_at(NEWEST))
     assert found["commit"] == (NEWEST + 1, state_at(NEWEST + 1))
     assert found["sweep"] == {version: state_at(version) for version in range(NEWEST + 1)}
-    return cast(dict[str, Answer], found)
+    return found

@@ -22,11 +22,8 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.errors import (
-    CorruptObjectError,
     NotAStoreError,
-    ObjectMissingError,
     StoreUnavailableError,
-    VersionMissingError,
     VersionNotRetainedError,
 )
 from checkpoint_store.object_store import LocalObjectStore
@@ -311,27 +308,6 @@ def test_an_epoch_deleted_while_its_changes_are_asked_for_is_not_needed() -> Non
         reader.commit(2, rows(2))
         view.refresh()
         assert (view.epoch, dict(view)) == (2, {2: value(2)})
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        CorruptObjectError("script://store", "versions/2.json", "cut"),
-        ObjectMissingError("script://store", "data/2.arrow"),
-        VersionMissingError("script://store", 2, 1, 3, (1, 3), "versions/2.json"),
-    ],
-    ids=lambda damage: type(damage).__name__,
-)
-def test_a_damaged_epoch_in_between_is_not_needed(damage: Exception) -> None:
-    def fails(call: str) -> None:
-        if call == "changes":
-            raise damage
-
-    with following(1, rows(1)) as (reader, view):
-        reader.before = fails
-        reader.commit(3, rows(3))
-        view.refresh()
-        assert (view.epoch, dict(view), view.error) == (3, {3: value(3)}, None)
 
 
 @pytest.mark.parametrize("back_to", [3, 5, 6])
