@@ -10,6 +10,7 @@ from checkpoint_store import table_layout
 from checkpoint_store.checkpoint_layout import STORE, parse_barrier
 
 HOW_TO_GO_BACK = '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
+_WHAT_TO_DO = '"What is damaged, and what to do" in docs/how-to/troubleshoot.md'
 _FROM_BACKUP = "restore it from a backup"
 _GO_BACK = f"{_FROM_BACKUP}, or restart the query from an earlier epoch: {HOW_TO_GO_BACK}"
 _CUT_BY_A_KILL = (
@@ -29,7 +30,7 @@ _DAMAGED = {
     ),
     table_layout.VERSIONS: (
         f"{_FROM_BACKUP}. The other versions can be read by their number or time. {_CUT_BY_A_KILL} "
-        "write the rows again; a query does so by itself"
+        f"write the rows again; a query does so by itself. Otherwise see {_WHAT_TO_DO}"
     ),
     table_layout.COMPACTIONS: "it is not needed, delete it",
     table_layout.DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
