@@ -14,8 +14,7 @@ manifest's barriers: it grows whenever a barrier is replaced by a later attempt'
 
 The run is part of the directory, so one listing of `epochs/` tells which runs touched which epochs
 and a restore reads only the directories that matter. Barriers and manifests carry the length of
-their body: an object of another size was left by a writer that was killed, and is not published.
-Names that do not parse are not ours and are left alone.
+their body, which early builds needed. Names that do not parse are not ours and are left alone.
 """
 
 from __future__ import annotations

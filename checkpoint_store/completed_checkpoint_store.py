@@ -8,13 +8,14 @@ What counts is ordered by run first and epoch second: a newer run always builds 
 neither a zombie of an older run that publishes late, nor epochs of a timeline that was abandoned
 by a rollback, are ever built upon (I4). An aligned epoch without manifest counts: its last writer
 died between barrier and manifest. So does an aligned epoch whose manifest is damaged: the
-checkpoint is rebuilt from its barriers if these are intact; otherwise the error names the manifest.
+checkpoint is rebuilt from its barriers if these are intact; otherwise the error names what is
+damaged. Damage never leads to an older epoch.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -117,9 +118,15 @@ class CompletedCheckpointStore:
         mine = [run for run in runs if run.run_id == run_id]
         if mine:
             return min(mine)
-        run = Run(max((run.number for run in runs), default=0) + 1, run_id)
+        run = Run(self._greatest_run_number(runs) + 1, run_id)
         self._store.put(str(RunName(run, self._unique())), encode_run(run))
         return run
+
+    def _greatest_run_number(self, runs: Sequence[Run]) -> int:
+        """Also of runs whose entry is gone: what a later run writes must count before theirs."""
+        completed = (name.run_number for name in self._published.manifests())
+        begun = (directory.run_number for directory in self._published.epoch_directories())
+        return max((*(run.number for run in runs), *completed, *begun), default=0)
 
     def runs(self) -> list[Run]:
         """All registered runs, in no order."""
@@ -207,15 +214,9 @@ class CompletedCheckpointStore:
             for name in self._published.manifests()
             if (name.epoch, name.run_number) == (epoch, run.number)
         ]
-        damage: CorruptObjectError | None = None
-        for name in _latest_first(names):
-            try:
-                checkpoint = self._published.read_manifest(name)
-            except CorruptObjectError as error:
-                damage = damage or error
-                continue
-            if checkpoint.run == run:
-                return checkpoint
+        checkpoint, damage = self._published.latest_intact(names)
+        if checkpoint is not None and checkpoint.run == run:
+            return checkpoint
         alignment = self._alignment(epoch, run, parallelism)
         return self._rebuilt(alignment, damage, write=True)
 
@@ -258,12 +259,9 @@ class CompletedCheckpointStore:
         self, key: EpochDirectory, manifests: Sequence[ManifestName]
     ) -> CompletedCheckpoint | None:
         """What one run completed at one epoch, None if it published nothing there."""
-        damage: CorruptObjectError | None = None
-        for name in _latest_first(manifests):
-            try:
-                return self._published.read_manifest(name)
-            except CorruptObjectError as error:
-                damage = damage or error
+        checkpoint, damage = self._published.latest_intact(manifests)
+        if checkpoint is not None:
+            return checkpoint
         barriers = self._published.read_barriers(self._published.barriers(key))
         writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
         alignment = None if writer is None else align(barriers, key.epoch, *writer)
@@ -306,10 +304,6 @@ class CompletedCheckpointStore:
         checkpoint = self._published.read_manifest(oldest)
         if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
             raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
-
-
-def _latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
-    return sorted(names, key=lambda name: (name.attempts, name.unique), reverse=True)
 
 
 def _lineage(directory: EpochDirectory) -> tuple[int, int]:

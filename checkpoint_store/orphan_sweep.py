@@ -1,9 +1,10 @@
 """Deleting what nothing names: left by killed writers, zombies and replaced attempts (I8).
 
 Referenced are the state files of every manifest, and of every published barrier of an epoch and run
-that has no manifest. Everything else of ours under `epochs/`, and half-written manifests, are
+that has no manifest. Everything else of ours under `epochs/`, and what was never published, are
 orphans, and are deleted once they are older than the grace period, which must exceed the time that
-any writer takes from its first file to its barrier. An object of unknown age is kept.
+any writer takes from its first file to its barrier. An object of unknown age is kept. A damaged
+barrier or manifest is none: without it, the epoch would look as if it had not been.
 
 The entry of a run tells a zombie that it is one (I9), so it goes only when every manifest is of a
 run that began at least `RUNS_TO_RETAIN` runs later.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 from checkpoint_store.published_objects import PublishedObjects, in_parallel
 
 RUNS_TO_RETAIN = 1000
@@ -26,7 +27,7 @@ def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[
     published = PublishedObjects(store)
     # What is old is listed before what is named: a file that is named meanwhile is not missed.
     directories = published.epoch_directories()
-    listings = in_parallel(store.list, [*map(str, directories), layout.MANIFESTS, layout.RUNS])
+    listings = in_parallel(store.list, [*map(str, directories), layout.RUNS, UNPUBLISHED])
     old = [
         info
         for listing in listings
@@ -75,12 +76,9 @@ class _References:
             return info.name not in self._files
         if entry := layout.parse_run(info.name):
             return entry.run.number <= self._oldest_run - RUNS_TO_RETAIN
-        name = layout.parse_barrier(info.name) or layout.parse_manifest(info.name)
-        if name is None:
-            return False
-        if name.length != info.length:
-            return True
-        return isinstance(name, BarrierName) and self._is_replaced(name)
+        if barrier := layout.parse_barrier(info.name):
+            return self._is_replaced(barrier)
+        return info.name.startswith(f"{UNPUBLISHED}/")
 
     def _is_replaced(self, name: BarrierName) -> bool:
         attempts = self._completed.get(name.directory)

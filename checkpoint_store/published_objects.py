@@ -1,8 +1,8 @@
 """What is published in a store: listings parsed, documents read and verified.
 
-Barriers and manifests whose size differs from the length in their name were left half-written and
-are not published. Objects are immutable (I1), so what was read or written once is remembered by
-name and not read again; how much is remembered is bounded.
+One that is damaged counts as published: what it said is unknown, not void. It is passed over, with
+a warning in the log, only where another one stands for it. Objects are immutable (I1), so what was
+read or written once is remembered by name and not read again; how much is remembered is bounded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.checkpoint_codec import Source, decode_barrier, decode_manifest
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
-from checkpoint_store.errors import ObjectMissingError
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.passed_over import tell_passed_over
 
 _THREADS = 16
 _REMEMBERED_MANIFESTS = 4
@@ -40,7 +41,7 @@ class PublishedObjects:
         return [
             name
             for info in self._store.list(layout.MANIFESTS)
-            if (name := layout.parse_manifest(info.name)) and name.length == info.length
+            if (name := layout.parse_manifest(info.name))
         ]
 
     def epoch_directories(self) -> list[EpochDirectory]:
@@ -53,7 +54,7 @@ class PublishedObjects:
         return [
             name
             for info in self._store.list(str(directory))
-            if (name := layout.parse_barrier(info.name)) and name.length == info.length
+            if (name := layout.parse_barrier(info.name))
         ]
 
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
@@ -77,8 +78,36 @@ class PublishedObjects:
         return known
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
-        """As read_barrier, several at once."""
-        return in_parallel(self.read_barrier, names)
+        """As read_barrier, several at once. A damaged one that a later attempt of its subtask has
+        replaced is left out."""
+        read = dict(zip(names, in_parallel(self._barrier_or_damage, names), strict=True))
+        intact = {name: found for name, found in read.items() if isinstance(found, Barrier)}
+        for name, found in read.items():
+            if isinstance(found, CorruptObjectError):
+                if not any(_replaces(other, name) for other in intact):
+                    raise found
+                tell_passed_over("barrier", found)
+        return [*intact.values()]
+
+    def _barrier_or_damage(self, name: BarrierName) -> Barrier | CorruptObjectError:
+        try:
+            return self.read_barrier(name)
+        except CorruptObjectError as error:
+            return error
+
+    def latest_intact(
+        self, names: Iterable[ManifestName]
+    ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
+        """Of the manifests of one epoch and run the latest that is intact; and why a later one, if
+        there is one, is not. Raises ObjectMissingError, UnsupportedFormatError."""
+        damage: CorruptObjectError | None = None
+        for name in latest_first(names):
+            try:
+                return self.read_manifest(name), damage
+            except CorruptObjectError as error:
+                tell_passed_over("manifest", error)
+                damage = damage or error
+        return None, damage
 
     def remember_manifest(self, name: ManifestName, checkpoint: CompletedCheckpoint) -> None:
         """Spare a later read of what this process wrote."""
@@ -94,6 +123,21 @@ class PublishedObjects:
             return self._store.get(name)
         except ObjectMissingError as error:
             raise ObjectMissingError(self._store.url, name, epoch) from error
+
+
+def latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
+    """Manifests of one epoch and run, the one that counts first."""
+    return sorted(names, key=lambda name: (name.attempts, name.unique), reverse=True)
+
+
+def _replaces(name: BarrierName, other: BarrierName) -> bool:
+    """Whether a barrier is of a later attempt of the same subtask."""
+    of_one = (name.directory, name.subtask, name.parallelism) == (
+        other.directory,
+        other.subtask,
+        other.parallelism,
+    )
+    return of_one and (name.attempt, name.unique) > (other.attempt, other.unique)
 
 
 def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_T]:

@@ -36,6 +36,7 @@ PUBLIC_NAMES = {
         "UnknownColumnError",
         "UnreadableStateError",
         "UnsupportedFormatError",
+        "VersionMissingError",
         "VersionNotFoundError",
         "VersionNotRetainedError",
         "WrittenTwiceError",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 
 
 @dataclass
@@ -48,6 +48,7 @@ class DictObjectStore:
         for name in self.objects:
             while name := name.rpartition("/")[0]:
                 parents.add(name)
+        parents.discard(UNPUBLISHED)
         return sorted(p for p in parents if p.rpartition("/")[0] == directory)
 
     def delete(self, names: Sequence[str]) -> None:
@@ -66,7 +67,11 @@ class Stopped(Exception):
     """The process was killed here."""
 
 
-StopMode = Literal["before the write", "half written", "after the write"]
+# An object is written under its writer's own name first, and linked to its own.
+StopMode = Literal[
+    "before the write", "half written", "before the link", "after the link", "after the write"
+]
+STOP_MODES: tuple[StopMode, ...] = get_args(StopMode)
 
 
 @dataclass
@@ -83,12 +88,16 @@ class StoppingObjectStore:
         return self.objects.url
 
     def put(self, name: str, data: bytes) -> None:
-        stopping = self._counts()
-        if stopping and self.mode == "before the write":
-            raise Stopped(name)
-        self.objects.put(name, data[: len(data) // 2] if stopping and self._torn() else data)
-        if stopping:
-            raise Stopped(name)
+        if not self._counts():
+            self.objects.put(name, data)
+            return
+        if self.mode in ("half written", "before the link", "after the link"):
+            whole = self.mode != "half written"
+            written = data if whole else data[: len(data) // 2]
+            self.objects.put(f"{UNPUBLISHED}/{self.writes}", written)
+        if self.mode in ("after the link", "after the write"):
+            self.objects.put(name, data)
+        raise Stopped(name)
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
@@ -101,9 +110,6 @@ class StoppingObjectStore:
     def _counts(self) -> bool:
         self.writes += 1
         return self.writes == self.stop_at
-
-    def _torn(self) -> bool:
-        return self.mode == "half written"
 
     def get(self, name: str) -> bytes:
         return self.objects.get(name)

@@ -9,6 +9,7 @@ from checkpoint_store.completed_checkpoint import Run
 from checkpoint_store.completed_checkpoint_store import StateFileWriter
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.object_store import UNPUBLISHED
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.state_handle import StateHandle
 from tests.support.fake_object_store import DictObjectStore
@@ -84,17 +85,27 @@ def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
     assert operator.checkpoints.register_run("run-1004").number == 1004
 
 
-def test_half_written_objects_are_deleted(objects: DictObjectStore) -> None:
+def test_what_was_never_published_is_deleted(objects: DictObjectStore) -> None:
     operator = ScriptedOperator(objects)
     operator.run_epoch(0, {0: 1})
-    torn = []
-    for name in list(objects.objects):
-        if "barrier-" in name or name.startswith("manifests/"):
-            copy = name.removesuffix(".json") + "0.json"
-            objects.put(copy, objects.objects[name])
-            torn.append(copy)
-    assert sweep_orphans(objects, GRACE, LONG_AFTER) == sorted(torn)
+    for name in ("0123", "4567"):
+        objects.put(f"{UNPUBLISHED}/{name}", b"begun")
+    assert sweep_orphans(objects, GRACE, now=GRACE) == []
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == [
+        f"{UNPUBLISHED}/{name}" for name in ("0123", "4567")
+    ]
     assert state_before(objects, 1) == {0: 1}
+
+
+def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    before = dict(objects.objects)
+    for name in before:
+        if "barrier-" in name:
+            objects.objects[name] = objects.objects[name][:-1]
+    assert sweep_orphans(objects, GRACE, LONG_AFTER) == []
+    assert objects.objects.keys() == before.keys()
 
 
 def test_what_a_zombie_published_behind_the_retained_epochs_is_deleted(
