@@ -28,13 +28,11 @@ from checkpoint_store.checkpoint_codec import (
     encode_barrier,
     encode_manifest,
     encode_metadata,
-    encode_run,
 )
 from checkpoint_store.checkpoint_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
-    RunName,
     StateFileName,
 )
 from checkpoint_store.checkpoint_retention import CheckpointRetention
@@ -44,11 +42,13 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     PartialEpochError,
+    RunOverError,
     StoreMismatchError,
 )
 from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.run_registry import RunRegistry
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.store_metadata import StoreMetadata
@@ -83,6 +83,7 @@ class CompletedCheckpointStore:
         self._unique = unique
         self._published = PublishedObjects(store)
         self._retention = CheckpointRetention(store, self._published)
+        self._runs = RunRegistry(store, unique)
         self._metadata: StoreMetadata | None = None
 
     def open(self, metadata: StoreMetadata) -> StoreMetadata:
@@ -109,22 +110,13 @@ class CompletedCheckpointStore:
                 raise StoreMismatchError(self._store.url, field, str(there), str(expected))
 
     def register_run(self, run_id: str) -> Run:
-        """The run of this id: the entry that there is, or a new one, later than all others.
+        """The run of this id, the same for every host of it, later than all runs that were
+        registered before. See run_registry."""
+        return self._runs.register(run_id)
 
-        Runs that register at the same moment may get one number; their ids order them.
-        """
-        runs = self.runs()
-        mine = [run for run in runs if run.run_id == run_id]
-        if mine:
-            return min(mine)
-        run = Run(max((run.number for run in runs), default=0) + 1, run_id)
-        self._store.put(str(RunName(run, self._unique())), encode_run(run))
-        return run
-
-    def runs(self) -> list[Run]:
-        """All registered runs, in no order."""
-        names = [layout.parse_run(info.name) for info in self._store.list(layout.RUNS)]
-        return [name.run for name in names if name is not None]
+    def runs(self) -> set[Run]:
+        """All runs that are registered, and those that are being so."""
+        return self._runs.runs()
 
     def write_state(
         self, kind: StateFileKind, table: pa.Table, writer: StateFileWriter
@@ -199,14 +191,12 @@ class CompletedCheckpointStore:
         """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
 
         The hot path: one listing of the manifests, and a read only if the manifest is not known.
-        Raises PartialEpochError (I5); CorruptObjectError if neither a manifest nor its barriers
-        are intact.
+        Raises PartialEpochError (I5); RunOverError (I9); CorruptObjectError if neither a manifest
+        nor its barriers are intact.
         """
-        names = [
-            name
-            for name in self._published.manifests()
-            if (name.epoch, name.run_number) == (epoch, run.number)
-        ]
+        manifests = self._published.manifests()
+        self._check_no_later(run, manifests)
+        names = [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
         damage: CorruptObjectError | None = None
         for name in _latest_first(names):
             try:
@@ -219,14 +209,17 @@ class CompletedCheckpointStore:
         alignment = self._alignment(epoch, run, parallelism)
         return self._rebuilt(alignment, damage, write=True)
 
-    def latest_before(self, epoch: int) -> CompletedCheckpoint | None:
+    def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
         """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
 
-        The cold path: two listings, one more per epoch that has no manifest, and one read.
-        Raises PartialEpochError when the newest epoch before has barriers of some subtasks only
-        (I5), EpochNotRetainedError when what was before has been deleted, CorruptObjectError.
+        `run`: the one that is to go on from it, None if none is. The cold path: two listings, one
+        more per epoch that has no manifest, and one read. Raises PartialEpochError when the newest
+        epoch before has barriers of some subtasks only (I5), EpochNotRetainedError when what was
+        before has been deleted, RunOverError (I9), CorruptObjectError.
         """
         manifests = self._published.manifests()
+        if run is not None:
+            self._check_no_later(run, manifests)
         directories = self._published.epoch_directories()
         keys = {EpochDirectory(name.epoch, name.run_number) for name in manifests}
         for key in sorted(keys.union(directories), key=_lineage, reverse=True):
@@ -297,6 +290,13 @@ class CompletedCheckpointStore:
         )
         self._store.put(str(name), data)
         self._published.remember_manifest(name, checkpoint)
+
+    def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
+        """A run's hosts may register at a time when a later run has begun, or has ended; what they
+        publish would never be built upon."""
+        newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
+        if newest is not None and newest.run_number > run.number:
+            raise RunOverError(self._store.url, run.run_id, newest.epoch)
 
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
         """Starting from nothing is right only if the oldest checkpoint did so, too."""

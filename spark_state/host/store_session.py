@@ -14,6 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.errors import RunOverError
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.retrying_object_store import RetryingObjectStore
@@ -93,13 +94,17 @@ class StoreSession:
         """The completed checkpoint that `epoch` starts from, None for an empty state.
 
         `resident_epoch`: the epoch whose barrier the calling subtask published last in this run,
-        None if there is none. Raises PartialEpochError (I5), and ConfigurationError when the
-        state of the epochs before is not there.
+        None if there is none. Raises PartialEpochError (I5), FencedError when a later run has
+        completed an epoch (I9), and ConfigurationError when the state of the epochs before is not
+        there.
         """
-        if resident_epoch is not None and resident_epoch == epoch - 1:
-            found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
-        else:
-            found = self.checkpoints.latest_before(epoch)
+        try:
+            if resident_epoch is not None and resident_epoch == epoch - 1:
+                found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
+            else:
+                found = self.checkpoints.latest_before(epoch, run)
+        except RunOverError as error:
+            raise FencedError(str(error)) from error
         had_state = resident_epoch is not None and resident_epoch < epoch
         lost = had_state or not spec.checkpoints.start_empty
         if found is None and epoch > 0 and lost:

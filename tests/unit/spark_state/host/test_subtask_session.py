@@ -155,10 +155,46 @@ def test_a_zombie_that_publishes_last_does_not_win_a_restart(open_host: OpenHost
 def test_a_zombie_of_an_older_run_does_not_win_a_restart(open_host: OpenHost) -> None:
     old, new = open_host(run_id="run-1"), open_host(run_id="run-2")
     old.epoch(0, ROWS_A)
+    stuck, free = threading.Event(), threading.Event()
+
+    def wait_before_the_changelog() -> None:
+        stuck.set()
+        assert free.wait(30)
+
+    late = threading.Thread(
+        target=lambda: old.epoch(1, [("a", 1000)], attempt=99, check=wait_before_the_changelog)
+    )
+    late.start()
+    assert stuck.wait(30)
     new.epoch(1, ROWS_A)
-    old.epoch(1, [("a", 1000)], attempt=99)
-    old.epoch(2, [("a", 1000)], attempt=100)
+    free.set()
+    late.join()
     assert open_host(run_id="run-3").epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_a_run_that_another_host_knows_to_be_over_is_refused(open_host: OpenHost) -> None:
+    old = open_host(run_id="run-1")
+    old.epoch(0, ROWS_A)
+    new = open_host(run_id="run-2")
+    new.epoch(1, ROWS_A)
+    for host in (old, open_host(run_id="run-1")):
+        with pytest.raises(
+            FencedError, match=r"run-1 .* is over: .* completed epoch 1 .* stop one"
+        ):
+            host.epoch(1, [("a", 1000)], attempt=99)
+    assert new.epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_a_run_that_registers_behind_a_zombie_is_told_instead_of_forgotten(
+    open_host: OpenHost,
+) -> None:
+    """A host registered the run before so late that what it completed is newer by number."""
+    run = open_host(run_id="run-1")
+    run.epoch(0, ROWS_A)
+    open_host(run_id="zombie").epoch(1, ROWS_A)
+    with pytest.raises(FencedError, match="start the query again"):
+        run.epoch(1, ROWS_A)
+    assert open_host(run_id="run-2").epoch(2, ROWS_A) == {"a": (3, 3)}
 
 
 def test_an_epoch_with_barriers_of_some_subtasks_is_not_built_upon(open_host: OpenHost) -> None:
