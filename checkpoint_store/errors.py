@@ -86,20 +86,20 @@ class ObjectExistsError(CheckpointStoreError):
 
 
 class StoreUnavailableError(CheckpointStoreError):
-    """The store kept failing; what was tried last is the error's cause."""
+    """The store kept failing for `seconds`; `problem` is what the last attempt met."""
 
-    def __init__(self, url: str, operation: str, attempts: int, problem: str) -> None:
-        super().__init__(url, operation, attempts, problem)
+    def __init__(self, url: str, operation: str, seconds: float, problem: str) -> None:
+        super().__init__(url, operation, seconds, problem)
         self.url = url
         self.operation = operation
-        self.attempts = attempts
+        self.seconds = seconds
         self.problem = problem
 
     def __str__(self) -> str:
         return (
-            f"{self.url} is unavailable: {self.operation} failed {self.attempts} times, last with "
-            f"{self.problem}. Nothing that was published is lost; restart the query when the store "
-            "is back"
+            f"{self.url} is unavailable: {self.operation} failed for {self.seconds:.0f} s, last "
+            f"with {self.problem}. Nothing that was published is lost; restart the query when the "
+            "store is back. storeRetrySeconds says how long an outage may last"
         )
 
 

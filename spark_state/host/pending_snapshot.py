@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pyarrow as pa
 
+from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.state_handle import StateHandle
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.heap.heap_snapshot import HeapSnapshot
@@ -61,6 +62,8 @@ class PendingSnapshot:
         """
         assert self.done()
         error = self._future.exception()
+        if isinstance(error, StoreUnavailableError):
+            return handles  # the log has it
         if error is not None:
             _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
             return handles

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.errors import RunOverError
+from checkpoint_store.errors import RunOverError, StoreUnavailableError
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.retrying_object_store import RetryingObjectStore
@@ -50,7 +50,9 @@ class StoreSession:
     """
 
     def __init__(self, request: EpochRequest, maintenance: ThreadPoolExecutor) -> None:
-        self._store = RetryingObjectStore(open_object_store(request.store_url))
+        self._store = RetryingObjectStore(
+            open_object_store(request.store_url), request.spec.checkpoints.store_retry_seconds
+        )
         self.checkpoints = CompletedCheckpointStore(self._store)
         self.metadata = self.checkpoints.open(store_metadata(request))
         self._maintenance = maintenance
@@ -132,10 +134,15 @@ class StoreSession:
 
     def _retain(self, spec: OperatorSpec) -> None:
         try:
-            self.checkpoints.retain(spec.checkpoints.min_epochs_to_retain)
+            settings = spec.checkpoints
+            self.checkpoints.retain(settings.min_epochs_to_retain)
             if time.monotonic() >= self._next_sweep:
                 self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS
-                sweep_orphans(self._store, spec.checkpoints.orphan_grace_seconds, time.time())
+                # A writer may wait for the store between a file and the barrier that names it.
+                grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
+                sweep_orphans(self._store, grace_seconds, time.time())
+        except StoreUnavailableError:
+            pass  # the log has it
         except Exception:
             _log.exception("cleaning up %s failed; it is tried again later", self._store.url)
         finally:

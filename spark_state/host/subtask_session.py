@@ -40,6 +40,8 @@ from spark_state.processor.processor_run import run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import state_descriptor
 
+# An earlier attempt whose task is gone notices that after a call to the store, which may be tried
+# again for a time of its own.
 _BUSY_SECONDS = 300
 
 
@@ -98,10 +100,11 @@ class SubtaskSession:
 
         `check` raises when the task is gone. Whatever is raised, the state is as before.
         """
-        if not self._lock.acquire(timeout=_BUSY_SECONDS):
+        busy_seconds = _BUSY_SECONDS + request.spec.checkpoints.store_retry_seconds
+        if not self._lock.acquire(timeout=busy_seconds):
             raise StateHostError(
                 f"subtask {request.task.subtask} still runs an earlier attempt after "
-                f"{_BUSY_SECONDS} s: it restores state, or its processor does not return"
+                f"{busy_seconds} s: it restores state, or its processor does not return"
             )
         try:
             self._check_fence(claim, request.task)

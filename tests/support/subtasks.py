@@ -66,7 +66,7 @@ def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpe
             output_schema=OUTPUT,
             spool_bytes=1 << 20,
         ),
-        checkpoints=CheckpointSettings(100, 10, 86_400, start_empty=False),
+        checkpoints=CheckpointSettings(100, 10, 86_400, 120, start_empty=False),
     )
     return replace(spec, **changes)
 
@@ -117,3 +117,6 @@ class Host:
                 for batch in spool.read()
                 for row in batch.to_pylist()
             }
+
+
+OpenHost = Callable[..., Host]

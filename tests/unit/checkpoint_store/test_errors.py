@@ -45,7 +45,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ObjectMissingError(URL, "store.json"), ["store.json", URL, "backup"]),
     (CorruptObjectError(URL, "a.arrow", "sha256 is wrong", 7), ["a.arrow", "epoch 7", "sha256"]),
     (ObjectExistsError(URL, "a.arrow"), ["a.arrow", URL, "not changed"]),
-    (StoreUnavailableError(URL, "reading x", 5, "OSError: down"), [URL, "reading x", "5", "down"]),
+    (
+        StoreUnavailableError(URL, "reading x", 119.7, "OSError: down"),
+        [URL, "reading x", "for 120 s", "down", "storeRetrySeconds"],
+    ),
     (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
     (
         PartialEpochError(URL, 9, (0, 2), (1, 3)),
