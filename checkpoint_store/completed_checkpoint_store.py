@@ -47,7 +47,9 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.readable_objects import ReadableObjects
 from checkpoint_store.run_registry import RunRegistry
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
@@ -82,7 +84,9 @@ class CompletedCheckpointStore:
         self._store = store
         self._unique = unique
         self._published = PublishedObjects(store)
-        self._retention = CheckpointRetention(store, self._published)
+        self._passed_over: set[str] = set()
+        readable = ReadableObjects(self._published, self._passed_over)
+        self._retention = CheckpointRetention(store, self._published, readable)
         self._runs = RunRegistry(store, unique)
         self._metadata: StoreMetadata | None = None
 
@@ -236,6 +240,10 @@ class CompletedCheckpointStore:
         """Delete what only epochs older than the newest `min_epochs` (at least 2) need (I8); the
         number of objects deleted. See checkpoint_retention."""
         return self._retention.retain(min_epochs)
+
+    def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
+        """Delete what nothing names; the names. See orphan_sweep."""
+        return sweep_orphans(self._store, grace_seconds, now, self._passed_over)
 
     def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
         names = self._published.barriers(EpochDirectory(epoch, run.number))

@@ -37,10 +37,14 @@ class PublishedObjects:
 
     def manifests(self) -> list[ManifestName]:
         """All manifests: one listing."""
+        return [name for name, is_published in self.manifest_names() if is_published]
+
+    def manifest_names(self) -> list[tuple[ManifestName, bool]]:
+        """All names of manifests, and whether they are published, or half-written: one listing."""
         return [
-            name
+            (name, name.length == info.length)
             for info in self._store.list(layout.MANIFESTS)
-            if (name := layout.parse_manifest(info.name)) and name.length == info.length
+            if (name := layout.parse_manifest(info.name))
         ]
 
     def epoch_directories(self) -> list[EpochDirectory]:

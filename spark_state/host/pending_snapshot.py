@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 
 import pyarrow as pa
 
@@ -24,12 +24,14 @@ _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
 WriteSnapshot = Callable[[pa.Table], StateHandle]
+Begin = Callable[[Callable[[], StateHandle]], Future[StateHandle]]
 
 
 class PendingSnapshot:
-    """A snapshot being written by `writer`; `write(table)` makes it durable.
+    """A snapshot being written; `write(table)` makes it durable.
 
-    `useful_seconds`: how long after this moment it may still be named.
+    `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
+    it may still be named; `is_awaited`: whether the next barrier waits for it.
     """
 
     def __init__(
@@ -37,13 +39,15 @@ class PendingSnapshot:
         snapshot: HeapSnapshot,
         replaces: Handles,
         write: WriteSnapshot,
-        writer: ThreadPoolExecutor,
+        begin: Begin,
         useful_seconds: float,
+        is_awaited: bool,
     ) -> None:
+        self.is_awaited = is_awaited
         self._useful_until = time.monotonic() + useful_seconds
         self._snapshot = snapshot
         self._replaces = replaces
-        self._future: Future[StateHandle] = writer.submit(lambda: write(snapshot.to_table()))
+        self._future = begin(lambda: write(snapshot.to_table()))
 
     def wait(self, check: Callable[[], None]) -> None:
         """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""

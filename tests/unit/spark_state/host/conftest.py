@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_state.host.maintenance import Maintenance
 from tests.support.subtasks import Host, OpenHost, operator
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as executor:
-        yield executor
+def maintenance() -> Iterator[Maintenance]:
+    with Maintenance() as threads:
+        yield threads
 
 
 @pytest.fixture
-def open_host(tmp_path: Path, pool: ThreadPoolExecutor) -> OpenHost:
+def open_host(tmp_path: Path, maintenance: Maintenance) -> OpenHost:
     """Opens hosts over one store; keywords are OperatorSpec's and Host's fields."""
 
     def open_one(processor: Any = None, **changes: Any) -> Host:
         own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
-        return Host(operator(tmp_path, processor, **changes), **own).open(pool)
+        return Host(operator(tmp_path, processor, **changes), **own).open(maintenance)
 
     return open_one

@@ -342,7 +342,7 @@ def test_retention_goes_on_after_a_rollback(open_host: OpenHost, tmp_path: Path)
         host.run_id = run_id
         for epoch in epochs:
             host.epoch(epoch, ROWS_A)
-            host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+            host.finish_maintenance()
     assert len(list(tmp_path.glob("query/totals/manifests/*"))) <= 12
 
 
@@ -359,7 +359,7 @@ def test_epochs_beyond_the_retention_are_deleted_and_the_rest_restores(
     host = open_host(checkpoints=settings)
     for epoch in range(31):
         host.epoch(epoch, ROWS_A)
-        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+        host.finish_maintenance()
     assert len(list(tmp_path.glob("query/totals/manifests/*"))) == 3
     assert not list(tmp_path.glob("query/totals/epochs/*/barrier-*"))[3:]
     assert open_host(run_id="run-2").epoch(31, ROWS_A) == {"a": (32, 32)}
