@@ -35,9 +35,7 @@ class HeapStateTable(Generic[S]):
     ) -> None:
         self.name = name
         self.serializer = serializer
-        self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(
-            key_groups, _shared
-        )
+        self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(key_groups)
         self._changes: dict[Key, tuple[int, S | None]] = {}
         self._sealed: dict[Key, tuple[int, S | None]] = {}
         self._key: Key = ()
@@ -153,8 +151,3 @@ class HeapStateTable(Generic[S]):
         assert self._unchanged or self._key in self._changes
         kept = [*self._changes.values(), *self._sealed.values()]
         assert self._own is None or all(self._own is not before for _, before in kept)
-
-
-def _shared(state: S) -> S:
-    """Instead of the map's copies: what a snapshot may share is not changed."""
-    return state
