@@ -9,7 +9,7 @@ it was committed is what the store says of its manifest, or of its last barrier.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -29,6 +29,10 @@ from checkpoint_store.state_history import StateShape, StateVersion, VersionInfo
 from checkpoint_store.store_metadata import StoreMetadata
 from checkpoint_store.table_schema import column_names
 
+# As many as are retained by default, and a few more: a stream asks for those of its next batch
+# several times.
+_REMEMBERED_MANIFESTS = 128
+
 
 @dataclass(frozen=True, slots=True)
 class _WholeEpoch:
@@ -40,13 +44,19 @@ class _WholeEpoch:
 
 @dataclass
 class OperatorHistory:
-    """The StateHistory of one state; `state` may be None if the operator has only one."""
+    """The StateHistory of one state; `state` may be None if the operator has only one.
+
+    `published`: the objects of the store, with what all calls remember of them.
+    """
 
     store: ObjectStore
     metadata: StoreMetadata
     state: str | None
+    published: PublishedObjects = field(init=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
-    _rebuilt: dict[frozenset[BarrierName], CompletedCheckpoint | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
 
     @property
     def url(self) -> str:
@@ -102,7 +112,7 @@ class OperatorHistory:
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
-        data = PublishedObjects(self.store).read(handle.name, handle.epoch)
+        data = self.published.read(handle.name, handle.epoch)
         return decode_state_file(data, handle, key_groups, self.url)
 
     def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
@@ -115,7 +125,7 @@ class OperatorHistory:
         if isinstance(found.checkpoint, CompletedCheckpoint):
             return found.checkpoint, found.timestamp_ms
         try:
-            manifest = PublishedObjects(self.store).read_manifest(found.checkpoint)
+            manifest = self.published.read_manifest(found.checkpoint)
         except ObjectMissingError as error:
             self.versions()
             raise self._not_retained(version) from error
@@ -128,7 +138,7 @@ class OperatorHistory:
         oldest = min((directory.epoch for directory in manifests), default=-1)
         before: int | None = None
         cleaned = False
-        directories = {*manifests, *PublishedObjects(self.store).epoch_directories()}
+        directories = {*manifests, *self.published.epoch_directories()}
         for directory in sorted(directories, key=_lineage, reverse=True):
             if before is not None and directory.epoch >= before:
                 continue
@@ -143,15 +153,13 @@ class OperatorHistory:
 
     def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
         times = self.barrier_times(directory)
-        checkpoint = self._aligned(frozenset(times)) if _may_be_aligned(times) else None
+        checkpoint = self._aligned([*times]) if _may_be_aligned(times) else None
         return None if checkpoint is None else _WholeEpoch(checkpoint, max(times.values()))
 
-    def _aligned(self, names: frozenset[BarrierName]) -> CompletedCheckpoint | None:
-        if names not in self._rebuilt:
-            barriers = PublishedObjects(self.store).read_barriers([*names])
-            epoch, run, parallelism = max((one.epoch, one.run, one.parallelism) for one in barriers)
-            self._rebuilt[names] = align(barriers, epoch, run, parallelism).completed()
-        return self._rebuilt[names]
+    def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
+        barriers = self.published.read_barriers(names)
+        epoch, run, parallelism = max((one.epoch, one.run, one.parallelism) for one in barriers)
+        return align(barriers, epoch, run, parallelism).completed()
 
     def _not_retained(self, version: int) -> VersionNotRetainedError:
         oldest, newest = min(self._epochs, default=None), max(self._epochs, default=None)
