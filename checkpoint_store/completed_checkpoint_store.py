@@ -300,8 +300,8 @@ class CompletedCheckpointStore:
         self._published.remember_manifest(name, checkpoint)
 
     def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
-        """A run's hosts may register at a time when a later run has begun, or has ended; what they
-        publish would never be built upon."""
+        """A run that a later one has overtaken may go on for a while, or begin late: what it
+        publishes would never be built upon."""
         newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
         if newest is not None and newest.run_number > run.number:
             raise RunOverError(self._store.url, run.run_id, newest.epoch)

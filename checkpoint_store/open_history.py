@@ -27,8 +27,8 @@ def open_history(
     """The versions of the table at `url`, or of one state of the operator whose store it is.
 
     `state` may be None if there is only one; `retry_seconds`: a call to the store that fails is
-    tried again for so long. Raises NotAStoreError, which lists the stores below
-    `url` if it is a root of stores; StateNotFoundError; the errors of the object store.
+    tried again for so long. Raises NotAStoreError, which lists the stores below `url` if it is a
+    root of stores; StateNotFoundError; the errors of the object store.
     """
     store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
     table = TableStore(store)

@@ -52,7 +52,7 @@ class OperatorHistory:
     store: ObjectStore
     metadata: StoreMetadata
     state: str | None
-    published: PublishedObjects = field(init=False)
+    published: PublishedObjects = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -50,8 +50,12 @@ class ReadableObjects:
         another one of its epoch and run replaced, of these or of `others`, which can be read."""
         read = in_parallel(self._manifest, names)
         attempts: dict[EpochDirectory, int] = {}
-        settled = [n for n, said in zip(names, read, strict=True) if not isinstance(said, Unknown)]
-        for name in (*settled, *others):
+        could_be_read = [
+            name
+            for name, said in zip(names, read, strict=True)
+            if isinstance(said, CompletedCheckpoint)
+        ]
+        for name in (*could_be_read, *others):
             directory = _directory(name)
             attempts[directory] = max(name.attempts, attempts.get(directory, 0))
 
