@@ -8,6 +8,7 @@
     ├── StoreAccessError        the store cannot be reached this way: change URL or permissions
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
+    ├── RunOverError            a later run of the query has completed an epoch: stop one of them
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
     ├── LostVersionError        batches of a query were in a version that is gone: the same
     ├── NotAStoreError          there is no table or operator's store at a URL: name another one
@@ -89,20 +90,20 @@ class ObjectExistsError(CheckpointStoreError):
 
 
 class StoreUnavailableError(CheckpointStoreError):
-    """The store kept failing; what was tried last is the error's cause."""
+    """The store kept failing for `seconds`; `problem` is what the last attempt met."""
 
-    def __init__(self, url: str, operation: str, attempts: int, problem: str) -> None:
-        super().__init__(url, operation, attempts, problem)
+    def __init__(self, url: str, operation: str, seconds: float, problem: str) -> None:
+        super().__init__(url, operation, seconds, problem)
         self.url = url
         self.operation = operation
-        self.attempts = attempts
+        self.seconds = seconds
         self.problem = problem
 
     def __str__(self) -> str:
         return (
-            f"{self.url} is unavailable: {self.operation} failed {self.attempts} times, last with "
-            f"{self.problem}. Nothing that was published is lost; restart the query when the store "
-            "is back"
+            f"{self.url} is unavailable: {self.operation} failed for {self.seconds:.0f} s, last "
+            f"with {self.problem}. Nothing that was published is lost; restart the query when the "
+            "store is back. storeRetrySeconds says how long an outage may last"
         )
 
 
@@ -158,6 +159,23 @@ class EpochNotRetainedError(CheckpointStoreError):
             f"epoch {self.epoch} starts from an epoch that {self.url} no longer holds: the oldest "
             f"it holds is {self.oldest}. Restart the query from a Spark checkpoint whose next "
             f"epoch is {self.oldest + 1} or later, and raise minEpochsToRetain to keep more"
+        )
+
+
+class RunOverError(CheckpointStoreError):
+    """A run asks for what it goes on from, and a later one has completed an epoch (I9)."""
+
+    def __init__(self, url: str, run_id: str, epoch: int) -> None:
+        super().__init__(url, run_id, epoch)
+        self.url = url
+        self.run_id = run_id
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id} of the query is over: a newer run took over, which has completed "
+            f"epoch {self.epoch} in {self.url}; nothing was changed. If two queries use one "
+            "checkpoint location, stop one of them; otherwise start the query again"
         )
 
 

@@ -13,21 +13,27 @@ from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.state_history import StateHistory
+from checkpoint_store.store_outages import RETRY_SECONDS
 from checkpoint_store.table_history import TableHistory
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import ROW_STATE
 
 
 def open_history(
-    url: str, storage_options: Mapping[str, Any] | None = None, state: str | None = None
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    state: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> StateHistory:
     """The versions of the table at `url`, or of one state of the operator whose store it is.
 
-    `state` may be None if there is only one. Raises NotAStoreError, which lists the stores below
-    `url` if it is a root of stores; ObjectMissingError if it is a store whose own description is
-    gone, CorruptObjectError; StateNotFoundError; the errors of the object store.
+    `state` may be None if there is only one; `retry_seconds`: a call to the store that fails is
+    tried again for so long. Raises NotAStoreError, which lists the stores below `url` if it is a
+    root of stores; ObjectMissingError if it is a store whose own description is gone,
+    CorruptObjectError; StateNotFoundError; the errors of the object store.
     """
-    return history_in(RetryingObjectStore(open_object_store(url, storage_options)), state)
+    store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
+    return history_in(store, state)
 
 
 def history_in(store: ObjectStore, state: str | None = None) -> StateHistory:

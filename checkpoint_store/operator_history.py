@@ -40,6 +40,10 @@ from checkpoint_store.state_history import StateHistory, StateShape, StateVersio
 from checkpoint_store.store_metadata import StoreMetadata
 from checkpoint_store.table_schema import column_names
 
+# As many as are retained by default, and a few more: a stream asks for those of its next batch
+# several times.
+_REMEMBERED_MANIFESTS = 128
+
 
 @dataclass(frozen=True, slots=True)
 class _WholeEpoch:
@@ -54,13 +58,19 @@ class _WholeEpoch:
 
 @dataclass
 class OperatorHistory:
-    """The StateHistory of one state; `state` may be None if the operator has only one."""
+    """The StateHistory of one state; `state` may be None if the operator has only one.
+
+    `published`: the objects of the store, with what all calls remember of them.
+    """
 
     store: ObjectStore
     metadata: StoreMetadata
     state: str | None
+    published: PublishedObjects = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
-    _rebuilt: dict[frozenset[BarrierName], CompletedCheckpoint | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
 
     @property
     def url(self) -> str:
@@ -123,7 +133,7 @@ class OperatorHistory:
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
-        data = PublishedObjects(self.store).read(handle.name, handle.epoch)
+        data = self.published.read(handle.name, handle.epoch)
         return decode_state_file(data, handle, key_groups, self.url)
 
     def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
@@ -142,9 +152,9 @@ class OperatorHistory:
         """None if it was deleted since it was listed. Raises CorruptObjectError."""
         checkpoint, damage = None, None
         with suppress(ObjectMissingError):
-            checkpoint, damage = PublishedObjects(self.store).latest_intact(epoch.manifests)
+            checkpoint, damage = self.published.latest_intact(epoch.manifests)
         if checkpoint is None:
-            checkpoint = self._aligned(frozenset(self.barrier_times(epoch.directory)))
+            checkpoint = self._aligned([*self.barrier_times(epoch.directory)])
         if checkpoint is None and damage is not None:
             raise damage
         return checkpoint
@@ -160,7 +170,7 @@ class OperatorHistory:
         oldest = min((directory.epoch for directory in manifests), default=-1)
         before: EpochDirectory | None = None
         cleaned = False
-        directories = {*manifests, *PublishedObjects(self.store).epoch_directories()}
+        directories = {*manifests, *self.published.epoch_directories()}
         for directory in sorted(directories, key=_lineage, reverse=True):
             if before is not None and directory.epoch >= before.epoch:
                 continue
@@ -180,18 +190,15 @@ class OperatorHistory:
             return None
         epoch = _WholeEpoch(directory, max(times.values()))
         try:
-            checkpoint = self._aligned(frozenset(times))
+            checkpoint = self._aligned([*times])
         except CorruptObjectError:
             return epoch
         return None if checkpoint is None else replace(epoch, checkpoint=checkpoint)
 
-    def _aligned(self, names: frozenset[BarrierName]) -> CompletedCheckpoint | None:
-        if names not in self._rebuilt:
-            barriers = PublishedObjects(self.store).read_barriers([*names])
-            writer = max(((one.epoch, one.run, one.parallelism) for one in barriers), default=None)
-            aligned = None if writer is None else align(barriers, *writer).completed()
-            self._rebuilt[names] = aligned
-        return self._rebuilt[names]
+    def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
+        barriers = self.published.read_barriers(names)
+        writer = max(((one.epoch, one.run, one.parallelism) for one in barriers), default=None)
+        return None if writer is None else align(barriers, *writer).completed()
 
     def _shape(self, checkpoint: CompletedCheckpoint) -> StateShape:
         schema = self._schema(checkpoint)

@@ -2,7 +2,8 @@
 
 One that is damaged counts as published: what it said is unknown, not void. It is passed over, with
 a warning in the log, only where another one stands for it. Objects are immutable (I1), so what was
-read or written once is remembered by name and not read again; how much is remembered is bounded.
+read or written once is remembered by name and not read again. How much is remembered is bounded, by
+number and by the files that it names, which are what takes memory.
 """
 
 from __future__ import annotations
@@ -21,20 +22,28 @@ from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.passed_over import tell_passed_over
 
 _THREADS = 16
-_REMEMBERED_MANIFESTS = 4
 _REMEMBERED_BARRIERS = 1024
+_REMEMBERED_HANDLES = 100_000
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
 class PublishedObjects:
-    """The published objects of `store`. Safe to use from several threads."""
+    """The published objects of `store`. Safe to use from several threads; pickles, without what it
+    remembers.
 
-    def __init__(self, store: ObjectStore) -> None:
+    `manifests`: how many are remembered; few for a writer, which goes on from the last one.
+    """
+
+    def __init__(self, store: ObjectStore, manifests: int = 4) -> None:
         self._store = store
-        self._manifests = _Recent[CompletedCheckpoint](_REMEMBERED_MANIFESTS)
-        self._barriers = _Recent[Barrier](_REMEMBERED_BARRIERS)
+        self._remembered = manifests
+        self._manifests = _Recent[CompletedCheckpoint](manifests, _handles_of_checkpoint)
+        self._barriers = _Recent[Barrier](_REMEMBERED_BARRIERS, _handles_of_barrier)
+
+    def __reduce__(self) -> tuple[type[PublishedObjects], tuple[ObjectStore, int]]:
+        return PublishedObjects, (self._store, self._remembered)
 
     def manifests(self) -> list[ManifestName]:
         """All manifests: one listing."""
@@ -149,11 +158,22 @@ def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_
         return list(pool.map(function, todo))
 
 
-class _Recent(Generic[_T]):
-    """The last `capacity` values that were put."""
+def _handles_of_barrier(barrier: Barrier) -> int:
+    return len(barrier.handles)
 
-    def __init__(self, capacity: int) -> None:
+
+def _handles_of_checkpoint(checkpoint: CompletedCheckpoint) -> int:
+    return sum(map(_handles_of_barrier, checkpoint.barriers))
+
+
+class _Recent(Generic[_T]):
+    """The last `capacity` values that were put, or fewer: the last one, and of those before it as
+    many as name `_REMEMBERED_HANDLES` files with it."""
+
+    def __init__(self, capacity: int, handles_of: Callable[[_T], int]) -> None:
         self._capacity = capacity
+        self._handles_of = handles_of
+        self._handles = 0
         self._values: dict[str, _T] = {}
         self._lock = threading.Lock()
 
@@ -162,6 +182,10 @@ class _Recent(Generic[_T]):
 
     def put(self, key: str, value: _T) -> None:
         with self._lock:
+            if key not in self._values:
+                self._handles += self._handles_of(value)
             self._values[key] = value
-            while len(self._values) > self._capacity:
-                del self._values[next(iter(self._values))]
+            while len(self._values) > 1 and (
+                len(self._values) > self._capacity or self._handles > _REMEMBERED_HANDLES
+            ):
+                self._handles -= self._handles_of(self._values.pop(next(iter(self._values))))

@@ -47,6 +47,7 @@ from checkpoint_store.state_history import (
     lost_version,
 )
 from checkpoint_store.state_memory import StateMemory
+from checkpoint_store.store_outages import RETRY_SECONDS
 from checkpoint_store.table_schema import column_names
 from checkpoint_store.version_times import VersionTimes
 
@@ -57,15 +58,19 @@ _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 
 
 def open_store(
-    url: str, storage_options: Mapping[str, Any] | None = None, state: str | None = None
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    state: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> StateReader:
     """A reader of the table at `url`, or of the state called `state` of the operator whose store
     is there; `state` may be left out if there is only one.
 
-    `storage_options` are fsspec's. Raises NotAStoreError, StateNotFoundError,
+    `storage_options` are fsspec's; a call to the store that fails is tried again for
+    `retry_seconds`. Raises NotAStoreError, StateNotFoundError,
     StoreUnavailableError, StoreAccessError.
     """
-    return StateReader(open_history(url, storage_options, state))
+    return StateReader(open_history(url, storage_options, state, retry_seconds))
 
 
 class StateReader:

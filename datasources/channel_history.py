@@ -16,7 +16,6 @@ from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory, absent_epoch
-from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateVersion
 from datasources.channel_positions import Positions
@@ -55,7 +54,7 @@ class ChannelHistory:
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
-        barrier = PublishedObjects(self.operator.store).read_barrier(name)
+        barrier = self.operator.published.read_barrier(name)
         own = CompletedCheckpoint(version, barrier.run, barrier.parallelism, (barrier,))
         return self.operator.version_of(own, timestamp_ms)
 
@@ -76,7 +75,7 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
     """
     found: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
-    directories = PublishedObjects(operator.store).epoch_directories() if positions else []
+    directories = operator.published.epoch_directories() if positions else []
     for directory in sorted(directories, key=lambda directory: directory.epoch):
         if not after < directory.epoch <= last:
             continue

@@ -50,7 +50,6 @@ from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.row_fold import COMMIT_WATERMARK
 from checkpoint_store.state_history import StateHistory, lost_version
 from checkpoint_store.state_memory import StateMemory
@@ -323,7 +322,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mode = self._options.checkpointing_mode
             self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
         channels = self._channels
-        channels.arrive(barriers_after(PublishedObjects(history.store), channels.aligned))
+        channels.arrive(barriers_after(history.published, channels.aligned))
         last = -1 if channels.aligned is None else channels.aligned.epoch
         ahead = {} if self._options.checkpointing_mode == "exactly_once" else channels.ahead()
         positions = {subtask: position_of(name) for subtask, name in ahead.items()}

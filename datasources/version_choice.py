@@ -25,13 +25,22 @@ class Located(Protocol):
         """Those of fsspec."""
 
     @property
+    def store_retry_seconds(self) -> int:
+        """How long a call to the store that fails is tried again."""
+
+    @property
     def state_var_name(self) -> str | None:
         """The state of an operator that has several."""
 
 
 def history_of(options: Located) -> StateHistory:
     """Raises NotAStoreError, StateNotFoundError, and the errors of the object store."""
-    return open_history(options.url, dict(options.storage_options), options.state_var_name)
+    return open_history(
+        options.url,
+        dict(options.storage_options),
+        options.state_var_name,
+        options.store_retry_seconds,
+    )
 
 
 def newest_version(history: StateHistory) -> int:

@@ -72,13 +72,16 @@ def live_view(
     storage_options: Mapping[str, Any] | None = None,
     state: str | None = None,
     poll_seconds: float = 1.0,
+    retry_seconds: float = 10.0,
 ) -> LiveView:
     """A view of the table at `url`, or of one state of the operator whose store it is.
 
-    `state` may be None if there is only one. Close the view, or use it in a `with` statement.
-    Raises the errors of the store when it cannot be opened or has no epoch yet.
+    `state` may be None if there is only one. A call to the store that fails is tried again for
+    `retry_seconds`; only then does `error` say so, and `close` may wait for it. Close the view, or
+    use it in a `with` statement. Raises the errors of the store when it cannot be opened or has no
+    epoch yet.
     """
-    return LiveView(open_store(url, storage_options, state), poll_seconds)
+    return LiveView(open_store(url, storage_options, state, retry_seconds), poll_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,14 @@ class CheckpointSettings:
     `min_epochs_to_retain`: at least this many newest epochs stay restorable;
     `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
     `orphan_grace_seconds`: age from which unreferenced objects are deleted;
+    `store_retry_seconds`: a call to the store that fails is tried again for so long;
     `start_empty`: whether a query that has run epochs already may start with an empty store.
     """
 
     min_epochs_to_retain: int
     min_epochs_for_snapshot: int
     orphan_grace_seconds: int
+    store_retry_seconds: int
     start_empty: bool
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkpoint_store.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."
@@ -34,6 +35,7 @@ class OperatorConfiguration:
     min_epochs_to_retain: at least this many newest epochs stay restorable.
     min_epochs_for_snapshot: changelogs before a snapshot may replace them.
     orphan_grace_seconds: age from which unreferenced objects of failed attempts are deleted.
+    store_retry_seconds: a call to the store that fails is tried again for so long.
     start_empty: whether a query that has run epochs already may start with an empty store.
     """
 
@@ -47,6 +49,7 @@ class OperatorConfiguration:
     min_epochs_to_retain: int
     min_epochs_for_snapshot: int
     orphan_grace_seconds: int
+    store_retry_seconds: int
     start_empty: bool
 
 
@@ -104,6 +107,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "minEpochsToRetain": _Integer(2, _MOST),
     "minEpochsForSnapshot": _Integer(1, _MOST),
     "orphanGraceSeconds": _Integer(60, _MOST),
+    "storeRetrySeconds": _Integer(1, _MOST),
     "startEmpty": _Choice(("false", "true")),
 }
 _DEFAULTS = {
@@ -114,6 +118,7 @@ _DEFAULTS = {
     "minEpochsToRetain": "100",
     "minEpochsForSnapshot": "10",
     "orphanGraceSeconds": "86400",
+    "storeRetrySeconds": str(RETRY_SECONDS),
     "startEmpty": "false",
 }
 
@@ -176,6 +181,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         min_epochs_to_retain=values["minEpochsToRetain"],
         min_epochs_for_snapshot=values["minEpochsForSnapshot"],
         orphan_grace_seconds=values["orphanGraceSeconds"],
+        store_retry_seconds=values["storeRetrySeconds"],
         start_empty=values["startEmpty"] == "true",
     )
 

@@ -254,6 +254,7 @@ def _operator_spec(
             min_epochs_to_retain=configuration.min_epochs_to_retain,
             min_epochs_for_snapshot=configuration.min_epochs_for_snapshot,
             orphan_grace_seconds=configuration.orphan_grace_seconds,
+            store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,7 +14,7 @@ from checkpoint_store.errors import (
     StoreUnavailableError,
 )
 from checkpoint_store.retrying_object_store import RetryingObjectStore
-from tests.support.fake_object_store import DictObjectStore, FlakyObjectStore
+from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 from tests.support.scripted_operator import ScriptedOperator, state_before
 
 pytestmark = pytest.mark.fault
@@ -136,8 +137,8 @@ def test_a_run_needs_no_body(objects: DictObjectStore) -> None:
 
 def test_an_epoch_is_run_through_short_failures_at_every_call() -> None:
     objects = DictObjectStore()
-    flaky = FlakyObjectStore(objects)
-    operator = ScriptedOperator(RetryingObjectStore(flaky, attempts=3, wait_seconds=0.0001))
+    flaky, time = FlakyObjectStore(objects), FakeTime()
+    operator = ScriptedOperator(RetryingObjectStore(flaky, 60, time, time.sleep))
     calls = 0
     for epoch in range(40):
         before = flaky.calls
@@ -155,16 +156,46 @@ def test_an_epoch_is_run_through_short_failures_at_every_call() -> None:
 
 def test_a_store_that_stays_down_loses_nothing() -> None:
     objects = DictObjectStore()
-    flaky = FlakyObjectStore(objects)
-    operator = ScriptedOperator(RetryingObjectStore(flaky, attempts=3, wait_seconds=0.0001))
+    flaky, time = FlakyObjectStore(objects), FakeTime()
+    operator = ScriptedOperator(RetryingObjectStore(flaky, 60, time, time.sleep))
     operator.run_epoch(0, {0: 1})
     base = operator.checkpoints.latest_before(1)
-    flaky.fail(1_000)
+    flaky.is_away = lambda: True
     with pytest.raises(StoreUnavailableError, match="writing epochs/"):
         operator.run_subtask(1, 0, {0: 2}, base)
     with pytest.raises(StoreUnavailableError, match="listing manifests"):
         operator.checkpoints.latest_before(1)
-    flaky.errors = []
+    flaky.is_away = lambda: False
     assert state_before(objects, 1) == {0: 1}
     operator.run_epoch(1, {0: 2}, attempt=2)
     assert state_before(objects, 2) == {0: 2}
+
+
+@dataclass
+class Outage:
+    """Begins with a call, and lasts for some time."""
+
+    first_call: int
+    seconds: float
+    flaky: FlakyObjectStore
+    time: FakeTime
+    back_at: float | None = None
+
+    def is_away(self) -> bool:
+        if self.back_at is None and self.flaky.calls >= self.first_call:
+            self.back_at = self.time.now + self.seconds
+        return self.back_at is not None and self.time.now < self.back_at
+
+
+def test_epochs_outlast_outages_that_begin_at_any_call_and_grow_longer() -> None:
+    objects = DictObjectStore()
+    flaky, time = FlakyObjectStore(objects), FakeTime()
+    operator = ScriptedOperator(RetryingObjectStore(flaky, 120, time, time.sleep))
+    for epoch in range(30):
+        began = time.now
+        outage = Outage(flaky.calls + epoch % 10, 4.0 * epoch, flaky, time)
+        flaky.is_away = outage.is_away
+        operator.run_epoch(epoch, {epoch % 8: epoch})
+        operator.checkpoints.retain(2)
+        assert time.now >= began + outage.seconds
+    assert state_before(objects, 30) == {epoch % 8: epoch for epoch in range(22, 30)}

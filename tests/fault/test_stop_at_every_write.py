@@ -13,7 +13,6 @@ import pytest
 
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
-from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_handle import StateFileKind
 from tests.support.fake_object_store import (
@@ -137,7 +136,7 @@ def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode)
             assert state_before(objects, epoch + 1) == STATES[epoch]
         # What was left over is deleted by the next retention and the next sweep.
         CompletedCheckpointStore(objects).retain(MIN_EPOCHS)
-        sweep_orphans(objects, grace_seconds=0.0, now=1.0)
+        CompletedCheckpointStore(objects).sweep_orphans(grace_seconds=0.0, now=1.0)
         assert set(objects.objects) == set(counting.objects.objects)
 
 

@@ -17,7 +17,6 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.open_history import history_in
-from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_VERSION
 from checkpoint_store.state_handle import StateFileKind
 from checkpoint_store.state_reader import StateReader
@@ -175,7 +174,7 @@ def _retain(store: DamagedStore) -> Answer:
 
 def _sweep(store: DamagedStore) -> Answer:
     """All epochs, after the orphan sweep and once what was damaged is as it was."""
-    sweep_orphans(store.objects, 0.0, time_of(NEWEST + 1) / 1000)
+    CompletedCheckpointStore(store.objects).sweep_orphans(0.0, time_of(NEWEST + 1) / 1000)
     return _states(store, range(NEWEST + 1))
 
 

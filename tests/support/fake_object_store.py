@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -122,13 +122,32 @@ class StoppingObjectStore:
 
 
 @dataclass
+class FakeTime:
+    """Seconds that pass when somebody sleeps. `while_waiting` is called in each sleep."""
+
+    now: float = 0.0
+    waits: list[float] = field(default_factory=list)
+    while_waiting: Callable[[], object] = lambda: None
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+        self.while_waiting()
+
+
+@dataclass
 class FlakyObjectStore:
-    """`store`, whose next calls fail with `errors`, before or after they have had their effect."""
+    """`store`, whose next calls fail with `errors`, before or after they have had their effect, and
+    which fails before that for as long as it `is_away`."""
 
     store: ObjectStore
     errors: list[Exception] = field(default_factory=list)
     after_effect: bool = False
     calls: int = 0
+    is_away: Callable[[], bool] = lambda: False
 
     @property
     def url(self) -> str:
@@ -140,6 +159,8 @@ class FlakyObjectStore:
 
     def _trip(self) -> None:
         self.calls += 1
+        if self.is_away():
+            raise OSError(errno.EIO, "the network is down")
         if self.errors and not self.after_effect:
             raise self.errors.pop(0)
 

@@ -13,6 +13,7 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     PartialEpochError,
+    RunOverError,
     StoreMismatchError,
     UnsupportedFormatError,
 )
@@ -410,6 +411,25 @@ class TestCompletedAt:
         ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
         later = ScriptedOperator(objects, "run-b")
         assert later.checkpoints.completed_at(0, later.run, 2) is None
+
+    def test_a_run_is_over_once_a_later_one_has_completed_an_epoch(
+        self, objects: DictObjectStore
+    ) -> None:
+        older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+        completed = older.run_epoch(0, {0: 1})
+        assert older.checkpoints.completed_at(0, older.run, 2) == completed
+        assert older.checkpoints.latest_before(1, older.run) == completed
+        later.run_epoch(1, {0: 2})
+        for ask in (
+            lambda: older.checkpoints.completed_at(0, older.run, 2),
+            lambda: older.checkpoints.latest_before(1, older.run),
+            lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
+        ):
+            with pytest.raises(RunOverError) as caught:
+                ask()
+            assert (caught.value.run_id, caught.value.epoch) == ("run-a", 1)
+        assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
+        assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
 
     def test_runs_that_share_a_number_are_told_apart(self, objects: DictObjectStore) -> None:
         one, other = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")

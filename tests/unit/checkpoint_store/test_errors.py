@@ -18,6 +18,7 @@ from checkpoint_store.errors import (
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
+    RunOverError,
     StateNotFoundError,
     StoreAccessError,
     StoreMismatchError,
@@ -69,13 +70,17 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (CorruptObjectError(URL, "state/0/0/7.arrow", "cut"), ["restart the query", "troubleshoot"]),
     (CorruptObjectError(URL, "a.arrow", "sha256 is wrong", 7), ["a.arrow", "epoch 7", "sha256"]),
     (ObjectExistsError(URL, "a.arrow"), ["a.arrow", URL, "not changed"]),
-    (StoreUnavailableError(URL, "reading x", 5, "OSError: down"), [URL, "reading x", "5", "down"]),
+    (
+        StoreUnavailableError(URL, "reading x", 119.7, "OSError: down"),
+        [URL, "reading x", "for 120 s", "down", "storeRetrySeconds"],
+    ),
     (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
     (
         PartialEpochError(URL, 9, (0, 2), (1, 3)),
         ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
     ),
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
+    (RunOverError(URL, "f47a", 9), ["run f47a", "newer run", "epoch 9", URL, "stop one of them"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
     (

@@ -9,6 +9,7 @@ import pickle
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,9 @@ from checkpoint_store.object_store import (
 )
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from tests.support.moto_s3 import S3Server, close_clients, moto_s3
+
+# Longer than a handful of quick retries.
+SECONDS_AWAY = 8
 
 
 @pytest.fixture
@@ -97,9 +101,32 @@ def test_a_server_that_is_gone_is_unavailable_in_bounded_time() -> None:
         url, options = server.new_bucket(), server.storage_options
         open_object_store(url, options).put("d/a", b"x")
     with moto_s3():
-        store = RetryingObjectStore(open_object_store(url, options), 3, wait_seconds=0.01)
-        with pytest.raises(StoreUnavailableError, match="reading d/a failed 3 times"):
+        store = RetryingObjectStore(open_object_store(url, options), retry_seconds=1)
+        with pytest.raises(StoreUnavailableError, match="reading d/a failed for 1 s"):
             store.get("d/a")
+
+
+def test_a_server_that_is_away_for_some_seconds_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with moto_s3() as server:
+        url = f"{server.new_bucket()}/store"
+        store = RetryingObjectStore(open_object_store(url, server.storage_options))
+        store.put("d/a", b"x")
+        with ThreadPoolExecutor(4) as pool:
+            with server.away():
+                reading = [pool.submit(store.get, "d/a") for _ in range(2)]
+                writing = pool.submit(store.put, "d/b", b"y")
+                listing = pool.submit(store.list, "d")
+                time.sleep(SECONDS_AWAY)
+                assert not any(one.done() for one in (*reading, writing, listing))
+            assert [one.result() for one in reading] == [b"x", b"x"]
+            writing.result()
+            assert {info.name for info in listing.result()} >= {"d/a"}
+        assert store.get("d/b") == b"y"
+    lines = [r for r in caplog.records if r.name.startswith("checkpoint_store")]
+    assert [r.getMessage().split(" ")[1] for r in lines] == ["does", "answers"]
+    assert not any(r.exc_info for r in caplog.records)
 
 
 def test_the_endpoint_may_come_from_the_environment(
@@ -280,7 +307,7 @@ class TestAFailedPutBesideAnotherWriter:
         store = open_object_store(str(tmp_path))
         store.put("d/other", b"x")
         monkeypatch.setattr(os, "fsync", fails_for_the_directory)
-        RetryingObjectStore(store, wait_seconds=0.001).put("d/a", b"mine")
+        RetryingObjectStore(store, sleep=lambda _: None).put("d/a", b"mine")
         assert (len(failed), store.get("d/a")) == (1, b"mine")
 
     def test_a_link_whose_answer_was_lost_is_its_own(
