@@ -195,6 +195,11 @@ class CompletedCheckpointStore:
             self._write_manifest(completed)
         return completed
 
+    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
+        """The subtasks that have published no barrier of `epoch` in this run: one listing."""
+        present = {name.subtask for name in self._barrier_names(epoch, run, parallelism)}
+        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+
     def completed_at(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
         """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
 

@@ -132,9 +132,10 @@ class PartialEpochError(CheckpointStoreError):
     def __str__(self) -> str:
         return (
             f"epoch {self.epoch} is incomplete in {self.url}: subtasks {_few(self.present)} "
-            f"published it, subtasks {_few(self.missing)} did not. An action that runs only some "
-            "partitions (take, limit, isEmpty in foreachBatch) loses the rows of the others: run "
-            "an action over all of them (persist and count first). Then let the epoch run again: "
+            f"published it, subtasks {_few(self.missing)} did not. A foreachBatch function that "
+            "cowstate does not see (one that was not set in Python) ran an action over some "
+            "partitions only (take, limit, isEmpty), and Spark committed the batch: run an action "
+            "over all of them (persist and count first). Then let the epoch run again: "
             f"delete commits/{self.epoch} and all later files in commits/ and offsets/ of the "
             "query's Spark checkpoint (with their .crc files), and start the query"
         )

@@ -33,6 +33,7 @@ from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
 from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.session_facts import session_facts
@@ -97,6 +98,7 @@ def transform_with_state(
     subtask = F.floor(
         F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
     ).cast("int")
+    complete_epochs_of_foreach_batch()
     return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
 
 

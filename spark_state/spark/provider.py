@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.change_feed_streams import let_streams_read_changes
+from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
@@ -61,6 +62,7 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
+    complete_epochs_of_foreach_batch()
     _keep_jars_of_launch(builder)
     return builder
 

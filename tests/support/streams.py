@@ -119,9 +119,13 @@ class Stream:
         """The newest totals of every key in the sink."""
         return {key: (rows, total) for _, key, rows, total in sorted(self.kept())}
 
-    def store(self) -> Path:
-        """The one store that this stream's operator keeps below the session's root."""
+    def stores(self) -> list[Path]:
+        """The stores that this stream's operators keep below the session's root."""
         metadata = json.loads((self.checkpoint / "metadata").read_text())
         root = Path(self.spark.conf.get("spark.cowstate.store", "").removeprefix("file://"))
-        (store,) = (root / metadata["id"]).iterdir()
+        return sorted((root / metadata["id"]).iterdir())
+
+    def store(self) -> Path:
+        """The only one of `stores`."""
+        (store,) = self.stores()
         return store
