@@ -18,7 +18,6 @@ from pyspark import InheritableThread
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import spark_state
 from checkpoint_store import StoreAccessError, open_store
@@ -86,39 +85,43 @@ def state_of(stream: Stream, name: str = "RunningTotals") -> Totals:
     return {row["key"]: (row["rows"], row["total"]) for row in rows}
 
 
-def committed(stream: Stream) -> int:
-    """How many batches Spark's commit log has."""
-    return sum(1 for path in (stream.checkpoint / "commits").glob("[0-9]*"))
+MORE_SEEDS = [pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 40)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(4), *MORE_SEEDS])
 def test_random_functions_leave_the_state_of_the_batch_computation(
     stream: Stream, parallelism: Callable[[int], None], seed: int
 ) -> None:
     chance = random.Random(seed)
-    committed_before = 0
-    for start in range(3):
+    files: list[list[tuple[str, int]]] = []
+    collected: dict[int, Totals] = {}
+    for _ in range(3):
         parallelism(chance.randint(1, 4))
         for _ in range(3):
-            stream.feed(random_rows(chance.randrange(1 << 30), chance.choice((0, 5, 200)), keys=30))
-        fails_at = chance.choice((None, committed_before + 1))
+            files.append(random_rows(chance.random(), chance.choice((0, 5, 200)), keys=30))
+            stream.feed(files[-1])
+        fails_at = chance.choice((None, stream.committed() + 1))
 
         def sink(batch: DataFrame, epoch: int, fails_at: int | None = fails_at) -> None:
             for name in chance.choices(list(ACTS), k=chance.choice((0, 1, 1, 2))):
-                ACTS[name](batch)
+                result = ACTS[name](batch)
+                if name == "collect":
+                    collected[epoch] = {row.key: (row.rows, row.total) for row in result}
             if epoch == fails_at:
                 raise FunctionError(f"epoch {epoch}")
 
-        if fails_at is not None:
+        if fails_at is None:
+            stream.run(sink=sink)
+            assert state_of(stream) == totals_of(stream.fed)
+        else:
             with pytest.raises(StreamingQueryException, match="FunctionError"):
                 stream.run(sink=sink)
-            assert committed(stream) == fails_at
-        else:
-            stream.run(sink=sink)
-            assert state_of(stream) == totals_of(stream.fed), f"start {start}"
-        committed_before = committed(stream)
+            assert stream.committed() == fails_at
     stream.run()
     assert state_of(stream) == totals_of(stream.fed)
+    for epoch, rows in collected.items():
+        totals = totals_of([row for file in files[: epoch + 1] for row in file])
+        assert rows == {key: totals[key] for key, _ in files[epoch]}
 
 
 @pytest.mark.parametrize("name", ACTS)
@@ -164,7 +167,7 @@ def test_a_subtask_that_fails_in_the_function_fails_the_batch_though_the_functio
 
     with pytest.raises(StreamingQueryException, match="a negative value"):
         stream.run(stream.operator(FailingAt(), name="totals"), swallow)
-    assert committed(stream) == 0
+    assert stream.committed() == 0
     stream.run(stream.operator(name="totals"), lambda batch, epoch: None)
     assert state_of(stream, "totals") == totals_of(stream.fed)
 
@@ -262,17 +265,9 @@ def test_batches_without_input_have_nothing_to_complete(stream: Stream) -> None:
 
 def test_a_batch_that_no_action_can_complete_fails_before_it_is_committed(stream: Stream) -> None:
     stream.feed([("a", 1)])
-    query = (
-        stream.operator()
-        .limit(0)
-        .writeStream.foreachBatch(lambda batch, epoch: None)
-        .option("checkpointLocation", str(stream.checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
     with pytest.raises(StreamingQueryException, match="Spark does not run subtasks"):
-        query.awaitTermination()
-    assert committed(stream) == 0
+        stream.run(stream.operator().limit(0), lambda batch, epoch: None, output_mode="append")
+    assert stream.committed() == 0
 
 
 class _Unreachable:
@@ -299,43 +294,13 @@ def test_a_driver_that_cannot_reach_the_store_lets_tasks_look(
     assert "the driver cannot look into" in caplog.text
 
 
-def without_cowstate(writer: DataStreamWriter, function: Act) -> DataStreamWriter:
-    """As a caller that cowstate does not see sets the function, in Scala say."""
-    plain: Any = DataStreamWriter.foreachBatch
-    return plain.__wrapped__(writer, lambda batch, epoch: function(batch))  # type: ignore[no-any-return]
-
-
-def run_without_cowstate(stream: Stream, function: Act) -> None:
-    writer = stream.operator(name="totals").writeStream.outputMode("update")
-    query = (
-        without_cowstate(writer, function)
-        .option("checkpointLocation", str(stream.checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-def test_a_function_that_cowstate_does_not_see_is_named_as_the_cause_of_missing_barriers(
-    stream: Stream,
-) -> None:
-    stream.feed(random_rows(1, count=60, keys=30))
-    stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match=r"epoch 0 is incomplete") as caught:
-        run_without_cowstate(stream, lambda batch: batch.take(1))
-    assert "foreachBatch" in str(caught.value)
-
-
 def test_a_function_that_cowstate_does_not_see_is_named_as_the_cause_of_missing_epochs(
     stream: Stream,
 ) -> None:
     stream.feed(random_rows(1, count=60, keys=30))
-    run_without_cowstate(stream, nothing)
+    stream.run_unseen(lambda batch, epoch: None)
     stream.feed([("a", 1)])
     with pytest.raises(StreamingQueryException, match=r"holds no state of the epochs") as caught:
-        run_without_cowstate(stream, lambda batch: batch.count())
+        stream.run_unseen(lambda batch, epoch: batch.count() and None)
     message = str(caught.value)
     assert message.index("foreachBatch") < message.index("spark.cowstate.store")
