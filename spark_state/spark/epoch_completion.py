@@ -12,8 +12,8 @@ not deterministic would keep other values than the function saw.
 
 A batch of which an operator has not run at all is run whole, for the sake of what else keeps state.
 
-The driver looks for barriers. Where it sees some missing, or cannot see the store, a task looks: a
-store may be mounted on the executors only.
+The driver looks for barriers. Where it sees nothing of the run, a task looks: the store may be one
+that only executors reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from checkpoint_store.completed_checkpoint import Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import CheckpointStoreError
-from checkpoint_store.object_store import open_object_store
+from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from spark_state.errors import ConfigurationError
@@ -64,41 +64,53 @@ class EpochCompletion:
         batch, in the JVM. Raises ConfigurationError when Spark cannot run it, and what the run
         raises."""
         epochs = [OperatorEpoch(operator, identity) for operator in self._operators]
-        lacking = [epoch for epoch in epochs if self._may_lack_barriers(epoch)]
-        lacking = [epoch for epoch in lacking if has_input(plan, epoch.operator)]
-        missing = _missing_as_tasks_see(batch, lacking)
+        lacking = [
+            epoch
+            for epoch in epochs
+            if self._missing_as_driver_sees(epoch) != () and has_input(plan, epoch.operator)
+        ]
+        missing = self._missing(batch, lacking)
         if not any(missing):
             return
         parallelisms = [epoch.operator.parallelism for epoch in lacking]
         _run_partitions(batch, partitions_to_run(missing, parallelisms, _partitions(batch)))
-        for epoch, subtasks in zip(lacking, _missing_as_tasks_see(batch, lacking), strict=True):
+        for epoch, subtasks in zip(lacking, self._missing(batch, lacking), strict=True):
             if subtasks:
                 raise ConfigurationError(
                     f"batch {identity.epoch}: Spark does not run subtasks {list(subtasks)} of "
                     f"operator {epoch.operator.operator!r}, so its state would miss their rows: "
                     "what stands behind it in the query gives no rows, whatever it gets (a limit "
-                    "of 0, a join with nothing). Take that away, or the operator"
+                    "of 0, say). Take that away, or the operator"
                 )
 
-    def _may_lack_barriers(self, epoch: OperatorEpoch) -> bool:
-        """False only if all are there."""
+    def _missing(self, batch: DataFrame, epochs: Sequence[OperatorEpoch]) -> list[tuple[int, ...]]:
+        """Which subtasks have no barrier, for each of `epochs`."""
+        seen = [self._missing_as_driver_sees(epoch) for epoch in epochs]
+        unseen = [epoch for epoch, subtasks in zip(epochs, seen, strict=True) if subtasks is None]
+        by_tasks = iter(_missing_as_tasks_see(batch, unseen))
+        return [next(by_tasks) if subtasks is None else subtasks for subtasks in seen]
+
+    def _missing_as_driver_sees(self, epoch: OperatorEpoch) -> tuple[int, ...] | None:
+        """None if the driver sees nothing of the run: not yet, or not this store."""
         if not self._driver_sees_stores:
-            return True
-        url = epoch.store_url
+            return None
         try:
-            checkpoints = CompletedCheckpointStore(open_object_store(url))
-            run = self._run(checkpoints, url, epoch.batch.run_id)
-            return run is None or bool(_without_barrier(checkpoints, epoch, run))
+            return self._missing_in(open_object_store(epoch.store_url), epoch)
         except (CheckpointStoreError, OSError) as error:
             self._driver_sees_stores = False
-            _log.warning("the driver cannot look into %s, tasks do it for it: %s", url, error)
-            return True
+            _log.warning("the driver cannot look into stores, tasks do it instead: %s", error)
+            return None
 
-    def _run(self, checkpoints: CompletedCheckpointStore, url: str, run_id: str) -> Run | None:
-        run = self._runs.get((url, run_id)) or _registered_run(checkpoints, run_id)
-        if run is not None:
-            self._runs[url, run_id] = run
-        return run
+    def _missing_in(self, store: ObjectStore, epoch: OperatorEpoch) -> tuple[int, ...] | None:
+        checkpoints = CompletedCheckpointStore(store)
+        known = self._runs.get((store.url, epoch.batch.run_id))
+        if known is not None and not _without_barrier(checkpoints, epoch, known):
+            return ()
+        run = _registered_run(checkpoints, epoch.batch.run_id)
+        if run is None:
+            return None
+        self._runs[store.url, epoch.batch.run_id] = run
+        return _without_barrier(checkpoints, epoch, run)
 
 
 def partitions_to_run(
@@ -111,7 +123,9 @@ def partitions_to_run(
     return sorted(chosen) if partitions else []
 
 
-def _missing_as_tasks_see(batch: DataFrame, epochs: list[OperatorEpoch]) -> list[tuple[int, ...]]:
+def _missing_as_tasks_see(
+    batch: DataFrame, epochs: Sequence[OperatorEpoch]
+) -> list[tuple[int, ...]]:
     """Which subtasks have no barrier, for each of `epochs`."""
     if not epochs:
         return []
