@@ -133,7 +133,12 @@ class SessionFacts:
     @property
     def is_local(self) -> bool:
         """Whether driver and executors share one machine's file system."""
-        return self.master.startswith("local")
+        return is_local_master(self.master)
+
+
+def is_local_master(master: str) -> bool:
+    """Whether all of Spark's processes run on the driver's machine."""
+    return master.startswith("local")
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:

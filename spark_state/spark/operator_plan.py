@@ -37,6 +37,7 @@ from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
 from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.session_facts import session_facts
+from spark_state.spark.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 KEY_GROUP_COLUMN = "_cowstate_key_group"
@@ -98,6 +99,7 @@ def transform_with_state(
     subtask = F.floor(
         F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
     ).cast("int")
+    use_driver_interpreter(spark)
     complete_epochs_of_foreach_batch()
     return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
 

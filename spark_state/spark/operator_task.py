@@ -30,6 +30,7 @@ from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity, is_in_unseen_function
 from spark_state.spark.planned_operators import function_name
+from spark_state.spark.worker_loading import loaded_in_workers
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -54,8 +55,7 @@ def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
         )
         yield from run_epoch(connection, request, checked)
 
-    run.__name__ = function_name(spec)
-    return run
+    return _loaded_by_worker(run, function_name(spec))
 
 
 def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
@@ -72,6 +72,16 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
         with run_processor(spec, processor, backend, table, lambda: None) as spool:
             yield from spool.read()
 
+    return _loaded_by_worker(run, run.__name__)
+
+
+def _loaded_by_worker(function: MapFunction, name: str) -> MapFunction:
+    load = loaded_in_workers(function)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from load()(batches)
+
+    run.__name__ = name
     return run
 
 
