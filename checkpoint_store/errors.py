@@ -34,6 +34,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
+from checkpoint_store.schema_text import schema_texts
+
 _GO_BACK = (
     "restore it from a backup, or restart the query from an earlier epoch: "
     '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
@@ -270,10 +272,12 @@ class StoreMismatchError(CheckpointStoreError):
         self.expected = expected
 
     def __str__(self) -> str:
+        field, stored, expected = self.field, self.stored, self.expected
+        if field == "key_schema_json":
+            field, (stored, expected) = "key columns", schema_texts(stored, expected)
         return (
-            f"{self.url} was created with {self.field} {self.stored}, not {self.expected}: "
-            f"go back to {self.stored}, or give this operator a new store (another name, or a new "
-            "Spark checkpoint location)"
+            f"{self.url} was created with {field} {stored}, not {expected}: go back to {stored}, "
+            "or give this operator a new store (another name, or a new Spark checkpoint location)"
         )
 
 

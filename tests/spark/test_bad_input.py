@@ -69,7 +69,7 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
     ("changes", "message"),
     [
         ({"output_mode": "complete"}, "output mode 'complete' is not supported; use one of update"),
-        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported; use \"None\""),
+        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported: this release has no"),
     ],
 )
 def test_modes_that_are_not_there_are_refused(
@@ -253,7 +253,8 @@ def test_another_state_schema_is_refused_naming_both(stream: Stream) -> None:
     stream.feed([("a", 1)])
     with pytest.raises(StreamingQueryException, match="state 'totals' is in the store as") as error:
         stream.run(stream.operator(OtherSchema(), name="totals"))
-    assert '"type":"integer"' in str(error.value)
+    assert "a value state of (rows bigint, total bigint)" in str(error.value)
+    assert "declares a value state of (rows int, total bigint)" in str(error.value)
 
 
 def test_a_plain_thread_inside_foreach_batch_is_refused(stream: Stream) -> None:
