@@ -6,6 +6,7 @@ An unknown key or a bad value is an error that names the key and what is allowed
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."
+STORE_KEY = f"{PREFIX}store"
 LOCAL_STORE = "./cowstate-store"
 MAX_PARALLELISM_LIMIT = 32_768
 
@@ -89,6 +91,13 @@ def _url(key: str, text: str) -> str:
             f"{PREFIX}{key} is {url!r}, which every process has for itself; set it to a path or "
             "the URL of a store that all executors reach"
         )
+    one_slash = re.match("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", url)
+    if one_slash and one_slash[1] != "file":
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {url!r}, which is neither a path nor a URL; a URL has two slashes: "
+            f"{one_slash[1]}://…"
+        )
+    url = url.removeprefix("file:") if one_slash else url
     return url if "://" in url else str(Path(url).absolute())
 
 

@@ -32,6 +32,7 @@ from spark_state.spark.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_i
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
 from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.session_facts import session_facts
+from spark_state.spark.store_check import check_store
 from spark_state.spark.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
@@ -61,7 +62,8 @@ def transform_with_state(
         None. Two operators of one query need two names, and a restart needs the same one.
 
     Returns the output rows. Errors of the call raise ConfigurationError, KeyGroupError or
-    UnsupportedOperationError here; those of the run reach the query's exception.
+    UnsupportedOperationError here, and a store that cannot be used a CheckpointStoreError; those
+    of the run reach the query's exception.
     """
     if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
         raise ConfigurationError(
@@ -70,6 +72,7 @@ def transform_with_state(
         )
     df: DataFrame = grouped._df
     spark = df.sparkSession
+    use_driver_interpreter(spark)
     _check_modes(output_mode, time_mode)
     operator = _operator_name(processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
@@ -86,6 +89,7 @@ def transform_with_state(
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
+        check_store(spark, configuration.store)
         function = streaming_task(
             _operator_spec(operator, configuration, key_fields, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
@@ -93,7 +97,6 @@ def transform_with_state(
     subtask = F.floor(
         F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
     ).cast("int")
-    use_driver_interpreter(spark)
     complete_epochs_of_foreach_batch()
     return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
 
