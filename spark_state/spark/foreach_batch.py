@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import BatchIdentityError
-from spark_state.spark.batch_identity import EPOCH, QUERY, BatchIdentity, name_run
+from spark_state.spark.batch_identity import QUERY, BatchIdentity, name_run
 from spark_state.spark.epoch_completion import EpochCompletion
 from spark_state.spark.planned_operators import operators_in
 
@@ -34,14 +34,14 @@ def complete_epochs_of_foreach_batch() -> None:
     def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
         operators = operators_in(self._df._jdf.queryExecution().analyzed())
         completion = EpochCompletion(operators) if operators else None
-        writer: DataStreamWriter = known(self, _BatchFunction(func, self._spark, completion))
+        writer: DataStreamWriter = known(self, WatchedFunction(func, self._spark, completion))
         return writer
 
     setattr(foreach_batch, _MARK, True)
     DataStreamWriter.foreachBatch = foreach_batch  # type: ignore[method-assign]
 
 
-class _BatchFunction:
+class WatchedFunction:
     """The function that Spark gets instead of the user's. `completion`: None without operators."""
 
     def __init__(
@@ -58,9 +58,8 @@ class _BatchFunction:
             name_run(context, query.id, query.runId)
         elif self._completion is not None:
             raise BatchIdentityError(
-                f"the function of foreachBatch is called outside of its query's thread: {QUERY} "
-                f"and {EPOCH} are not set, so no operator can tell its epoch. Leave "
-                "PYSPARK_PIN_THREAD unset, or set it to true"
+                f"the function of foreachBatch is called outside of its query's thread: {QUERY} is "
+                "not set, so no operator can tell its epoch. Leave PYSPARK_PIN_THREAD unset"
             )
         self._function(batch, epoch)
         if self._completion is not None and query is not None:

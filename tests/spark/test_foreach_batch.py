@@ -22,7 +22,10 @@ from pyspark.sql import functions as F
 import spark_state
 from checkpoint_store import StoreAccessError, open_store
 from checkpoint_store.object_store import ObjectStore
+from spark_state import BatchIdentityError
 from spark_state.spark import epoch_completion
+from spark_state.spark.epoch_completion import EpochCompletion
+from spark_state.spark.foreach_batch import WatchedFunction
 from tests.support.processors import TOTALS_SCHEMA, FailingAt, RunningTotals
 from tests.support.streams import Stream, Totals, random_rows, totals_of
 
@@ -268,6 +271,17 @@ def test_a_batch_that_no_action_can_complete_fails_before_it_is_committed(stream
     with pytest.raises(StreamingQueryException, match="Spark does not run subtasks"):
         stream.run(stream.operator().limit(0), lambda batch, epoch: None, output_mode="append")
     assert stream.committed() == 0
+
+
+def test_a_function_that_is_called_outside_of_its_query_is_refused_for_an_operator(
+    spark: SparkSession,
+) -> None:
+    called: list[int] = []
+    batch = spark.range(1)
+    WatchedFunction(lambda _, epoch: called.append(epoch), spark, None)(batch, 5)
+    with pytest.raises(BatchIdentityError, match="PYSPARK_PIN_THREAD"):
+        WatchedFunction(lambda _, epoch: called.append(epoch), spark, EpochCompletion(()))(batch, 6)
+    assert called == [5]
 
 
 class _Unreachable:

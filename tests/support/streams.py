@@ -99,7 +99,8 @@ class Stream:
         """As run, for a sink that cowstate does not see, as if it had been set in Scala."""
         seen: Any = DataStreamWriter.foreachBatch
         writer = (self.operator() if output is None else output).writeStream
-        return self._run(seen.__wrapped__(writer, sink).outputMode("update"))
+        plain = getattr(seen, "__wrapped__", seen)
+        return self._run(plain(writer, sink).outputMode("update"))
 
     def _run(self, writer: DataStreamWriter) -> Any:
         query = (
