@@ -125,6 +125,10 @@ class CompletedCheckpointStore:
         begun = (directory.run_number for directory in self._published.epoch_directories())
         return max((*completed, *begun), default=0)
 
+    def registered_run(self, run_id: str) -> Run | None:
+        """The run of this id if a host has registered it, else None."""
+        return self._runs.registered(run_id)
+
     def runs(self) -> set[Run]:
         """All runs that are registered, and those that are being so."""
         return self._runs.runs()
@@ -197,6 +201,11 @@ class CompletedCheckpointStore:
         if completed is not None:
             self._write_manifest(completed)
         return completed
+
+    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
+        """The subtasks that have published no barrier of `epoch` in this run: one listing."""
+        present = {name.subtask for name in self._barrier_names(epoch, run, parallelism)}
+        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
 
     def completed_at(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
         """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.

@@ -42,6 +42,7 @@ from checkpoint_store.damage_advice import (
     advice_on_missing,
     of_table,
 )
+from checkpoint_store.schema_text import schema_texts
 
 
 class CheckpointStoreError(Exception):
@@ -137,9 +138,10 @@ class PartialEpochError(CheckpointStoreError):
     def __str__(self) -> str:
         return (
             f"epoch {self.epoch} is incomplete in {self.url}: subtasks {_few(self.present)} "
-            f"published it, subtasks {_few(self.missing)} did not. An action that runs only some "
-            "partitions (take, limit, isEmpty in foreachBatch) loses the rows of the others: run "
-            "an action over all of them (persist and count first). Then let the epoch run again: "
+            f"published it, subtasks {_few(self.missing)} did not. A foreachBatch function that "
+            "cowstate does not see (one that was not set in Python) ran an action over some "
+            "partitions only (take, limit, isEmpty), and Spark committed the batch: run an action "
+            "over all of them (persist and count first). Then let the epoch run again: "
             f"delete commits/{self.epoch} and all later files in commits/ and offsets/ of the "
             "query's Spark checkpoint (with their .crc files), and start the query"
         )
@@ -294,10 +296,12 @@ class StoreMismatchError(CheckpointStoreError):
         self.expected = expected
 
     def __str__(self) -> str:
+        field, stored, expected = self.field, self.stored, self.expected
+        if field == "key_schema_json":
+            field, (stored, expected) = "key columns", schema_texts(stored, expected)
         return (
-            f"{self.url} was created with {self.field} {self.stored}, not {self.expected}: "
-            f"go back to {self.stored}, or give this operator a new store (another name, or a new "
-            "Spark checkpoint location)"
+            f"{self.url} was created with {field} {stored}, not {expected}: go back to {stored}, "
+            "or give this operator a new store (another name, or a new Spark checkpoint location)"
         )
 
 

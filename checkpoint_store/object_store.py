@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -49,6 +50,8 @@ _UNUSABLE = {
 }
 # botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
+# How pyarrow says that a client needs a library that cannot be loaded.
+_NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
 # What file systems without hard links answer, and those that are cut in parts.
@@ -315,7 +318,18 @@ class FsspecObjectStore:
             config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
             options["config_kwargs"] = config
         # fsspec keeps one instance per process and options; asking anew is what survives a fork.
-        filesystem = fsspec.filesystem(protocol, **options)
+        try:
+            filesystem = fsspec.filesystem(protocol, **options)
+        except (ImportError, TypeError, ValueError) as error:
+            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
+        except OSError as error:
+            if _NO_LIBRARY.search(str(error)) is None:
+                raise
+            problem = (
+                f"{str(error).splitlines()[0]}. Install it, and say where it is: for HDFS libhdfs "
+                "with ARROW_LIBHDFS_DIR, Java with JAVA_HOME, Hadoop's jars with CLASSPATH"
+            )
+            raise StoreAccessError(self.url, problem) from error
         if protocol in ("s3", "s3a"):
             filesystem.retries = 1
         return filesystem

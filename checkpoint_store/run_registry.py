@@ -111,6 +111,11 @@ class RunRegistry:
             self._store.put(str(name), encode_run(step.run))
             known.add(name)
 
+    def registered(self, run_id: str) -> Run | None:
+        """The run of this id if it has its number, else None: one listing."""
+        step = next_step({Mark(name.run, name.level) for name in self._names()}, run_id)
+        return step if isinstance(step, Run) else None
+
     def runs(self) -> set[Run]:
         """All runs that have a mark, of which one that is being registered may have several."""
         return {name.run for name in self._names()}

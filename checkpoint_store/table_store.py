@@ -19,7 +19,6 @@ that is not what was written is damaged, for readers and for writers.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -46,6 +45,7 @@ from checkpoint_store.key_bounds import key_bounds
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.passed_over import tell_passed_over
+from checkpoint_store.schema_text import schema_text
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.table_codec import (
@@ -362,9 +362,8 @@ class TableStore:
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
     """What is fixed when a table is created, by the name of its option."""
-    keys = json.loads(metadata.key_schema_json)["fields"]
     return [
-        ("keys", ", ".join(f"{key['name']} {json.dumps(key['type'])}" for key in keys)),
+        ("keys", schema_text(metadata.key_schema_json)),
         ("sequenceBy", str(metadata.sequence_by)),
         ("ignoreNullUpdates", str(metadata.ignore_null_updates).lower()),
         ("maxParallelism", str(metadata.max_parallelism)),

@@ -46,6 +46,7 @@ from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
 from spark_state.errors import BatchIdentityError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
+from spark_state.spark.worker_loading import LoadedInWorkers
 
 _LOG = logging.getLogger(__name__)
 _FILE_ROWS = 1_000_000
@@ -87,7 +88,7 @@ class WrittenBatch:
     run: str | None
 
 
-class TableStreamWriter(DataSourceStreamArrowWriter):
+class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
     def __init__(self, plan: SinkPlan) -> None:
@@ -115,7 +116,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         """The files stay as orphans, and are deleted when they are old."""
 
 
-class TableBatchWriter(DataSourceArrowWriter):
+class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
     """The sink of a batch job, or of a query's foreachBatch, which writes as the query does."""
 
     def __init__(self, plan: SinkPlan) -> None:

@@ -75,6 +75,7 @@ from datasources.operator_channels import OperatorChannels, barriers_after
 from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
 from datasources.table_options import StreamOptions
 from datasources.version_choice import first_version_since, history_of, version_before
+from spark_state.spark.worker_loading import LoadedInWorkers
 
 Offset = dict[str, Any]
 # Spark's workers live on from one batch to the next.
@@ -99,7 +100,7 @@ class _Listed:
     ahead: Positions
 
 
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of a streaming query; `columns` are those that it gives, in order. `clock` tells
     seconds since any moment."""
 

@@ -24,6 +24,20 @@ from spark_state.host.maintenance import Maintenance
 _EPOCHS_BETWEEN_RETENTIONS = 10
 _SECONDS_BETWEEN_SWEEPS = 3600.0
 _log = logging.getLogger(__name__)
+_OTHER_STORE = (
+    "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
+    "class, unless name= is given) the same?"
+)
+# Why the state of earlier epochs is not there, by EpochTask.in_unseen_function.
+_CAUSES = {
+    False: _OTHER_STORE,
+    True: (
+        "the query's foreachBatch function, which was not set in Python, may have run no action "
+        "on the batches before; Spark commits such a batch, and its rows are lost to the operator. "
+        "Let it run an action over the whole batch every time, and begin with a new checkpoint. "
+        f"If it does: {_OTHER_STORE}"
+    ),
+}
 
 
 def store_metadata(request: EpochRequest) -> StoreMetadata:
@@ -95,15 +109,16 @@ class StoreSession:
             return run
 
     def base_of(
-        self, spec: OperatorSpec, epoch: int, run: Run, resident_epoch: int | None
+        self, request: EpochRequest, run: Run, resident_epoch: int | None
     ) -> CompletedCheckpoint | None:
-        """The completed checkpoint that `epoch` starts from, None for an empty state.
+        """The completed checkpoint that the request's epoch starts from, None for an empty state.
 
         `resident_epoch`: the epoch whose barrier the calling subtask published last in this run,
         None if there is none. Raises PartialEpochError (I5), FencedError when a later run has
         completed an epoch (I9), and ConfigurationError when the state of the epochs before is not
         there.
         """
+        spec, task, epoch = request.spec, request.task, request.task.epoch
         try:
             if resident_epoch is not None and resident_epoch == epoch - 1:
                 found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
@@ -116,10 +131,8 @@ class StoreSession:
         if found is None and epoch > 0 and lost:
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self.url} holds no state of the "
-                "epochs before: is spark.cowstate.store the one of the last run, and the "
-                "operator's name (the processor's class, unless name= is given) the same? To "
-                "begin with empty state all the same, set spark.cowstate.startEmpty to true and "
-                "start the query again"
+                f"epochs before: {_CAUSES[task.in_unseen_function]} To begin with empty state all "
+                "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
         return found
 

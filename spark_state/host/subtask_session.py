@@ -156,7 +156,7 @@ class SubtaskSession:
         resident_epoch = None
         if self._published is not None and self._published[0] == claim.run:
             resident_epoch = self._published[1]
-        checkpoint = self._store.base_of(spec, claim.epoch, claim.run, resident_epoch)
+        checkpoint = self._store.base_of(request, claim.run, resident_epoch)
         target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
         self._remember_base(spec, checkpoint)
         plan = plan_restore(self._resident, target)

@@ -6,6 +6,7 @@ An unknown key or a bad value is an error that names the key and what is allowed
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from checkpoint_store.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."
+STORE_KEY = f"{PREFIX}store"
 LOCAL_STORE = "./cowstate-store"
 MAX_PARALLELISM_LIMIT = 32_768
 
@@ -92,6 +94,13 @@ def _url(key: str, text: str) -> str:
             f"{PREFIX}{key} is {url!r}, which every process has for itself; set it to a path or "
             "the URL of a store that all executors reach"
         )
+    one_slash = re.match("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", url)
+    if one_slash and one_slash[1] != "file":
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {url!r}, which is neither a path nor a URL; a URL has two slashes: "
+            f"{one_slash[1]}://…"
+        )
+    url = url.removeprefix("file:") if one_slash else url
     return url if "://" in url else str(Path(url).absolute())
 
 
@@ -138,7 +147,12 @@ class SessionFacts:
     @property
     def is_local(self) -> bool:
         """Whether driver and executors share one machine's file system."""
-        return self.master.startswith("local")
+        return is_local_master(self.master)
+
+
+def is_local_master(master: str) -> bool:
+    """Whether all of Spark's processes run on the driver's machine."""
+    return master.startswith("local")
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:

@@ -88,11 +88,13 @@ class Host:
     subtask: int = 0
     run_id: str = "run-1"
     session: SubtaskSession | None = None
+    in_unseen_function: bool = False
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
-        return EpochRequest(
-            self.spec, EpochTask("query", self.run_id, epoch, self.subtask, attempt), ()
+        task = EpochTask(
+            "query", self.run_id, epoch, self.subtask, attempt, self.in_unseen_function
         )
+        return EpochRequest(self.spec, task, ())
 
     def open(self, maintenance: Maintenance) -> Host:
         request = self.request(0, 0)

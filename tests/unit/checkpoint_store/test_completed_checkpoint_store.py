@@ -227,9 +227,11 @@ class TestLatestBefore:
             found(objects, 2)
         error = caught.value
         assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
+        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
         # The epoch itself may run again.
         assert found(objects, 1) == (0, "run-a")
         operator.run_epoch(1, {0: 3}, attempt=2)
+        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
         assert state_before(objects, 2) == {0: 3}
 
     def test_a_partial_epoch_of_an_older_run_does_not_matter(

@@ -154,6 +154,30 @@ def test_missing_credentials_are_a_clear_error(
         store.put("d/a", b"x")
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.put("d/a", b"x"),
+        lambda store: store.get("d/a"),
+        lambda store: store.list("d"),
+        lambda store: store.delete(["d/a"]),
+    ],
+    ids=["put", "get", "list", "delete"],
+)
+def test_a_library_that_cannot_be_loaded_makes_a_store_unusable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, use: Callable[[ObjectStore], object]
+) -> None:
+    for name in ("JAVA_HOME", "HADOOP_HOME", "ARROW_LIBHDFS_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(StoreAccessError, match=r"load lib.*ARROW_LIBHDFS_DIR"):
+        use(open_object_store("hdfs://localhost:1/store"))
+
+
+def test_a_store_that_needs_more_than_a_url_is_unusable() -> None:
+    with pytest.raises(StoreAccessError, match=r"missing 1 required .* 'host'"):
+        open_object_store("webhdfs://localhost:1/store").list("d")
+
+
 def test_an_s3_store_works_after_a_fork(s3: S3Server) -> None:
     store = open_object_store(s3.new_bucket(), s3.storage_options)
     assert put_and_list(store, "d/parent") == ["d/parent"]

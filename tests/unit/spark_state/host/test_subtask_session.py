@@ -236,8 +236,8 @@ def test_another_schema_of_a_stored_state_is_refused_naming_both(open_host: Open
         open_host(OtherSchema(), run_id="run-2").epoch(1, ROWS_A)
     message = str(caught.value)
     assert "state 'totals'" in message
-    assert '"name":"total"' in message
-    assert '"name":"name"' in message
+    assert "a value state of (rows bigint, total bigint)" in message
+    assert "declares a value state of (rows bigint, name string)" in message
 
 
 class ListOfTotals(RunningTotals):
@@ -247,7 +247,7 @@ class ListOfTotals(RunningTotals):
 
 def test_another_kind_of_a_stored_state_is_refused_naming_both(open_host: OpenHost) -> None:
     open_host().epoch(0, ROWS_A)
-    with pytest.raises(StateMigrationError, match=r"as value .* the processor declares list"):
+    with pytest.raises(StateMigrationError, match=r"as a value state of .* declares a list"):
         open_host(ListOfTotals(), run_id="run-2").epoch(1, ROWS_A)
 
 
@@ -367,7 +367,7 @@ def test_epochs_beyond_the_retention_are_deleted_and_the_rest_restores(
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"max_parallelism": 16}, "max_parallelism"), ({"key_schema_json": "[]"}, "key_schema")],
+    [({"max_parallelism": 16}, "max_parallelism"), ({"key_schema_json": "[]"}, "key columns")],
 )
 def test_a_store_of_another_configuration_is_refused(
     open_host: OpenHost, changes: dict[str, Any], field: str
