@@ -66,7 +66,9 @@ class TableHistory:
                 self.url, version, min(numbers, default=None), max(numbers, default=None)
             )
         state = compacted(found, self._compactions).state
-        info = VersionInfo(found.version, found.timestamp_ms, found.watermarks.least_ms)
+        info = VersionInfo(
+            found.version, found.timestamp_ms, found.watermarks.least_ms, found.failed_upkeep
+        )
         shape = shape_of(self.metadata, found.schema_json)
         return StateVersion(info, shape, found.changes, state, found.watermarks)
 

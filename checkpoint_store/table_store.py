@@ -88,6 +88,7 @@ class TableCommit:
     of the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
     table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
     `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
+    `failed_upkeep`: see TableVersion.
     """
 
     writer: str
@@ -99,6 +100,7 @@ class TableCommit:
     takes_over: bool = False
     writers: int = 0
     watermarks_ms: Mapping[int, int] = field(default_factory=dict)
+    failed_upkeep: int = 0
 
 
 MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
@@ -352,6 +354,7 @@ class TableStore:
             changes=commit.files,
             state=state + commit.files,
             watermarks=watermarks.advanced(commit.writers, commit.watermarks_ms),
+            failed_upkeep=commit.failed_upkeep,
         )
 
     def _put_version(self, version: TableVersion) -> bool:

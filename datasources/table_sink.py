@@ -16,8 +16,6 @@ table is kept there.
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -31,27 +29,22 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.table_compaction import MergeBounds, merge_files
-from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.table_compaction import MergeBounds
 from checkpoint_store.table_store import TableCommit, TableFileWriter
-from checkpoint_store.table_version import TableVersion
 from datasources.errors import DuplicateKeyError
 from datasources.event_time_columns import EventTimeColumn, watermark_ms
 from datasources.opened_tables import OpenedTable, open_anew, open_table
 from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
+from datasources.table_upkeep import upkeep_of
 from spark_state.errors import BatchIdentityError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
 
-_LOG = logging.getLogger(__name__)
 _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20
-_VERSIONS_PER_SWEEP = 100
-_ORPHAN_GRACE_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +190,7 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
         files = (_in_sequence(opened, files, TableFileWriter(batch.writer, batch.number, 0, 0)),)
     if plan.options.on_duplicate == "first":
         files = files[::-1]
+    upkeep = upkeep_of(plan.options)
     commit = TableCommit(
         writer=batch.writer,
         run=batch.run,
@@ -209,12 +203,11 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
         watermarks_ms={
             part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
         },
+        failed_upkeep=upkeep.failures,
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
-    version = opened.table.commit(
-        commit, lambda next_one: merge_files(opened.table, next_one, bounds)
-    )
-    _clean_up(opened, version, plan.options.min_epochs_to_retain)
+    version = opened.table.commit(commit, lambda next_one: upkeep.folded(next_one, bounds))
+    upkeep.clean_up(version.version, plan.options.min_epochs_to_retain)
 
 
 def _check_duplicates(
@@ -256,13 +249,3 @@ def _in_sequence(
     return opened.table.write_rows(
         "changelog", pa.Table.from_batches(batches).sort_by(order), writer
     )
-
-
-def _clean_up(opened: OpenedTable, version: TableVersion, min_versions: int) -> None:
-    try:
-        retain_versions(opened.store, opened.table, min_versions)
-        if version.version % _VERSIONS_PER_SWEEP == _VERSIONS_PER_SWEEP - 1:
-            sweep_table_orphans(opened.store, opened.table, _ORPHAN_GRACE_SECONDS, time.time())
-    except CorruptObjectError as error:
-        # What the damaged version names is unknown, so nothing was deleted. The batch is committed.
-        _LOG.warning("old versions are kept: %s", error)

@@ -81,6 +81,7 @@ class Upserts:
     options: Mapping[str, Any] = field(default_factory=lambda: {"keys": "id"})
     files_per_batch: int = 1
     table: str = ""
+    format: str = "cowstate"
     fed: list[Values] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -102,7 +103,7 @@ class Upserts:
 
     def start(self, checkpoint: Path | None = None, **options: Any) -> StreamingQuery:
         """Process what is there; `options` replace those of this object."""
-        writer = self.source().writeStream.format("cowstate").trigger(availableNow=True)
+        writer = self.source().writeStream.format(self.format).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         return writer.options(**{**self.options, **options}).start(self.table)
 
