@@ -2,7 +2,8 @@
 
 An object is created whole, read whole, listed and deleted; never changed, renamed or appended to
 (I1). Local directories are written directly, because there durability needs fsync and creation
-needs O_EXCL; every other URL goes through fsspec. This is the only module that imports fsspec.
+needs O_EXCL; every other URL goes through fsspec. This is the only module that imports fsspec, and
+only for such a URL: Spark starts a process for each read and write, and most are local.
 
 Stores hold no connection of their own: one object may be used by several threads, pickled, and
 used after a fork.
@@ -19,8 +20,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
-
-import fsspec
 
 from checkpoint_store.errors import (
     CheckpointStoreError,
@@ -91,6 +90,8 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())
+    import fsspec
+
     try:
         fsspec.get_filesystem_class(protocol)
     except ValueError as error:
@@ -275,6 +276,8 @@ class FsspecObjectStore:
         return f"{self.url}/{name}"
 
     def _filesystem(self) -> Any:
+        import fsspec
+
         protocol = self.url.partition("://")[0]
         options = {"use_listings_cache": False, **self.storage_options}
         if protocol in ("s3", "s3a"):

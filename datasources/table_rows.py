@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +31,14 @@ from checkpoint_store.state_file import DELETE, PUT
 from checkpoint_store.table_rows import file_schema, row_structs
 from checkpoint_store.table_schema import column_names
 from checkpoint_store.table_version import ROW_STATE, TableMetadata
-from datasources.delete_condition import compile_delete_condition
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
 from datasources.table_options import OnDuplicate, OnNullKey, SinkOptions
 from spark_state.errors import ConfigurationError
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
+
+if TYPE_CHECKING:
+    from datasources.delete_condition import DeleteCondition
 
 # The stubs of the compute functions do not take what the functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
@@ -115,7 +117,7 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
     KeyGroupAssignment(plan.key_types, plan.max_parallelism)
     _check_columns(plan)
     if plan.delete_when is not None:
-        compile_delete_condition(plan.delete_when, plan.schema)
+        _delete_condition(plan.delete_when, plan)
     return plan
 
 
@@ -213,8 +215,15 @@ def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
 def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
     if plan.delete_when is None:
         return np.zeros(rows.num_rows, np.bool_)
-    deleted = compile_delete_condition(plan.delete_when, plan.schema)(rows)
+    deleted = _delete_condition(plan.delete_when, plan)(rows)
     return np.asarray(deleted.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
+    # Its parser takes longer to import than all of ours, and few tables have a condition.
+    from datasources.delete_condition import compile_delete_condition
+
+    return compile_delete_condition(text, plan.schema)
 
 
 def _key_groups(rows: pa.Table, plan: RowPlan) -> npt.NDArray[np.int32]:

@@ -16,7 +16,7 @@ table is kept there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from uuid import uuid4
@@ -28,19 +28,21 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_compaction import MergeBounds
+from checkpoint_store.table_schema import without_nullability
 from checkpoint_store.table_store import TableCommit, TableFileWriter
 from datasources.errors import DuplicateKeyError
-from datasources.event_time_columns import EventTimeColumn, watermark_ms
+from datasources.event_time_columns import EventTimeColumn, event_time_columns, watermark_ms
 from datasources.opened_tables import OpenedTable, open_anew, open_table
-from datasources.table_options import SinkOptions
+from datasources.table_options import SinkOptions, parse_sink_options
 from datasources.table_rows import duplicate_keys, rows_to_write
 from datasources.table_upkeep import upkeep_of
-from spark_state.errors import BatchIdentityError
+from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
 
 _FILE_ROWS = 1_000_000
@@ -128,6 +130,32 @@ class TableBatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The files stay as orphans, and are deleted when they are old."""
+
+
+def table_batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> TableBatchWriter:
+    """The sink of rows of `schema`. Raises ConfigurationError."""
+    plan = _sink_plan(options, schema)
+    if overwrite:
+        raise ConfigurationError(
+            f'mode("overwrite") is not for {plan.options.url}: rows replace those of the same '
+            'key; use mode("append"), and deleteWhen to remove rows'
+        )
+    return TableBatchWriter(plan)
+
+
+def table_stream_writer(options: Mapping[str, str], schema: StructType) -> TableStreamWriter:
+    """The sink of rows of `schema`. Raises ConfigurationError."""
+    return TableStreamWriter(_sink_plan(options, schema))
+
+
+def _sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
+    return SinkPlan(
+        parse_sink_options(options),
+        without_nullability(schema.json()),
+        event_time_columns(schema),
+    )
 
 
 def _context() -> TaskContext:

@@ -13,7 +13,7 @@ columns in `option("columns", "id, total")` or in `.schema(...)` and the others 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
+from pyspark.sql.types import StructType
 
 from checkpoint_store.key_bounds import ValueRange
 from checkpoint_store.key_group_range import KeyGroupRange
@@ -30,11 +31,11 @@ from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_schema import column_names
-from datasources.asked_columns import AskedColumns, batches_of
+from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.collection_types import FlattenedColumns
 from datasources.key_filters import AskedValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
-from datasources.table_options import ReaderOptions
+from datasources.table_options import ReaderOptions, parse_reader_options
 from datasources.version_choice import (
     end_version,
     first_version_since,
@@ -130,6 +131,12 @@ class FilteringTableReader(TableReader):
         for one in filters:
             self._asked.add(one)
             yield one
+
+
+def table_reader(options: Mapping[str, str], schema: StructType) -> TableReader:
+    """What Spark asks for `schema`. Raises ConfigurationError, and the errors of the store."""
+    parsed = parse_reader_options(options)
+    return reader_of(plan_of(parsed, asked_columns(parsed.url, schema)))
 
 
 def reader_of(plan: ReadPlan) -> TableReader:

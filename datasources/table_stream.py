@@ -29,7 +29,7 @@ one that was read, and come again if the epoch was run again since.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,6 +43,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
@@ -51,12 +52,12 @@ from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
-from checkpoint_store.row_fold import COMMIT_WATERMARK
+from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
-from datasources.asked_columns import AskedColumns, batches_of
+from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.change_columns import with_change_columns, with_watermark
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
@@ -73,9 +74,11 @@ from datasources.errors import StateReplacedError
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.operator_channels import OperatorChannels, barriers_after
+from datasources.source_schema import check_columns
 from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
-from datasources.table_options import StreamOptions
+from datasources.table_options import StreamOptions, parse_stream_options
 from datasources.version_choice import first_version_since, history_of, version_before
+from spark_state.errors import ConfigurationError
 
 Offset = dict[str, Any]
 # Spark's workers live on from one batch to the next.
@@ -399,6 +402,19 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 break
             last = version
         return last
+
+
+def table_stream_reader(options: Mapping[str, str], schema: StructType) -> TableStreamReader:
+    """What Spark asks for `schema`. Raises ConfigurationError, UnknownColumnError."""
+    parsed = parse_stream_options(options)
+    if CHANGE_TYPE not in schema.names:
+        raise ConfigurationError(
+            f"a stream of {parsed.url} has inserts, updates and deletes, and the column "
+            f'{CHANGE_TYPE} that tells them apart is not read: set option("readChangeFeed", '
+            '"true"), and keep the column in a schema of your own'
+        )
+    check_columns(parsed, schema)
+    return TableStreamReader(parsed, asked_columns(parsed.url, schema))
 
 
 def _offset(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
