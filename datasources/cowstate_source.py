@@ -46,7 +46,7 @@ class CowStateDataSource(DataSource):
         return table_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Raises ConfigurationError, UnknownColumnError."""
+        """A stream that cannot be says so when it is asked for its first offset."""
         from datasources.table_stream import table_stream_reader
 
         return table_stream_reader(self.options, schema)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from datasources.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator_configuration import MAX_PARALLELISM_LIMIT
 
@@ -138,6 +139,9 @@ class StreamOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigurationError."""
     values = _parsed(options, "writes")
+    if are_of_catalog(options):
+        # Spark lets rows have only columns that the catalog knows.
+        values["mergeSchema"] = True
     _refuse_both(values, "sequenceBy", "onDuplicate", "the row with the greatest value wins")
     parsed = SinkOptions(**_as_fields(values), given=frozenset(_as_fields(values)) - {"url"})
     if parsed.sequence_by in parsed.keys:
@@ -199,7 +203,8 @@ def missing_keys_error(url: str) -> ConfigurationError:
     """A table is about to be created, and nobody has said what its keys are."""
     return ConfigurationError(
         f"there is no table at {url} yet, and option keys is not set: name the columns that tell "
-        'rows apart, as in option("keys", "id") or option("keys", "country,city")'
+        'rows apart, as in option("keys", "id") or option("keys", "country,city"), or in OPTIONS '
+        "(keys 'id') of CREATE TABLE"
     )
 
 
@@ -221,10 +226,14 @@ def column_named(name: str, columns: Sequence[str], where: str) -> str:
 def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
     """The values of the options that are set, by their names as we spell them."""
     spelled = {name.lower(): name for name in _OPTIONS[use]}
+    ignored = set(_OF_SPARK)
+    if are_of_catalog(options):
+        # OPTIONS of CREATE TABLE are for reads and for writes.
+        ignored |= _NAMES - set(spelled)
     values: dict[str, Any] = {}
     for given, text in options.items():
         name = _ALIASES.get(given.lower(), given.lower())
-        if name in _OF_SPARK:
+        if name in ignored:
             continue
         if name not in spelled:
             raise _unknown(given, use)
@@ -237,7 +246,8 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
         values[name] = value
     if "path" not in values:
         raise ConfigurationError(
-            "the table's path is missing: pass it to load, save or start, or set option path"
+            "the table's path is missing: pass it to load, save or start, or set option path. "
+            + NO_CATALOG
         )
     return values
 
@@ -249,6 +259,8 @@ def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown(name: str, use: str) -> ConfigurationError:
     allowed = tuple(_OPTIONS[use])
+    if name.lower() in OF_CATALOG:
+        return ConfigurationError(NO_CATALOG)
     if name.lower() == "paths":
         return ConfigurationError("several paths are given; a table has one")
     meant = _ALIASES.get(name.lower(), name.lower())
@@ -467,6 +479,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": _size,
     },
 }
+_NAMES = {name.lower() for names in _OPTIONS.values() for name in names}
 _ALIASES = {"batchid": "versionasof"}
-# What Spark sets for its own use when a query is started with it as an option.
-_OF_SPARK = {"checkpointlocation", "queryname"}
+# What Spark sets for its own use when a query is started with it as an option, and the jar.
+_OF_SPARK = {"checkpointlocation", "queryname", IN_CATALOG}

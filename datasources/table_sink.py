@@ -135,9 +135,11 @@ class TableBatchWriter(DataSourceArrowWriter):
 def table_batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> TableBatchWriter:
-    """The sink of rows of `schema`. Raises ConfigurationError."""
+    """The sink of rows of `schema`, which fit the table. Raises ConfigurationError, and the errors
+    of the store."""
     plan = _sink_plan(options, schema)
-    if overwrite:
+    opened = open_table(plan)
+    if overwrite and opened.table.versions():
         raise ConfigurationError(
             f'mode("overwrite") is not for {plan.options.url}: rows replace those of the same '
             'key; use mode("append"), and deleteWhen to remove rows'
@@ -146,8 +148,11 @@ def table_batch_writer(
 
 
 def table_stream_writer(options: Mapping[str, str], schema: StructType) -> TableStreamWriter:
-    """The sink of rows of `schema`. Raises ConfigurationError."""
-    return TableStreamWriter(_sink_plan(options, schema))
+    """The sink of rows of `schema`, which fit the table. Raises ConfigurationError, and the errors
+    of the store."""
+    plan = _sink_plan(options, schema)
+    open_table(plan)
+    return TableStreamWriter(plan)
 
 
 def _sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:

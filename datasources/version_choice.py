@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
@@ -32,6 +32,14 @@ class Located(Protocol):
 def history_of(options: Located) -> StateHistory:
     """Raises NotAStoreError, StateNotFoundError, and the errors of the object store."""
     return open_history(options.url, dict(options.storage_options), options.state_var_name)
+
+
+def is_written(options: Located) -> bool:
+    """Whether there is a version. Raises the errors of the object store."""
+    try:
+        return bool(history_of(options).versions())
+    except NotAStoreError:
+        return False
 
 
 def newest_version(history: StateHistory) -> int:

@@ -10,7 +10,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.change_feed_streams import let_streams_read_changes
+from spark_state.spark.change_feed_streams import (
+    let_streams_read_changes,
+    refuse_partitions_of_streams,
+)
 from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
@@ -43,7 +46,8 @@ def configure(builder: _Builder) -> _Builder:
     see `cowstate adopt`. From now on, Spark's offline repartitioning, which would break a
     checkpoint on cowstate, refuses it first.
 
-    For `format("cowstate")`: streams read the change feed without being told so.
+    For `format("cowstate")`: streams read the change feed without being told so, and are written in
+    output mode update, too; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.
@@ -61,6 +65,7 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
+    refuse_partitions_of_streams()
     _keep_jars_of_launch(builder)
     return builder
 

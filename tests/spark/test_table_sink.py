@@ -213,14 +213,6 @@ class TestStreams:
         assert rows_of(upserts.spark, table) == [("a", 4), ("b", 2)]
         assert rows_of(upserts.spark, table, versionAsOf=0) == [("a", 1), ("b", 2)]
 
-    def test_update_output_is_refused_by_spark(self, upserts: Upserts) -> None:
-        upserts.feed((1, "a", 1))
-        writer = totals_of(upserts).writeStream.format("cowstate").outputMode("update")
-        writer = writer.option("keys", "key").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(upserts.checkpoint)).start(upserts.table)
-        with pytest.raises(PySparkException, match="cowstate does not support Update mode"):
-            run_to_the_end(query)
-
 
 class TestForeachBatch:
     def test_update_output_is_upserted_once_even_if_spark_repeats_the_batch(
@@ -398,12 +390,15 @@ class TestBadInput:
             write(spark.range(3).selectExpr("id", "id as v"), table, **options)
         assert version_files(table) == []
 
-    def test_modes_that_would_replace_the_table_are_refused(
+    def test_modes_that_would_replace_rows_are_refused(
         self, spark: SparkSession, table: str
     ) -> None:
-        writer = spark.range(3).selectExpr("id", "id as v").write.format("cowstate")
-        with pytest.raises(PySparkException, match=r'mode\("overwrite"\) is not for'):
-            writer.mode("overwrite").option("keys", "id").save(table)
+        rows = spark.range(3).selectExpr("id", "id as v")
+        writer = rows.write.format("cowstate").option("keys", "id")
         with pytest.raises(PySparkException, match='"ErrorIfExists" mode'):
-            writer.mode("errorifexists").option("keys", "id").save(table)
-        assert version_files(table) == []
+            writer.mode("errorifexists").save(table)
+        writer.mode("overwrite").save(table)
+        with pytest.raises(PySparkException, match=r'mode\("overwrite"\) is not for'):
+            writer.mode("overwrite").save(table)
+        assert rows_of(spark, table) == [(0, 0), (1, 1), (2, 2)]
+        assert len(version_files(table)) == 1
