@@ -19,7 +19,6 @@ a killed writer and is not published: readers pass it over, the next writer repl
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -44,6 +43,7 @@ from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_bounds import key_bounds
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.spark_ddl import schema_ddl
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.table_codec import (
@@ -148,11 +148,11 @@ class TableStore:
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Create the table, or check that the one that is there is the same.
 
-        Raises TableMismatchError, which names the option and both values, and NotATableError if it
-        is the store of an operator.
+        Raises TableMismatchError, which names the option and both values, and NotATableError if
+        the place is taken: by the store of an operator, or by what others have put there.
         """
         if self.metadata() is None:
-            self._check_no_operator()
+            self._check_free()
         data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, layout.TABLE))
         asked = dict(_shown_options(metadata))
@@ -163,12 +163,14 @@ class TableStore:
         self._metadata = stored
         return stored
 
-    def _check_no_operator(self) -> None:
-        try:
-            self._store.get(STORE)
-        except ObjectMissingError:
-            return
-        raise NotATableError(self.url)
+    def _check_free(self) -> None:
+        objects = [info.name for info in self._store.list("")]
+        found = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
+        if STORE in found:
+            raise NotATableError(self.url)
+        strangers = [name for name in found if not layout.may_be_beside_a_table(name)]
+        if strangers:
+            raise NotATableError(self.url, tuple(sorted(strangers)))
 
     def versions(self) -> list[int]:
         """The numbers of the versions, oldest first: one listing. The last one may turn out not to
@@ -376,9 +378,8 @@ class TableStore:
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
     """What is fixed when a table is created, by the name of its option."""
-    keys = json.loads(metadata.key_schema_json)["fields"]
     return [
-        ("keys", ", ".join(f"{key['name']} {json.dumps(key['type'])}" for key in keys)),
+        ("keys", schema_ddl(metadata.key_schema_json)),
         ("sequenceBy", str(metadata.sequence_by)),
         ("ignoreNullUpdates", str(metadata.ignore_null_updates).lower()),
         ("maxParallelism", str(metadata.max_parallelism)),

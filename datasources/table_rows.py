@@ -26,15 +26,16 @@ import pyarrow.compute
 
 from checkpoint_store.key_codes import key_codes
 from checkpoint_store.row_fold import ADDED_COLUMNS
+from checkpoint_store.spark_ddl import schema_ddl, type_ddl
 from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
 from checkpoint_store.state_file import DELETE, PUT
 from checkpoint_store.table_rows import file_schema, row_structs
-from checkpoint_store.table_schema import column_names
+from checkpoint_store.table_schema import column_names, selected
 from checkpoint_store.table_version import ROW_STATE, TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
 from datasources.table_options import OnDuplicate, OnNullKey, SinkOptions
-from spark_state.errors import ConfigurationError
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.errors import ConfigurationError, KeyGroupError
+from spark_state.key_group_assignment import is_hashable_type
 from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
 
 if TYPE_CHECKING:
@@ -114,7 +115,13 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
         on_duplicate=options.on_duplicate,
         on_null_key=options.on_null_key,
     )
-    KeyGroupAssignment(plan.key_types, plan.max_parallelism)
+    for field in key_fields:
+        if not is_hashable_type(str(field["type"])):
+            raise KeyGroupError(
+                f"key column {field['name']!r} is {type_ddl(field['type'])}, which has no stable "
+                "hash and so no key group: name columns of booleans, numbers, texts, binaries, "
+                "dates or timestamps in option keys (a field of the struct, or a cast)"
+            )
     _check_columns(plan)
     if plan.delete_when is not None:
         _delete_condition(plan.delete_when, plan)
@@ -278,13 +285,12 @@ def _check_columns(plan: RowPlan) -> None:
         schema = plan.schema
     except UnsupportedSparkTypeError as error:
         raise ConfigurationError(f"{error}, which a table cannot hold; cast it") from error
-    if plan.sequence_by is not None:
-        of = schema.field(plan.sequence_by).type
-        if not _is_ordered(of):
-            raise ConfigurationError(
-                f"column {plan.sequence_by!r} of option sequenceBy is {of}, which has no order; "
-                "allowed are numbers, dates, timestamps, texts and binaries"
-            )
+    if plan.sequence_by is not None and not _is_ordered(schema.field(plan.sequence_by).type):
+        raise ConfigurationError(
+            "option sequenceBy names "
+            f"{schema_ddl(selected(plan.schema_json, [plan.sequence_by]))}, which has no "
+            "order; allowed are numbers, dates, timestamps, texts and binaries"
+        )
 
 
 def _is_ordered(of: pa.DataType) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.spark_ddl import schema_ddl
 from spark_state.errors import StateMigrationError
 from spark_state.heap.heap_snapshot import HeapSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
@@ -85,9 +86,10 @@ class HeapKeyedStateBackend:
             )
         elif (known.kind, known.value_type) != (descriptor.kind, descriptor.value_type):
             raise StateMigrationError(
-                f"state {descriptor.name!r} is in the store as {known.kind} {known.schema_json}, "
-                f"the processor declares {descriptor.kind} {descriptor.schema_json}; declare the "
-                "stored schema, give the state another name, or start with an empty store"
+                f"state {descriptor.name!r} is in the store as {known.kind} "
+                f"({schema_ddl(known.schema_json)}), the processor declares {descriptor.kind} "
+                f"({schema_ddl(descriptor.schema_json)}); declare the stored schema, give the "
+                "state another name, or start with an empty store"
             )
         return self._tables[descriptor.name]
 

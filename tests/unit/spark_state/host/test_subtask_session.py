@@ -316,8 +316,8 @@ def test_another_schema_of_a_stored_state_is_refused_naming_both(open_host: Open
         open_host(OtherSchema(), run_id="run-2").epoch(1, ROWS_A)
     message = str(caught.value)
     assert "state 'totals'" in message
-    assert '"name":"total"' in message
-    assert '"name":"name"' in message
+    assert "in the store as value (rows bigint, total bigint)" in message
+    assert "the processor declares value (rows bigint, name string)" in message
 
 
 class ListOfTotals(RunningTotals):
