@@ -45,6 +45,11 @@ _UNUSABLE = {
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+_LIBRARIES = ("libhdfs", "libjvm")
+_NEEDS_HDFS = (
+    "install Hadoop's client with its library libhdfs, and set JAVA_HOME, HADOOP_HOME and "
+    "CLASSPATH for Spark's Python processes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +305,13 @@ class FsspecObjectStore:
         except OSError as error:
             if error.errno in _UNUSABLE:
                 raise StoreAccessError(self.url, str(error)) from error
+            if _is_missing_library(error):
+                raise StoreAccessError(self.url, f"{_first_line(error)}: {_NEEDS_HDFS}") from error
+            raise
+        except TypeError as error:
+            if "unexpected keyword argument" in str(error) and self.storage_options:
+                problem = f"a storage option is not known to its client: {error}"
+                raise StoreAccessError(self.url, problem) from error
             raise
         except Exception as error:
             if type(error).__module__ == "builtins":
@@ -309,6 +321,15 @@ class FsspecObjectStore:
                 raise StoreAccessError(self.url, problem) from error
             # Client libraries have their own classes for trouble on the network.
             raise OSError(errno.EIO, problem) from error
+
+
+def _is_missing_library(error: OSError) -> bool:
+    """Whether the client has no library to load; that is no answer of a store."""
+    return error.errno is None and any(name in str(error) for name in _LIBRARIES)
+
+
+def _first_line(error: OSError) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _client_error_code(error: BaseException) -> str | None:

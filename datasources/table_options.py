@@ -425,6 +425,12 @@ def _url(name: str, text: str) -> str:
         )
     if re.match("file:/(?!/)", url):
         url = url.removeprefix("file:")
+    short = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+):/(?!/)", url)
+    if short:
+        raise ConfigurationError(
+            f"option {name} is {url!r}, which has one slash after {short[1]}: and names no host or "
+            f"bucket; use {short[1]}://…, or ./{url} for a local directory of that name"
+        )
     return url if "://" in url else str(Path(url).absolute())
 
 

@@ -115,7 +115,15 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
         on_duplicate=options.on_duplicate,
         on_null_key=options.on_null_key,
     )
+    columns = column_names(schema_json)
     for field in key_fields:
+        if field["name"] not in columns:
+            near = [name for name in columns if name.lower() == field["name"].lower()]
+            remedy = f"rename {near[0]!r}" if near else f"columns are {', '.join(columns)}"
+            raise ConfigurationError(
+                f"the rows have no column {field['name']!r}, which is a key column of "
+                f"{options.url}: {remedy}"
+            )
         if not is_hashable_type(str(field["type"])):
             raise KeyGroupError(
                 f"key column {field['name']!r} is {type_ddl(field['type'])}, which has no stable "
@@ -285,12 +293,25 @@ def _check_columns(plan: RowPlan) -> None:
         schema = plan.schema
     except UnsupportedSparkTypeError as error:
         raise ConfigurationError(f"{error}, which a table cannot hold; cast it") from error
+    for field in schema:
+        if _holds_interval(field.type):
+            raise ConfigurationError(
+                f"column {field.name!r} holds an interval of months or years, which Spark does not "
+                "hand to Python; cast it to a number of months"
+            )
     if plan.sequence_by is not None and not _is_ordered(schema.field(plan.sequence_by).type):
         raise ConfigurationError(
             "option sequenceBy names "
             f"{schema_ddl(selected(plan.schema_json, [plan.sequence_by]))}, which has no "
             "order; allowed are numbers, dates, timestamps, texts and binaries"
         )
+
+
+def _holds_interval(of: pa.DataType) -> bool:
+    """Whether values have months, at any depth: pyarrow has no type for what Spark sends then."""
+    return pa.types.is_interval(of) or any(
+        _holds_interval(of.field(child).type) for child in range(of.num_fields)
+    )
 
 
 def _is_ordered(of: pa.DataType) -> bool:

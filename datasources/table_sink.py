@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
@@ -42,7 +42,7 @@ from datasources.opened_tables import OpenedTable, open_anew, open_table
 from datasources.table_options import SinkOptions, parse_sink_options
 from datasources.table_rows import duplicate_keys, rows_to_write
 from datasources.table_upkeep import upkeep_of
-from spark_state.errors import BatchIdentityError, ConfigurationError
+from spark_state.errors import BatchIdentityError, ConfigurationError, KeyGroupError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
 
 _FILE_ROWS = 1_000_000
@@ -138,7 +138,7 @@ def table_batch_writer(
     """The sink of rows of `schema`, which fit the table. Raises ConfigurationError, and the errors
     of the store."""
     plan = _sink_plan(options, schema)
-    opened = open_table(plan)
+    opened = _opened(plan, schema)
     if overwrite and opened.table.versions():
         raise ConfigurationError(
             f'mode("overwrite") is not for {plan.options.url}: rows replace those of the same '
@@ -151,7 +151,7 @@ def table_stream_writer(options: Mapping[str, str], schema: StructType) -> Table
     """The sink of rows of `schema`, which fit the table. Raises ConfigurationError, and the errors
     of the store."""
     plan = _sink_plan(options, schema)
-    open_table(plan)
+    _opened(plan, schema)
     return TableStreamWriter(plan)
 
 
@@ -161,6 +161,20 @@ def _sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
         without_nullability(schema.json()),
         event_time_columns(schema),
     )
+
+
+def _opened(plan: SinkPlan, schema: StructType) -> OpenedTable:
+    """The table, which has a place for the rows. Spark takes texts of a collation for equal whose
+    bytes differ, and tells us by `schema` only."""
+    opened = open_table(plan)
+    for name in opened.rows.key_names:
+        of = schema[name].dataType
+        if isinstance(of, StringType) and of != StringType():
+            raise KeyGroupError(
+                f"key column {name!r} is {of.simpleString()}, and a table compares texts by their "
+                "bytes: cast it to string, or make one spelling of it, with lower(…) say"
+            )
+    return opened
 
 
 def _context() -> TaskContext:

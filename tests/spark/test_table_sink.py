@@ -393,6 +393,15 @@ class TestBadInput:
             write(spark.range(3).selectExpr("id", "id as v"), table, **options)
         assert version_files(table) == []
 
+    def test_a_key_with_a_collation_is_refused(self, spark: SparkSession, table: str) -> None:
+        rows = spark.sql("select 'a' collate UTF8_LCASE as id, 1 as v")
+        with pytest.raises(PySparkException, match="string collate UTF8_LCASE, and a table comp"):
+            write(rows, table, keys="id")
+        write(
+            rows.selectExpr("cast(id as string collate UTF8_BINARY) as id", "v"), table, keys="id"
+        )
+        assert rows_of(spark, table) == [("a", 1)]
+
     def test_modes_that_would_replace_rows_are_refused(
         self, spark: SparkSession, table: str
     ) -> None:

@@ -175,6 +175,39 @@ class AnsweringFileSystem(MemoryFileSystem):
 fsspec.register_implementation("answering", AnsweringFileSystem, clobber=True)
 
 
+class UnbuiltFileSystem(MemoryFileSystem):
+    """A client whose library is missing, as pyarrow's of HDFS says it."""
+
+    protocol = "unbuilt"
+    problem = "Unable to load libjvm\ndlopen(/usr/lib/libjvm.so) failed"
+
+    def __init__(self, **options: Any) -> None:
+        if options.pop("surprise", None):
+            raise TypeError("connect() got an unexpected keyword argument 'surprise'")
+        raise OSError(self.problem)
+
+
+fsspec.register_implementation("unbuilt", UnbuiltFileSystem, clobber=True)
+
+
+@pytest.mark.parametrize(
+    "problem", [UnbuiltFileSystem.problem, "Prior attempt to load libhdfs failed"]
+)
+def test_a_client_without_its_library_is_no_store_that_may_come_back(
+    monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    monkeypatch.setattr(UnbuiltFileSystem, "problem", problem)
+    store = RetryingObjectStore(open_object_store("unbuilt://namenode/store"))
+    with pytest.raises(StoreAccessError, match="install Hadoop's client with its library libhdfs"):
+        store.get("d/a")
+
+
+def test_an_option_that_the_client_does_not_know_is_told() -> None:
+    store = open_object_store("unbuilt://namenode/store", {"surprise": 1})
+    with pytest.raises(StoreAccessError, match=r"option is not known to its client: .*'surprise'"):
+        store.get("d/a")
+
+
 def test_a_server_that_answers_precondition_failed_has_the_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

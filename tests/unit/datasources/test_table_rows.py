@@ -256,6 +256,13 @@ def test_columns_that_a_table_cannot_have_are_refused() -> None:
     struct = {"type": "struct", "fields": [{"name": "x", "type": "long"}]}
     with pytest.raises(ConfigurationError, match=r"sequenceBy names s struct<x:bigint>, which"):
         plan(schema_json(id="long", s=struct), sequence_by="s")
+    with pytest.raises(ConfigurationError, match=r"no column 'id', which is a key .*rename 'ID'"):
+        row_plan(SinkOptions("/t"), metadata(COLUMNS, "id"), schema_json(ID="long", name="string"))
+    with pytest.raises(ConfigurationError, match=r"no column 'id', .*columns are name"):
+        row_plan(SinkOptions("/t"), metadata(COLUMNS, "id"), schema_json(name="string"))
+    months = {"type": "array", "elementType": "interval year to month"}
+    with pytest.raises(ConfigurationError, match="'m' holds an interval of months or years"):
+        plan(schema_json(id="long", m=months))
     with pytest.raises(KeyGroupError, match="'id' is array<bigint>, which has no stable hash"):
         plan(schema_json(id={"type": "array", "elementType": "long"}))
     with pytest.raises(ConfigurationError, match="deleteWhen names 'op'"):
