@@ -110,7 +110,7 @@ class TableStore:
     """The table in `store`. Safe to use from several processes.
 
     `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
-    the time in seconds since 1970.
+    the time in seconds since 1970; `metadata` is known to be the table's.
     """
 
     def __init__(
@@ -118,11 +118,12 @@ class TableStore:
         store: ObjectStore,
         unique: Callable[[], str] = unique_of_uuid,
         now: Callable[[], float] = time.time,
+        metadata: TableMetadata | None = None,
     ) -> None:
         self._store = store
         self._unique = unique
         self._now = now
-        self._metadata: TableMetadata | None = None
+        self._metadata = metadata
         self._known_compactions: dict[CompactionName, TableCompaction] = {}
 
     @property

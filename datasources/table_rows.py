@@ -115,21 +115,8 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
         on_duplicate=options.on_duplicate,
         on_null_key=options.on_null_key,
     )
-    columns = column_names(schema_json)
     for field in key_fields:
-        if field["name"] not in columns:
-            near = [name for name in columns if name.lower() == field["name"].lower()]
-            remedy = f"rename {near[0]!r}" if near else f"columns are {', '.join(columns)}"
-            raise ConfigurationError(
-                f"the rows have no column {field['name']!r}, which is a key column of "
-                f"{options.url}: {remedy}"
-            )
-        if not is_hashable_type(str(field["type"])):
-            raise KeyGroupError(
-                f"key column {field['name']!r} is {type_ddl(field['type'])}, which has no stable "
-                "hash and so no key group: name columns of booleans, numbers, texts, binaries, "
-                "dates or timestamps in option keys (a field of the struct, or a cast)"
-            )
+        _check_key(field["name"], field["type"], plan, options.url)
     _check_columns(plan)
     if plan.delete_when is not None:
         _delete_condition(plan.delete_when, plan)
@@ -277,6 +264,22 @@ def _file_rows(
 
 def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
     return pa.array(numbers, pa.int64(), mask=missing)
+
+
+def _check_key(name: str, of: Any, plan: RowPlan, url: str) -> None:
+    columns = column_names(plan.schema_json)
+    if name not in columns:
+        near = [column for column in columns if column.lower() == name.lower()]
+        remedy = f"rename {near[0]!r}" if near else f"columns are {', '.join(columns)}"
+        raise ConfigurationError(
+            f"the rows have no column {name!r}, which is a key column of {url}: {remedy}"
+        )
+    if not is_hashable_type(str(of)):
+        raise KeyGroupError(
+            f"key column {name!r} is {type_ddl(of)}, which has no stable hash and so no key group: "
+            "name columns of booleans, numbers, texts, binaries, dates or timestamps in option "
+            "keys (a field of the struct, or a cast)"
+        )
 
 
 def _check_columns(plan: RowPlan) -> None:

@@ -1,5 +1,6 @@
 """Writing a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
 
+    driver   options -> plan: the table is there, and has a place for the rows
     task     rows -> files, each durable, named by query (or job), batch and attempt
     driver   keys that came in several files -> commit: versions/<n>.json names the files
 
@@ -7,17 +8,17 @@ What a task wrote counts only when the driver's commit names it, so an attempt t
 twice leaves files that nothing names. The table knows by query which batch it holds last: Spark
 repeats a batch whose commit it did not see, and then the commit changes nothing.
 
-In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. So do
-rows of output mode "update" get into a table: Spark does not give them to a sink in Python.
+In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. Rows
+of output modes "append" and "update" are the same here; the jar lets Spark give us the latter.
 
-Spark makes a writer anew for every batch, in worker processes that stay; what they learned of a
-table is kept there.
+Spark makes a writer anew for every batch, in worker processes that stay. What tasks have to know of
+the table is in the plan, so they ask the store for nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import uuid4
 
@@ -28,42 +29,39 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StructType
 
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_compaction import MergeBounds
-from checkpoint_store.table_schema import without_nullability
 from checkpoint_store.table_store import TableCommit, TableFileWriter
+from checkpoint_store.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError
-from datasources.event_time_columns import EventTimeColumn, event_time_columns, watermark_ms
-from datasources.opened_tables import OpenedTable, open_anew, open_table
-from datasources.table_options import SinkOptions, parse_sink_options
+from datasources.event_time_columns import watermark_ms
+from datasources.opened_tables import (
+    OpenedTable,
+    SinkPlan,
+    open_planned,
+    open_table,
+    plan_of_sink,
+)
+from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
 from datasources.table_upkeep import upkeep_of
-from spark_state.errors import BatchIdentityError, ConfigurationError, KeyGroupError
+from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
 
 _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class SinkPlan:
-    """What driver and tasks of one write agree on. `schema_json`: the columns of the rows, as
-    Spark writes schemas, without nullability. `event_times`: those of `withWatermark`."""
-
-    options: SinkOptions
-    schema_json: str
-    event_times: tuple[EventTimeColumn, ...] = ()
-
-
 @dataclass
 class FilesMessage(WriterCommitMessage):
-    """The files of one task, in order, for whom they were written, and how far in event time their
-    rows are."""
+    """The files of one task, in order, for which table and for whom they were written, and how far
+    in event time their rows are."""
 
+    table: TableMetadata
     batch: WrittenBatch
     subtask: int
     files: tuple[StateHandle, ...]
@@ -135,11 +133,9 @@ class TableBatchWriter(DataSourceArrowWriter):
 def table_batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> TableBatchWriter:
-    """The sink of rows of `schema`, which fit the table. Raises ConfigurationError, and the errors
-    of the store."""
-    plan = _sink_plan(options, schema)
-    opened = _opened(plan, schema)
-    if overwrite and opened.table.versions():
+    """The sink of rows of `schema`; raises as plan_of_sink."""
+    plan = plan_of_sink(options, schema)
+    if overwrite and open_table(plan).table.versions():
         raise ConfigurationError(
             f'mode("overwrite") is not for {plan.options.url}: rows replace those of the same '
             'key; use mode("append"), and deleteWhen to remove rows'
@@ -148,33 +144,8 @@ def table_batch_writer(
 
 
 def table_stream_writer(options: Mapping[str, str], schema: StructType) -> TableStreamWriter:
-    """The sink of rows of `schema`, which fit the table. Raises ConfigurationError, and the errors
-    of the store."""
-    plan = _sink_plan(options, schema)
-    _opened(plan, schema)
-    return TableStreamWriter(plan)
-
-
-def _sink_plan(options: Mapping[str, str], schema: StructType) -> SinkPlan:
-    return SinkPlan(
-        parse_sink_options(options),
-        without_nullability(schema.json()),
-        event_time_columns(schema),
-    )
-
-
-def _opened(plan: SinkPlan, schema: StructType) -> OpenedTable:
-    """The table, which has a place for the rows. Spark takes texts of a collation for equal whose
-    bytes differ, and tells us by `schema` only."""
-    opened = open_table(plan)
-    for name in opened.rows.key_names:
-        of = schema[name].dataType
-        if isinstance(of, StringType) and of != StringType():
-            raise KeyGroupError(
-                f"key column {name!r} is {of.simpleString()}, and a table compares texts by their "
-                "bytes: cast it to string, or make one spelling of it, with lower(…) say"
-            )
-    return opened
+    """The sink of rows of `schema`; raises as plan_of_sink."""
+    return TableStreamWriter(plan_of_sink(options, schema))
 
 
 def _context() -> TaskContext:
@@ -203,7 +174,7 @@ def _write(
         table = rows_to_write(rows, opened.rows)
         if table.num_rows:
             files.append(opened.table.write_rows("changelog", table, who))
-    return FilesMessage(batch, subtask, tuple(files), max(reached, default=None))
+    return FilesMessage(plan.metadata, batch, subtask, tuple(files), max(reached, default=None))
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -230,7 +201,8 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
     if not parts:
         return
     batch = parts[0].batch
-    opened = open_anew(plan)
+    # Spark plans a stream's commit apart from its tasks.
+    opened = open_planned(replace(plan, metadata=parts[0].table))
     files = tuple(file for part in parts for file in part.files)
     _check_duplicates(opened, plan.options, files)
     if opened.rows.sequence_by is not None and opened.rows.ignore_null_updates and len(files) > 1:
@@ -253,7 +225,9 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
         failed_upkeep=upkeep.failures,
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
-    version = opened.table.commit(commit, lambda next_one: upkeep.folded(next_one, bounds))
+    version = opened.table.commit(
+        commit, lambda next_one: upkeep.folded(opened.metadata, next_one, bounds)
+    )
     upkeep.clean_up(version.version, plan.options.min_epochs_to_retain)
 
 

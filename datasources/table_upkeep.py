@@ -31,7 +31,7 @@ from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_compaction import MergeBounds, merge_files
 from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
 from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableVersion
+from checkpoint_store.table_version import TableMetadata, TableVersion
 from datasources.table_options import SinkOptions
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +62,13 @@ class Chore:
     advice: str
     failures: int = 0
     due: int = 0
+    _failed_at: int = 0
     _logged: set[str] = field(default_factory=set)
+
+    def is_due(self, version: int) -> bool:
+        """Whether it is time to try it beside the commit of `version`. Versions that go back are
+        those of a table that was made anew."""
+        return not self._failed_at <= version < self.due
 
     def worked(self) -> None:
         """From now on it is tried at every commit, and a failure is news."""
@@ -72,6 +78,7 @@ class Chore:
     def failed(self, version: int, kind: str) -> bool:
         """It failed beside the commit of `version`; whether that is the first failure of its
         kind."""
+        self._failed_at = version
         self.due = version + min(1 << self.failures, _MOST_COMMITS_BETWEEN)
         self.failures += 1
         is_news = kind not in self._logged
@@ -95,13 +102,16 @@ class TableUpkeep:
         """How often upkeep failed since it last worked, all chores together."""
         return sum(chore.failures for chore in (self._folding, self._retention, self._sweep))
 
-    def folded(self, version: TableVersion, bounds: MergeBounds) -> tuple[StateHandle, ...]:
+    def folded(
+        self, metadata: TableMetadata, version: TableVersion, bounds: MergeBounds
+    ) -> tuple[StateHandle, ...]:
         """The files of the state of a version that is about to be committed, some of them folded;
-        all as they are if that fails."""
+        all as they are if that fails. `metadata`: what the table is now."""
+        table = TableStore(self._store, metadata=metadata)
         return self._tried(
             self._folding,
             version.version,
-            lambda: merge_files(self._table, version, bounds),
+            lambda: merge_files(table, version, bounds),
             version.state,
         )
 
@@ -121,7 +131,7 @@ class TableUpkeep:
         return len(sweep_table_orphans(self._store, self._table, _ORPHAN_GRACE_SECONDS, now))
 
     def _tried(self, chore: Chore, version: int, do: Callable[[], _T], otherwise: _T) -> _T:
-        if version < chore.due:
+        if not chore.is_due(version):
             return otherwise
         try:
             done = do()

@@ -165,8 +165,10 @@ class TestNewTables:
             writer.saveAsTable("replaced")
             assert content(spark, "replaced") == [(ord(value), value)]
         rows = frame(spark, (1, "c"))
-        rows.writeTo("replaced").using("cowstate").option("keys", "id").createOrReplace()
-        assert content(spark, "replaced") == [(1, "c")]
+        rows.write.insertInto("replaced")
+        rows.writeTo("replaced").using("cowstate").option("keys", "v").createOrReplace()
+        frame(spark, (1, "d"), (2, "c")).write.insertInto("replaced")
+        assert content(spark, "replaced") == [(1, "d"), (2, "c")]
 
     def test_a_stream_makes_and_fills_a_table(
         self, spark: SparkSession, sql: Any, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -355,6 +356,20 @@ class TestColumns:
         with pytest.raises(PySparkException, match=message):
             write(spark.range(3).selectExpr(*columns), old, mergeSchema="true")
         assert rows_of(spark, old) == [(0, 0), (1, 10), (2, 20)]
+
+    def test_a_table_that_is_made_anew_with_another_key_is_written_by_that(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        rows = spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string")
+        more = spark.createDataFrame([(3, "a"), (3, "c")], "id long, v string")
+        for keys, expected in (("id", None), ("v", [(2, "b"), (3, "a"), (3, "c")])):
+            write(rows, table, keys=keys)
+            if expected is None:
+                write(rows, table)
+                shutil.rmtree(table)
+            else:
+                write(more, table)
+                assert rows_of(spark, table) == expected
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -25,7 +25,8 @@ from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from datasources import opened_tables, table_upkeep
 from datasources.cowstate_source import CowStateDataSource
-from datasources.table_sink import SinkPlan, TableStreamWriter
+from datasources.opened_tables import SinkPlan
+from datasources.table_sink import TableStreamWriter
 from tests.support.fake_object_store import RefusingObjectStore
 
 REFUSALS = ("deletes", "listings after commit", "folded files")

@@ -18,7 +18,7 @@ from checkpoint_store.errors import (
 from checkpoint_store.table_compaction import MergeBounds
 from datasources.table_upkeep import Chore, TableUpkeep
 from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
-from tests.support.table_rows_of import ScriptedTable, put, state_of
+from tests.support.table_rows_of import METADATA, ScriptedTable, put, state_of
 
 BOUNDS = MergeBounds(1 << 30, files=4)
 A_DAY_LATER = 1e12
@@ -51,7 +51,7 @@ class Table:
         number = self.versions
         file = self.query.write(number, [put(number, "a", number)])
         version = self.query.publish(
-            number, [file], merge=lambda version: self.upkeep.folded(version, BOUNDS)
+            number, [file], merge=lambda version: self.upkeep.folded(METADATA, version, BOUNDS)
         )
         self.upkeep.clean_up(version.version, 2)
         self.versions += 1
@@ -143,11 +143,12 @@ def test_a_chore_that_fails_is_tried_after_one_two_four_and_at_most_32_commits()
     chore = Chore("sweeping", "")
     tried = []
     for version in range(300):
-        if version >= chore.due:
+        if chore.is_due(version):
             tried.append(version)
             chore.failed(version, "OSError")
     assert tried == [0, 1, 3, 7, 15, 31, 63, 95, 127, 159, 191, 223, 255, 287]
     assert chore.failures == len(tried)
+    assert chore.is_due(3), "the table was made anew"
     chore.worked()
     assert (chore.failures, chore.due) == (0, 0)
 
