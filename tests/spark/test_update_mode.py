@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-import textwrap
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -159,70 +155,3 @@ def test_a_name_of_any_case_is_the_same_format(upserts: Upserts) -> None:
         )
     )
     assert upserts.rows() == [("a", 3)]
-
-
-WITHOUT_JAR = """
-    import sys
-    from pyspark.sql import SparkSession
-
-    folder = sys.argv[1]
-    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.sql.warehouse.dir", folder + "/warehouse").getOrCreate()
-    rows = spark.createDataFrame([(1, "a")], "id long, v string")
-    rows.write.format("cowstate").mode("append").option("keys", "id").save(folder + "/table")
-
-    def tell(do):
-        try:
-            do()
-        except Exception as error:
-            print(str(error).split("JVM stacktrace")[0])
-
-    {statement}
-    spark.stop()
-"""
-
-
-@pytest.fixture
-def without_jar(tmp_path: Path) -> Callable[[str], str]:
-    """Runs a statement in a session of its own that `configure` did not build; what it prints."""
-
-    def run(statement: str) -> str:
-        program = textwrap.dedent(WITHOUT_JAR).format(statement=statement)
-        command = [sys.executable, "-c", program, str(tmp_path)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    return run
-
-
-def test_without_the_jar_spark_refuses_the_mode_in_words_that_the_docs_know(
-    without_jar: Callable[[str], str],
-) -> None:
-    said = without_jar(
-        "counts = spark.readStream.format('rate').load().groupBy('value').count()\n"
-        "writer = counts.writeStream.format('cowstate').outputMode('update')\n"
-        "writer = writer.option('checkpointLocation', folder + '/checkpoint')\n"
-        "tell(lambda: writer.option('keys', 'value').start(folder + '/t').processAllAvailable())"
-    )
-    words = "cowstate does not support Update mode"
-    assert words in said
-    for page in ("how-to/state-as-a-table.md", "how-to/troubleshoot.md"):
-        assert words in (Path(__file__).parents[2] / "docs" / page).read_text()
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "CREATE TABLE known USING cowstate LOCATION '{folder}/table'",
-        "CREATE TABLE known (id BIGINT, v STRING) USING cowstate LOCATION '{folder}/table'",
-    ],
-)
-def test_without_the_jar_tables_of_the_catalog_are_refused_with_the_way_out(
-    without_jar: Callable[[str], str], statement: str
-) -> None:
-    said = without_jar(
-        f"tell(lambda: spark.sql({statement!r}.format(folder=folder)))\n"
-        "tell(lambda: spark.sql('INSERT INTO known VALUES (2, \"b\")'))\n"
-        "tell(lambda: spark.table('known').collect())"
-    )
-    assert "They are known in a session that spark_state.configure built" in said
-    assert "name the table by its path" in said
