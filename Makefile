@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test lint types layers docs pytest bench clean
+.PHONY: help demo test lint types layers docs pytest bench notebooks clean
 
 help:
 	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint    format and lint checks only"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   run the benchmarks"
+	@echo "make notebooks   run the notebooks, and store what they show"
 	@echo "make clean   remove what the targets above wrote, except $(VENV)"
 
 # One pip command for all that an environment holds: moto[server] and s3fs pin botocore through
@@ -51,6 +52,9 @@ test: lint types layers docs
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done
+
+notebooks: $(VENV)/installed-dev
+	$(BIN)/python -m tests.notebooks.executed_notebook
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info
