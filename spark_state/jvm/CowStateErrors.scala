@@ -13,6 +13,9 @@ import org.apache.hadoop.fs.ChecksumException
  *    +- CowStateMissingException       a file of the checkpoint is not there
  *    +- CowStateCorruptException       a file of the checkpoint is not what was written
  *
+ * What loading a state or committing a batch raises comes with a condition of Spark's around it:
+ * CowStateLoadException, CowStateCommitException.
+ *
  * Reading a file may also fail as reading any file may: StateFileReadException, an IOException.
  */
 class CowStateException(message: String, cause: Throwable = null)
@@ -68,8 +71,8 @@ final class CowStateBusyException(owner: String, seconds: Long)
     s"$owner is still used by another task after $seconds s. Spark will try this task again; if " +
       s"batches take that long, raise ${CowStateConf.LockTimeoutSeconds}")
 
-/** @param file the one that is missing, if it is not a whole version */
-final class CowStateMissingException(message: String, val file: Option[String] = None)
+/** @param file the one that is missing, or a pattern of the names that it may have */
+final class CowStateMissingException(message: String, val file: String)
   extends CowStateException(message)
 
 object CowStateMissingException {
@@ -94,7 +97,8 @@ object CowStateMissingException {
         s"The files that batch ${version - 1} wrote are lost: restore them " +
           WaysOut.restoreOrRestartFrom(math.min(latest, version - 1))
       }
-    new CowStateMissingException(s"$url holds no state of $what; $there. $way")
+    new CowStateMissingException(
+      s"The state of $what does not exist in $url; $there. $way", changelogOf(url, version, "*"))
   }
 
   /** A state that `at` is built upon has no files, or only ones in `damaged`. */
@@ -104,8 +108,13 @@ object CowStateMissingException {
       if (damaged.isEmpty) "" else s" (${damaged.mkString(", ")} is damaged and was passed over)"
     new CowStateMissingException(
       s"$url: version ${at.version} is built upon version ${gap.version} with id ${gap.unique}, " +
-        s"whose files are missing$because. Restore them ${WaysOut.RestoreOrRestart}")
+        s"whose files are missing$because. Restore them ${WaysOut.RestoreOrRestart}",
+      if (gap.unique == StateId.Adopted) s"$url/${HdfsStateFile(gap.version, isSnapshot = false)}"
+      else changelogOf(url, gap.version, gap.unique))
   }
+
+  private def changelogOf(url: String, version: Long, unique: String): String =
+    f"$url/$version%019d-*-$unique-*.changelog.arrow"
 }
 
 final class CowStateCorruptException(val file: String, what: String, cause: Throwable = null)

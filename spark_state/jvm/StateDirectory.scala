@@ -159,5 +159,5 @@ private object StateDirectoryErrors {
   def missing(url: String, name: String): CowStateMissingException =
     new CowStateMissingException(
       s"$url/$name is missing: something other than cowstate deleted it. Restore it " +
-        WaysOut.RestoreOrRestart, Some(s"$url/$name"))
+        WaysOut.RestoreOrRestart, s"$url/$name")
 }
