@@ -13,6 +13,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.change_feed_streams import let_streams_read_changes
 from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.stopped_batches import let_stopped_batches_end
 
 _JARS_KEY = "spark.jars"
 _KEEPS_JARS = "_cowstate_keeps_jars"
@@ -43,7 +44,8 @@ def configure(builder: _Builder) -> _Builder:
     see `cowstate adopt`. From now on, Spark's offline repartitioning, which would break a
     checkpoint on cowstate, refuses it first.
 
-    For `format("cowstate")`: streams read the change feed without being told so.
+    For `format("cowstate")`: streams read the change feed without being told so. For any query: one
+    that is stopped while its `foreachBatch` function runs ends without Spark's StackOverflowError.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.
@@ -61,6 +63,7 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
+    let_stopped_batches_end()
     _keep_jars_of_launch(builder)
     return builder
 
