@@ -47,6 +47,14 @@ private[cowstate] object WaysOut {
   /** `batch` is the latest that may run again. */
   def restoreOrRestartFrom(batch: Long): String =
     s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
+
+  /** A file is lost that nothing else stands for: the batches that made it may run again. */
+  def restoreOrRestartWithout(file: String): String = {
+    val name = file.split('/').last
+    val before = StateFileName.parse(name).map(own => own.from.fold(own.version - 1)(_.version))
+      .orElse(HdfsStateFile.parse(name).map(_.version - 1))
+    before.fold(RestoreOrRestart)(restoreOrRestartFrom)
+  }
 }
 
 /** @param heldBytes what the store of `owner` holds; `bytes` is what all of the executor would */
@@ -119,7 +127,7 @@ object CowStateMissingException {
 
 final class CowStateCorruptException(val file: String, what: String, cause: Throwable = null)
   extends CowStateException(
-    s"$file is damaged: $what. Restore the file ${WaysOut.RestoreOrRestart}", cause)
+    s"$file is damaged: $what. Restore the file ${WaysOut.restoreOrRestartWithout(file)}", cause)
 
 /** What is wrong with the bytes of a file, in words for the user. */
 private[cowstate] final class NotAsWritten(what: String) extends Exception(what)

@@ -74,7 +74,7 @@ class CowStateStoreProvider
     checkpoints = new StateCheckpoints(
       StateDirectory.of(directory, hadoopConf),
       new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
-      RowChecksums(storeConfs, toString))
+      RowChecksums(storeConfs, toString), conf.syncsChanges)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
@@ -356,7 +356,7 @@ class CowStateStoreProvider
     val started = System.nanoTime
     val version = taken.at.version
     try {
-      val name = StateFileName(version, taken.state.generation, taken.at.unique, None)
+      val name = StateFileName.ofSnapshot(taken.at, taken.state.generation, newUnique())
       val size = checkpoints.writeSnapshot(name, taken.view)
       taken.state.snapshotWritten(taken, size)
       snapshotBytes.set(size.bytes)

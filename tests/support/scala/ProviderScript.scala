@@ -137,6 +137,9 @@ final class ProviderScript(root: String) {
     case List("write-if-due") =>
       provider.doSnapshotMaintenance()
       ""
+    case List("clean") =>
+      provider.doCleanupMaintenance()
+      ""
     case List("bytes", kind) => filesOf(kind).map(Files.size).sum.toString
     case List("damage", kind) =>
       filesOf(kind).foreach { file =>
