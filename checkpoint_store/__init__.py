@@ -29,6 +29,7 @@ from checkpoint_store.errors import (
     UnknownColumnError,
     UnreadableStateError,
     UnsupportedFormatError,
+    VersionMissingError,
     VersionNotFoundError,
     VersionNotRetainedError,
     WrittenTwiceError,
@@ -67,6 +68,7 @@ __all__ = [
     "UnknownColumnError",
     "UnreadableStateError",
     "UnsupportedFormatError",
+    "VersionMissingError",
     "VersionNotFoundError",
     "VersionNotRetainedError",
     "WrittenTwiceError",
@@ -80,3 +82,8 @@ def __getattr__(name: str) -> Any:
     if name in _READER_NAMES:
         return getattr(import_module("checkpoint_store.state_reader"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, also those that are not imported yet: what tab completion offers."""
+    return sorted({*globals(), *__all__})

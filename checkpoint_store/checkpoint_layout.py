@@ -2,6 +2,7 @@
 
     store.json
     runs/<run>-<run id>-<unique>.json
+    runs/<run>-<run id>-<unique>-<level>.json
     manifests/<epoch>-<run>-<attempts>-<unique>-<length>.json
     epochs/<epoch>-<run>/barrier-<subtask>-of-<parallelism>-<attempt>-<unique>-<length>.json
     epochs/<epoch>-<run>/changelog-<subtask>-<attempt>-<unique>.arrow
@@ -14,8 +15,7 @@ manifest's barriers: it grows whenever a barrier is replaced by a later attempt'
 
 The run is part of the directory, so one listing of `epochs/` tells which runs touched which epochs
 and a restore reads only the directories that matter. Barriers and manifests carry the length of
-their body: an object of another size was left by a writer that was killed, and is not published.
-Names that do not parse are not ours and are left alone.
+their body, which early builds needed. Names that do not parse are not ours and are left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANIFESTS = "manifests"
 EPOCHS = "epochs"
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
-_RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}\.json")
+_RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json")
 _MANIFEST = re.compile(
     r"manifests/(?P<epoch>\d{19})-(?P<run>\d{10})-(?P<attempts>\d{19,})"
     rf"-{_UNIQUE}-(?P<length>\d+)\.json"
@@ -50,13 +50,15 @@ _STATE_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """A run's entry."""
+    """A mark for a run; see run_registry. A name without a level is of the first one."""
 
     run: Run
     unique: str
+    level: int = 1
 
     def __str__(self) -> str:
-        return f"{RUNS}/{self.run.number:010d}-{self.run.run_id}-{self.unique}.json"
+        level = f"-{self.level:05d}" if self.level > 1 else ""
+        return f"{RUNS}/{self.run.number:010d}-{self.run.run_id}-{self.unique}{level}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ def parse_run(name: str) -> RunName | None:
     match = _RUN.fullmatch(name)
     if match is None:
         return None
-    return RunName(Run(int(match["run"]), match["run_id"]), match["unique"])
+    run = Run(int(match["run"]), match["run_id"])
+    return RunName(run, match["unique"], int(match["level"] or 1))
 
 
 def parse_manifest(name: str) -> ManifestName | None:

@@ -6,6 +6,11 @@ on it. The newest `min_epochs` epochs of the timeline are retained, and with the
 that is not older. Of what is older, manifests go first, then barriers, then the state files that no
 remaining manifest names: whoever is stopped half way leaves orphans, never a named file missing.
 
+A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
+file is deleted while it is retained, for it may name any older one. What expires meanwhile goes all
+the same, and its files become orphans, for the orphan sweep. So do those of an expired manifest of
+which nothing can be known.
+
 A registered run that has completed nothing yet may be starting from any retained epoch, so while
 the newest run has no manifest nothing is deleted.
 """
@@ -13,13 +18,13 @@ the newest run has no manifest nothing is deleted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.checkpoint_layout import EpochDirectory, ManifestName
-from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.published_objects import PublishedObjects, in_parallel
+from checkpoint_store.readable_objects import ReadableObjects, Unknown
 from checkpoint_store.shared_state_registry import SharedStateRegistry
 
 
@@ -36,27 +41,28 @@ class CheckpointRetention:
     """Retention of one store. Remembers which files each manifest names, so that a later call
     reads only the manifests it has not seen."""
 
-    def __init__(self, store: ObjectStore, published: PublishedObjects) -> None:
+    def __init__(
+        self, store: ObjectStore, published: PublishedObjects, readable: ReadableObjects
+    ) -> None:
         self._store = store
         self._published = published
+        self._readable = readable
         self._registry = SharedStateRegistry()
+        self._unknown: set[str] = set()
         self._without_barriers: set[EpochDirectory] = set()
         self._lock = threading.Lock()
 
     def retain(self, min_epochs: int) -> int:
-        """Keep the newest `min_epochs` epochs; the number of objects deleted.
-
-        Raises CorruptObjectError when a retained manifest cannot be read: what it names is unknown,
-        so nothing is deleted.
-        """
+        """Keep the newest `min_epochs` epochs; the number of objects deleted."""
         if min_epochs < 2:
             raise ValueError(f"minEpochsToRetain is {min_epochs}; it must be at least 2")
         with self._lock:
-            manifests = self._published.manifests()
-            timeline = live_timeline(manifests)
+            names = self._published.manifests()
+            timeline = live_timeline(names)
             if len(timeline) < min_epochs or self._newest_run() > timeline[0].run_number:
                 return 0
-            return self._delete_before(timeline[min_epochs - 1].epoch, manifests)
+            oldest = timeline[min_epochs - 1].epoch
+            return self._delete_before(oldest, names)
 
     def _newest_run(self) -> int:
         names = (layout.parse_run(info.name) for info in self._store.list(layout.RUNS))
@@ -68,15 +74,17 @@ class CheckpointRetention:
         directories = self._directories_before(oldest)
         if not expired and not directories:
             return 0
-        self._register(retained, self._files_of)
-        self._register(expired, self._files_if_readable)
+        self._register(manifests)
         # A manifest that another process deleted meanwhile releases what it named, too.
         gone = self._registry.checkpoints() - {str(name) for name in retained}
         files = {file for manifest in gone for file in self._registry.unregister(manifest)}
-        listings = in_parallel(self._published.barriers, directories)
-        barriers = [barrier for listing in listings for barrier in listing]
+        self._unknown -= gone
+        if self._unknown:
+            files = set()
+        listings = in_parallel(self._store.list, map(str, directories))
+        barriers = [i.name for infos in listings for i in infos if layout.parse_barrier(i.name)]
         self._delete([str(name) for name in expired])
-        self._delete([str(name) for name in barriers])
+        self._delete(barriers)
         self._without_barriers.update(directories)
         self._delete(sorted(files))
         return len(expired) + len(barriers) + len(files)
@@ -87,22 +95,14 @@ class CheckpointRetention:
         self._without_barriers.intersection_update(directories)
         return [d for d in directories if d not in self._without_barriers]
 
-    def _register(
-        self, names: Iterable[ManifestName], files_of: Callable[[ManifestName], frozenset[str]]
-    ) -> None:
+    def _register(self, names: Sequence[ManifestName]) -> None:
         unseen = [name for name in names if str(name) not in self._registry]
-        for name, files in zip(unseen, in_parallel(files_of, unseen), strict=True):
-            self._registry.register(str(name), files)
-
-    def _files_of(self, name: ManifestName) -> frozenset[str]:
-        return self._published.read_manifest(name).object_names()
-
-    def _files_if_readable(self, name: ManifestName) -> frozenset[str]:
-        # Files that only a damaged manifest named become orphans, for the orphan sweep.
-        try:
-            return self._files_of(name)
-        except (CorruptObjectError, ObjectMissingError):
-            return frozenset()
+        seen = [n for n in names if str(n) in self._registry and str(n) not in self._unknown]
+        for name, said in zip(unseen, self._readable.manifests(unseen, seen), strict=True):
+            known = None if isinstance(said, Unknown) else said
+            self._registry.register(str(name), known.object_names() if known else ())
+            if isinstance(said, Unknown):
+                self._unknown.add(str(name))
 
     def _delete(self, names: Sequence[str]) -> None:
         if names:

@@ -8,13 +8,14 @@ What counts is ordered by run first and epoch second: a newer run always builds 
 neither a zombie of an older run that publishes late, nor epochs of a timeline that was abandoned
 by a rollback, are ever built upon (I4). An aligned epoch without manifest counts: its last writer
 died between barrier and manifest. So does an aligned epoch whose manifest is damaged: the
-checkpoint is rebuilt from its barriers if these are intact; otherwise the error names the manifest.
+checkpoint is rebuilt from its barriers if these are intact; otherwise the error names what is
+damaged. Damage never leads to an older epoch.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -28,13 +29,11 @@ from checkpoint_store.checkpoint_codec import (
     encode_barrier,
     encode_manifest,
     encode_metadata,
-    encode_run,
 )
 from checkpoint_store.checkpoint_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
-    RunName,
     StateFileName,
 )
 from checkpoint_store.checkpoint_retention import CheckpointRetention
@@ -44,11 +43,15 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     PartialEpochError,
+    RunOverError,
     StoreMismatchError,
 )
 from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.readable_objects import ReadableObjects
+from checkpoint_store.run_registry import RunRegistry
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.store_metadata import StoreMetadata
@@ -82,7 +85,10 @@ class CompletedCheckpointStore:
         self._store = store
         self._unique = unique
         self._published = PublishedObjects(store)
-        self._retention = CheckpointRetention(store, self._published)
+        self._passed_over: set[str] = set()
+        readable = ReadableObjects(self._published, self._passed_over)
+        self._retention = CheckpointRetention(store, self._published, readable)
+        self._runs = RunRegistry(store, unique)
         self._metadata: StoreMetadata | None = None
 
     def open(self, metadata: StoreMetadata) -> StoreMetadata:
@@ -109,22 +115,23 @@ class CompletedCheckpointStore:
                 raise StoreMismatchError(self._store.url, field, str(there), str(expected))
 
     def register_run(self, run_id: str) -> Run:
-        """The run of this id: the entry that there is, or a new one, later than all others.
+        """The run of this id, the same for every host of it, later than all runs that were
+        registered before or have written here. See run_registry."""
+        return self._runs.register(run_id, self._greatest_run_number())
 
-        Runs that register at the same moment may get one number; their ids order them.
-        """
-        runs = self.runs()
-        mine = [run for run in runs if run.run_id == run_id]
-        if mine:
-            return min(mine)
-        run = Run(max((run.number for run in runs), default=0) + 1, run_id)
-        self._store.put(str(RunName(run, self._unique())), encode_run(run))
-        return run
+    def _greatest_run_number(self) -> int:
+        """Also of runs whose marks are gone: what a later run writes must count before theirs."""
+        completed = (name.run_number for name in self._published.manifests())
+        begun = (directory.run_number for directory in self._published.epoch_directories())
+        return max((*completed, *begun), default=0)
 
-    def runs(self) -> list[Run]:
-        """All registered runs, in no order."""
-        names = [layout.parse_run(info.name) for info in self._store.list(layout.RUNS)]
-        return [name.run for name in names if name is not None]
+    def registered_run(self, run_id: str) -> Run | None:
+        """The run of this id if a host has registered it, else None."""
+        return self._runs.registered(run_id)
+
+    def runs(self) -> set[Run]:
+        """All runs that are registered, and those that are being so."""
+        return self._runs.runs()
 
     def write_state(
         self, kind: StateFileKind, table: pa.Table, writer: StateFileWriter
@@ -195,38 +202,38 @@ class CompletedCheckpointStore:
             self._write_manifest(completed)
         return completed
 
+    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
+        """The subtasks that have published no barrier of `epoch` in this run: one listing."""
+        present = {name.subtask for name in self._barrier_names(epoch, run, parallelism)}
+        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+
     def completed_at(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
         """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
 
         The hot path: one listing of the manifests, and a read only if the manifest is not known.
-        Raises PartialEpochError (I5); CorruptObjectError if neither a manifest nor its barriers
-        are intact.
+        Raises PartialEpochError (I5); RunOverError (I9); CorruptObjectError if neither a manifest
+        nor its barriers are intact.
         """
-        names = [
-            name
-            for name in self._published.manifests()
-            if (name.epoch, name.run_number) == (epoch, run.number)
-        ]
-        damage: CorruptObjectError | None = None
-        for name in _latest_first(names):
-            try:
-                checkpoint = self._published.read_manifest(name)
-            except CorruptObjectError as error:
-                damage = damage or error
-                continue
-            if checkpoint.run == run:
-                return checkpoint
+        manifests = self._published.manifests()
+        self._check_no_later(run, manifests)
+        names = [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
+        checkpoint, damage = self._published.latest_intact(names)
+        if checkpoint is not None and checkpoint.run == run:
+            return checkpoint
         alignment = self._alignment(epoch, run, parallelism)
         return self._rebuilt(alignment, damage, write=True)
 
-    def latest_before(self, epoch: int) -> CompletedCheckpoint | None:
+    def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
         """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
 
-        The cold path: two listings, one more per epoch that has no manifest, and one read.
-        Raises PartialEpochError when the newest epoch before has barriers of some subtasks only
-        (I5), EpochNotRetainedError when what was before has been deleted, CorruptObjectError.
+        `run`: the one that is to go on from it, None if none is. The cold path: two listings, one
+        more per epoch that has no manifest, and one read. Raises PartialEpochError when the newest
+        epoch before has barriers of some subtasks only (I5), EpochNotRetainedError when what was
+        before has been deleted, RunOverError (I9), CorruptObjectError.
         """
         manifests = self._published.manifests()
+        if run is not None:
+            self._check_no_later(run, manifests)
         directories = self._published.epoch_directories()
         keys = {EpochDirectory(name.epoch, name.run_number) for name in manifests}
         for key in sorted(keys.union(directories), key=_lineage, reverse=True):
@@ -244,6 +251,10 @@ class CompletedCheckpointStore:
         number of objects deleted. See checkpoint_retention."""
         return self._retention.retain(min_epochs)
 
+    def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
+        """Delete what nothing names; the names. See orphan_sweep."""
+        return sweep_orphans(self._store, grace_seconds, now, self._passed_over)
+
     def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
         names = self._published.barriers(EpochDirectory(epoch, run.number))
         return [name for name in names if name.parallelism == parallelism]
@@ -258,12 +269,9 @@ class CompletedCheckpointStore:
         self, key: EpochDirectory, manifests: Sequence[ManifestName]
     ) -> CompletedCheckpoint | None:
         """What one run completed at one epoch, None if it published nothing there."""
-        damage: CorruptObjectError | None = None
-        for name in _latest_first(manifests):
-            try:
-                return self._published.read_manifest(name)
-            except CorruptObjectError as error:
-                damage = damage or error
+        checkpoint, damage = self._published.latest_intact(manifests)
+        if checkpoint is not None:
+            return checkpoint
         barriers = self._published.read_barriers(self._published.barriers(key))
         writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
         alignment = None if writer is None else align(barriers, key.epoch, *writer)
@@ -298,6 +306,13 @@ class CompletedCheckpointStore:
         self._store.put(str(name), data)
         self._published.remember_manifest(name, checkpoint)
 
+    def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
+        """A run that a later one has overtaken may go on for a while, or begin late: what it
+        publishes would never be built upon."""
+        newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
+        if newest is not None and newest.run_number > run.number:
+            raise RunOverError(self._store.url, run.run_id, newest.epoch)
+
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
         """Starting from nothing is right only if the oldest checkpoint did so, too."""
         oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
@@ -306,10 +321,6 @@ class CompletedCheckpointStore:
         checkpoint = self._published.read_manifest(oldest)
         if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
             raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
-
-
-def _latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
-    return sorted(names, key=lambda name: (name.attempts, name.unique), reverse=True)
 
 
 def _lineage(directory: EpochDirectory) -> tuple[int, int]:

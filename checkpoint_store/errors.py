@@ -8,8 +8,9 @@
     ├── StoreAccessError        the store cannot be reached this way: change URL or permissions
     ├── PartialEpochError       some subtasks of an epoch never published a barrier (I5)
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
+    ├── RunOverError            a later run of the query has completed an epoch: stop one of them
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
-    ├── LostVersionError        a published version of a table cannot be found: restore it
+    ├── LostVersionError        batches of a query were in a version that is gone: the same
     ├── NotAStoreError          there is no table or operator's store at a URL: name another one
     ├── StateNotFoundError      an operator has no state of a name, or several: name one
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
@@ -20,6 +21,7 @@
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
     ├── VersionNotFoundError    the provider has no state of a version: ask for another one
     ├── VersionNotRetainedError  a table or operator's store lacks a version: ask for another one
+    │   └── VersionMissingError    there are versions before and after it: restore it
     ├── TimestampOutOfRangeError  no version, or not yet one, was the newest at a time: the same
     ├── UnknownColumnError      a state has no column of a name: ask for one that it has
     └── UnreadableStateError    state of the provider that only Spark can read: read it there
@@ -34,10 +36,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
-_GO_BACK = (
-    "restore it from a backup, or restart the query from an earlier epoch: "
-    '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
+from checkpoint_store.damage_advice import (
+    HOW_TO_GO_BACK,
+    advice_on_damaged,
+    advice_on_missing,
+    of_table,
 )
+from checkpoint_store.schema_text import schema_texts
 
 
 class CheckpointStoreError(Exception):
@@ -54,7 +59,8 @@ class ObjectMissingError(CheckpointStoreError):
         self.epoch = epoch
 
     def __str__(self) -> str:
-        return f"{self.name}{_of_epoch(self.epoch)} is missing from {self.url}: {_GO_BACK}"
+        what = f"{self.name}{_of_epoch(self.name, self.epoch)}"
+        return f"{what} is missing from {self.url}: {advice_on_missing(self.name)}"
 
 
 class CorruptObjectError(CheckpointStoreError):
@@ -68,8 +74,8 @@ class CorruptObjectError(CheckpointStoreError):
         self.epoch = epoch
 
     def __str__(self) -> str:
-        where = f"{self.name}{_of_epoch(self.epoch)} in {self.url}"
-        return f"{where} is damaged ({self.problem}): {_GO_BACK}"
+        where = f"{self.name}{_of_epoch(self.name, self.epoch)} in {self.url}"
+        return f"{where} is damaged ({self.problem}): {advice_on_damaged(self.name)}"
 
 
 class ObjectExistsError(CheckpointStoreError):
@@ -85,20 +91,20 @@ class ObjectExistsError(CheckpointStoreError):
 
 
 class StoreUnavailableError(CheckpointStoreError):
-    """The store kept failing; what was tried last is the error's cause."""
+    """The store kept failing for `seconds`; `problem` is what the last attempt met."""
 
-    def __init__(self, url: str, operation: str, attempts: int, problem: str) -> None:
-        super().__init__(url, operation, attempts, problem)
+    def __init__(self, url: str, operation: str, seconds: float, problem: str) -> None:
+        super().__init__(url, operation, seconds, problem)
         self.url = url
         self.operation = operation
-        self.attempts = attempts
+        self.seconds = seconds
         self.problem = problem
 
     def __str__(self) -> str:
         return (
-            f"{self.url} is unavailable: {self.operation} failed {self.attempts} times, last with "
-            f"{self.problem}. Nothing that was published is lost; restart the query when the store "
-            "is back"
+            f"{self.url} is unavailable: {self.operation} failed for {self.seconds:.0f} s, last "
+            f"with {self.problem}. Nothing that was published is lost; restart the query when the "
+            "store is back. storeRetrySeconds says how long an outage may last"
         )
 
 
@@ -132,9 +138,10 @@ class PartialEpochError(CheckpointStoreError):
     def __str__(self) -> str:
         return (
             f"epoch {self.epoch} is incomplete in {self.url}: subtasks {_few(self.present)} "
-            f"published it, subtasks {_few(self.missing)} did not. An action that runs only some "
-            "partitions (take, limit, isEmpty in foreachBatch) loses the rows of the others: run "
-            "an action over all of them (persist and count first). Then let the epoch run again: "
+            f"published it, subtasks {_few(self.missing)} did not. A foreachBatch function that "
+            "cowstate does not see (one that was not set in Python) ran an action over some "
+            "partitions only (take, limit, isEmpty), and Spark committed the batch: run an action "
+            "over all of them (persist and count first). Then let the epoch run again: "
             f"delete commits/{self.epoch} and all later files in commits/ and offsets/ of the "
             "query's Spark checkpoint (with their .crc files), and start the query"
         )
@@ -157,6 +164,23 @@ class EpochNotRetainedError(CheckpointStoreError):
         )
 
 
+class RunOverError(CheckpointStoreError):
+    """A run asks for what it goes on from, and a later one has completed an epoch (I9)."""
+
+    def __init__(self, url: str, run_id: str, epoch: int) -> None:
+        super().__init__(url, run_id, epoch)
+        self.url = url
+        self.run_id = run_id
+        self.epoch = epoch
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id} of the query is over: a newer run took over, which has completed "
+            f"epoch {self.epoch} in {self.url}; nothing was changed. If two queries use one "
+            "checkpoint location, stop one of them; otherwise start the query again"
+        )
+
+
 class ConflictingWriterError(CheckpointStoreError):
     """A table has a writer already, and this is another one."""
 
@@ -175,7 +199,8 @@ class ConflictingWriterError(CheckpointStoreError):
 
 
 class LostVersionError(CheckpointStoreError):
-    """The newest version of a table is damaged, and what it held would be lost."""
+    """Batches of a query were in a version of a table that is gone. `name`: the version's;
+    `batch`: what the query writes now; `newest`: the last batch that the table holds, if any."""
 
     def __init__(self, url: str, name: str, query: str, batch: int, newest: int | None) -> None:
         super().__init__(url, name, query, batch, newest)
@@ -187,9 +212,11 @@ class LostVersionError(CheckpointStoreError):
 
     def __str__(self) -> str:
         there = "no batch of it" if self.newest is None else f"its batches up to {self.newest}"
+        first = 0 if self.newest is None else self.newest + 1
         return (
-            f"{self.name} in {self.url} is damaged: query {self.query} writes batch {self.batch}, "
-            f"and the other versions hold {there}. {_GO_BACK[0].upper()}{_GO_BACK[1:]}"
+            f"{self.name} of {self.url} is lost: query {self.query} writes batch {self.batch} and "
+            f"has written others before it, but the table holds {there}. Restore it from a backup, "
+            f"or let the query run again from batch {first}: {HOW_TO_GO_BACK}"
         )
 
 
@@ -269,10 +296,12 @@ class StoreMismatchError(CheckpointStoreError):
         self.expected = expected
 
     def __str__(self) -> str:
+        field, stored, expected = self.field, self.stored, self.expected
+        if field == "key_schema_json":
+            field, (stored, expected) = "key columns", schema_texts(stored, expected)
         return (
-            f"{self.url} was created with {self.field} {self.stored}, not {self.expected}: "
-            f"go back to {self.stored}, or give this operator a new store (another name, or a new "
-            "Spark checkpoint location)"
+            f"{self.url} was created with {field} {stored}, not {expected}: go back to {stored}, "
+            "or give this operator a new store (another name, or a new Spark checkpoint location)"
         )
 
 
@@ -393,6 +422,28 @@ class VersionNotRetainedError(CheckpointStoreError):
         )
 
 
+class VersionMissingError(VersionNotRetainedError):
+    """A version is gone, and versions before and after it are there: something else than retention
+    deleted it. `what`: the objects to restore; `between`: the versions next to it."""
+
+    def __init__(
+        self, url: str, version: int, oldest: int, newest: int, between: tuple[int, int], what: str
+    ) -> None:
+        super().__init__(url, version, oldest, newest)
+        self.args = (url, version, oldest, newest, between, what)
+        self.between = between
+        self.what = what
+
+    def __str__(self) -> str:
+        before, after = self.between
+        return (
+            f"version {self.version} of {self.url} is missing, although versions {before} and "
+            f"{after} are there. Restore {self.what} from a backup. The other versions, "
+            f"{self.oldest} to {self.newest}, can be read by their number, and changes up to "
+            f"version {before} or after version {after}"
+        )
+
+
 class TimestampOutOfRangeError(CheckpointStoreError):
     """A time is before the oldest version, or after the newest. All are ms since 1970."""
 
@@ -426,8 +477,8 @@ class UnknownColumnError(CheckpointStoreError):
         return f"{self.url} has no column {self.name!r}: {meant}It has {', '.join(self.columns)}"
 
 
-def _of_epoch(epoch: int | None) -> str:
-    return "" if epoch is None else f" of epoch {epoch}"
+def _of_epoch(name: str, epoch: int | None) -> str:
+    return "" if epoch is None or of_table(name) else f" of epoch {epoch}"
 
 
 def _few(subtasks: tuple[int, ...]) -> str:

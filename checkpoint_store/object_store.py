@@ -2,7 +2,7 @@
 
 An object is created whole, read whole, listed and deleted; never changed, renamed or appended to
 (I1). Local directories are written directly, because there durability needs fsync and creation
-needs O_EXCL; every other URL goes through fsspec. This is the only module that imports fsspec.
+needs a hard link; every other URL goes through fsspec. This is the only module that imports fsspec.
 
 Stores hold no connection of their own: one object may be used by several threads, pickled, and
 used after a fork.
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 import fsspec
 
@@ -28,6 +30,10 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     StoreAccessError,
 )
+
+# Where a local store writes what it has not published yet. A writer that is killed leaves its file
+# there, for the orphan sweeps.
+UNPUBLISHED = ".unpublished"
 
 _DELETING_THREADS = 16
 _CREATE_TRIES = 5
@@ -44,8 +50,26 @@ _UNUSABLE = {
 }
 # botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
+# How pyarrow says that a client needs a library that cannot be loaded.
+_NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+# What file systems without hard links answer, and those that are cut in parts.
+_NO_HARD_LINKS = {
+    errno.EMLINK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EXDEV,
+}
+
+_HARD_LINKS_NEEDED = (
+    "A store in a directory needs hard links, which this file system does not make: put the store "
+    "on one that does (ext4, XFS, APFS, NFS), or into an object store (s3://...)"
+)
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +93,20 @@ class ObjectStore(Protocol):
         """The store's URL, for messages."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Create an object, durable on return. Where the store can tell that the name is taken,
-        ObjectExistsError; a caller never relies on that, because not every store can."""
+        """Create an object, durable on return. No reader ever finds a part of it. Where the store
+        can tell that the name is taken, ObjectExistsError; a caller never relies on that, because
+        not every store can."""
 
     def get(self, name: str) -> bytes:
         """The whole object. Raises ObjectMissingError."""
 
     def list(self, directory: str) -> Sequence[ObjectInfo]:
-        """The objects directly in `directory`, in any order, as they are now."""
+        """The objects directly in `directory`, in any order, as they are now. Of `UNPUBLISHED`,
+        what writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:
-        """The names of the directories directly in `directory`, as they are now."""
+        """The names of the directories directly in `directory`, as they are now, but
+        `UNPUBLISHED`."""
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects; those that are gone already do not matter."""
@@ -105,7 +132,12 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
 
 @dataclass(frozen=True, slots=True)
 class LocalObjectStore:
-    """A directory. O_EXCL is its conditional create; a file and its directories are synced."""
+    """A directory; files and directories are synced.
+
+    An object is written under a name of its writer's own, and becomes one by a hard link to its
+    name: that happens at once or not at all, and fails if the name is taken. A writer deletes
+    nothing but its own name.
+    """
 
     root: Path
 
@@ -115,30 +147,31 @@ class LocalObjectStore:
         return f"file://{self.root}"
 
     def put(self, name: str, data: bytes) -> None:
-        """See ObjectStore."""
-        path = self.root / name
+        """See ObjectStore. Raises StoreAccessError if the file system has no hard links."""
+        path, own = self.root / name, self.root / UNPUBLISHED / uuid4().hex
         with self._access():
             try:
-                descriptor = self._create(path)
-            except FileExistsError as error:
-                raise ObjectExistsError(self.url, name) from error
-            try:
-                _write_and_sync(descriptor, data)
-            except BaseException:
-                with suppress(OSError):
-                    path.unlink()
-                raise
+                _write_and_sync(own, data)
+                is_new = self._link(own, path)
             finally:
-                os.close(descriptor)
+                with suppress(OSError):
+                    own.unlink()
             _sync_directory(path.parent)
+        if not is_new:
+            raise ObjectExistsError(self.url, name)
 
-    def _create(self, path: Path) -> int:
-        # Between making a directory and creating in it, a deletion may remove it as empty.
-        for _ in range(_CREATE_TRIES):
-            with suppress(FileNotFoundError):
-                return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            _make_directories(path.parent)
-        raise OSError(errno.EBUSY, f"{path.parent} is deleted as fast as it is made")
+    def _link(self, own: Path, path: Path) -> bool:
+        """Give a file a second name; False if that is another file's."""
+        try:
+            _in_directory(path.parent, lambda: os.link(own, path))
+        except FileExistsError:
+            # A network file system asks its server again if an answer was lost: it may be its own.
+            return own.stat().st_nlink > 1
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise StoreAccessError(self.url, f"{error}. {_HARD_LINKS_NEEDED}") from error
+            raise
+        return True
 
     def get(self, name: str) -> bytes:
         """See ObjectStore."""
@@ -161,7 +194,11 @@ class LocalObjectStore:
 
     def list_directories(self, directory: str) -> Sequence[str]:
         """See ObjectStore."""
-        return [f"{directory}/{entry.name}" for entry in self._scan(directory) if entry.is_dir()]
+        return [
+            f"{directory}/{entry.name}"
+            for entry in self._scan(directory)
+            if entry.is_dir() and entry.name != UNPUBLISHED
+        ]
 
     def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
         with self._access():
@@ -281,7 +318,18 @@ class FsspecObjectStore:
             config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
             options["config_kwargs"] = config
         # fsspec keeps one instance per process and options; asking anew is what survives a fork.
-        filesystem = fsspec.filesystem(protocol, **options)
+        try:
+            filesystem = fsspec.filesystem(protocol, **options)
+        except (ImportError, TypeError, ValueError) as error:
+            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
+        except OSError as error:
+            if _NO_LIBRARY.search(str(error)) is None:
+                raise
+            problem = (
+                f"{str(error).splitlines()[0]}. Install it, and say where it is: for HDFS libhdfs "
+                "with ARROW_LIBHDFS_DIR, Java with JAVA_HOME, Hadoop's jars with CLASSPATH"
+            )
+            raise StoreAccessError(self.url, problem) from error
         if protocol in ("s3", "s3a"):
             filesystem.retries = 1
         return filesystem
@@ -324,11 +372,28 @@ def _modified(entry: Mapping[str, Any]) -> float | None:
     return None
 
 
-def _write_and_sync(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.fsync(descriptor)
+def _write_and_sync(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = _in_directory(path.parent, lambda: os.open(path, flags, 0o666))
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _in_directory(directory: Path, create: Callable[[], _T]) -> _T:
+    """Create something in a directory, which is made if it is not there.
+
+    Between making a directory and creating in it, a deletion may remove it as empty.
+    """
+    for _ in range(_CREATE_TRIES):
+        with suppress(FileNotFoundError):
+            return create()
+        _make_directories(directory)
+    raise OSError(errno.EBUSY, f"{directory} is deleted as fast as it is made")
 
 
 def _make_directories(path: Path) -> None:

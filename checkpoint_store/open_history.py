@@ -10,22 +10,34 @@ from checkpoint_store.checkpoint_codec import Source, decode_metadata
 from checkpoint_store.errors import NotAStoreError, ObjectMissingError, StateNotFoundError
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.state_history import StateHistory
+from checkpoint_store.store_outages import RETRY_SECONDS
 from checkpoint_store.table_history import TableHistory
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import ROW_STATE
 
 
 def open_history(
-    url: str, storage_options: Mapping[str, Any] | None = None, state: str | None = None
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    state: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> StateHistory:
     """The versions of the table at `url`, or of one state of the operator whose store it is.
 
-    `state` may be None if there is only one. Raises NotAStoreError, which lists the stores below
-    `url` if it is a root of stores; StateNotFoundError; the errors of the object store.
+    `state` may be None if there is only one; `retry_seconds`: a call to the store that fails is
+    tried again for so long. Raises NotAStoreError, which lists the stores below `url` if it is a
+    root of stores; ObjectMissingError if it is a store whose own description is gone,
+    CorruptObjectError; StateNotFoundError; the errors of the object store.
     """
-    store = RetryingObjectStore(open_object_store(url, storage_options))
+    store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
+    return history_in(store, state)
+
+
+def history_in(store: ObjectStore, state: str | None = None) -> StateHistory:
+    """As `open_history`, of what is in a store."""
     table = TableStore(store)
     metadata = table.metadata()
     if metadata is not None:
@@ -35,9 +47,18 @@ def open_history(
     try:
         data = store.get(checkpoint_layout.STORE)
     except ObjectMissingError:
+        if table.versions():
+            raise ObjectMissingError(store.url, table_layout.TABLE) from None
+        if _has_epochs(store):
+            raise
         raise NotAStoreError(store.url, _stores_below(store)) from None
     operator = decode_metadata(data, Source(store.url, checkpoint_layout.STORE))
     return OperatorHistory(store, operator, state)
+
+
+def _has_epochs(store: ObjectStore) -> bool:
+    published = PublishedObjects(store)
+    return bool(published.manifests() or published.epoch_directories())
 
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:

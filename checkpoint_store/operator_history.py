@@ -4,13 +4,18 @@ A version is an epoch that is whole, on the live timeline: after a rollback the 
 rolled back are not. An epoch is whole when its manifest is there, or the barriers of all its
 subtasks are: its last writer died between barrier and manifest, and the query went on from it. When
 it was committed is what the store says of its manifest, or of its last barrier.
+
+An epoch whose manifest is damaged is read from its barriers, as a restore does. If these are
+damaged, too, it is still a version: reading it is an error, and never leads to an older one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -18,35 +23,54 @@ from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.barrier_alignment import align
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, StateSchema
-from checkpoint_store.errors import ObjectMissingError, StateNotFoundError, VersionNotRetainedError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    StateNotFoundError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectInfo, ObjectStore
-from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.published_objects import PublishedObjects, latest_first
 from checkpoint_store.row_fold import ADDED_COLUMNS
 from checkpoint_store.state_file import decode_state_file
 from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.state_history import StateShape, StateVersion, VersionInfo
+from checkpoint_store.state_history import StateHistory, StateShape, StateVersion, VersionInfo
 from checkpoint_store.store_metadata import StoreMetadata
 from checkpoint_store.table_schema import column_names
+
+# As many as are retained by default, and a few more: a stream asks for those of its next batch
+# several times.
+_REMEMBERED_MANIFESTS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class _WholeEpoch:
-    """An epoch's manifest, or, if it has none, what its barriers make up."""
+    """What one run completed at an epoch: its manifests, or else what its barriers make up, None if
+    they are damaged."""
 
-    checkpoint: ManifestName | CompletedCheckpoint
+    directory: EpochDirectory
     timestamp_ms: int
+    manifests: tuple[ManifestName, ...] = ()
+    checkpoint: CompletedCheckpoint | None = None
 
 
 @dataclass
 class OperatorHistory:
-    """The StateHistory of one state; `state` may be None if the operator has only one."""
+    """The StateHistory of one state; `state` may be None if the operator has only one.
+
+    `published`: the objects of the store, with what all calls remember of them.
+    """
 
     store: ObjectStore
     metadata: StoreMetadata
     state: str | None
+    published: PublishedObjects = field(init=False, repr=False, compare=False)
     _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
-    _rebuilt: dict[frozenset[BarrierName], CompletedCheckpoint | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
 
     @property
     def url(self) -> str:
@@ -61,15 +85,17 @@ class OperatorHistory:
     def versions(self) -> list[int]:
         """See StateHistory. Two listings, and one for each epoch that has no manifest."""
         times: dict[ManifestName, int] = {}
+        of_epoch: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(layout.MANIFESTS):
             name = layout.parse_manifest(info.name)
-            if name is not None and name.length == info.length:
+            if name is not None:
                 times[name] = _milliseconds(info)
-        manifests = {
-            EpochDirectory(name.epoch, name.run_number): _WholeEpoch(name, times[name])
-            for name in sorted(times, key=lambda name: (name.attempts, name.unique))
+                of_epoch.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
+        completed = {
+            directory: _WholeEpoch(directory, times[names[0]], tuple(names))
+            for directory, names in ((one, latest_first(all_)) for one, all_ in of_epoch.items())
         }
-        self._epochs = dict(reversed([*self._timeline(manifests)]))
+        self._epochs = dict(reversed([*self._timeline(completed)]))
         return list(self._epochs)
 
     def at(self, version: int) -> StateVersion:
@@ -80,6 +106,10 @@ class OperatorHistory:
         """The barriers of a version. Raises VersionNotRetainedError."""
         return self._read(version)[0]
 
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """See StateHistory."""
+        return absent_epoch(self, version, versions)
+
     def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
         """What the barriers of an epoch, all or some, say of the state."""
         handles = tuple(handle for one in checkpoint.barriers for handle in one.handles)
@@ -89,6 +119,7 @@ class OperatorHistory:
             shape=self._shape(checkpoint),
             changes=tuple(h for h in handles if h.epoch == version and h.kind == "changelog"),
             state=handles,
+            base=checkpoint.barriers[0].base_epoch,
         )
 
     def barrier_times(self, directory: EpochDirectory) -> dict[BarrierName, int]:
@@ -96,13 +127,13 @@ class OperatorHistory:
         times: dict[BarrierName, int] = {}
         for info in self.store.list(str(directory)):
             name = layout.parse_barrier(info.name)
-            if name is not None and name.length == info.length:
+            if name is not None:
                 times[name] = _milliseconds(info)
         return times
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
-        data = PublishedObjects(self.store).read(handle.name, handle.epoch)
+        data = self.published.read(handle.name, handle.epoch)
         return decode_state_file(data, handle, key_groups, self.url)
 
     def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
@@ -111,26 +142,37 @@ class OperatorHistory:
             self.versions()
         found = self._epochs.get(version)
         if found is None:
-            raise self._not_retained(version)
-        if isinstance(found.checkpoint, CompletedCheckpoint):
-            return found.checkpoint, found.timestamp_ms
-        try:
-            manifest = PublishedObjects(self.store).read_manifest(found.checkpoint)
-        except ObjectMissingError as error:
-            self.versions()
-            raise self._not_retained(version) from error
-        return manifest, found.timestamp_ms
+            raise self.absent(version, [*self._epochs])
+        checkpoint = found.checkpoint or self._checkpoint_of(found)
+        if checkpoint is None:
+            raise self.absent(version, self.versions())
+        return checkpoint, found.timestamp_ms
+
+    def _checkpoint_of(self, epoch: _WholeEpoch) -> CompletedCheckpoint | None:
+        """None if it was deleted since it was listed. Raises CorruptObjectError."""
+        checkpoint, damage = None, None
+        with suppress(ObjectMissingError):
+            checkpoint, damage = self.published.latest_intact(epoch.manifests)
+        if checkpoint is None:
+            checkpoint = self._aligned([*self.barrier_times(epoch.directory)])
+        if checkpoint is None and damage is not None:
+            raise damage
+        return checkpoint
 
     def _timeline(
         self, manifests: Mapping[EpochDirectory, _WholeEpoch]
     ) -> Iterator[tuple[int, _WholeEpoch]]:
-        """The whole epochs of the live timeline, newest first; see checkpoint_retention."""
+        """The whole epochs of the live timeline, newest first; see checkpoint_retention.
+
+        A run that went on has replaced what older runs have of the epochs that it ran, whatever has
+        become of these since.
+        """
         oldest = min((directory.epoch for directory in manifests), default=-1)
-        before: int | None = None
+        before: EpochDirectory | None = None
         cleaned = False
-        directories = {*manifests, *PublishedObjects(self.store).epoch_directories()}
+        directories = {*manifests, *self.published.epoch_directories()}
         for directory in sorted(directories, key=_lineage, reverse=True):
-            if before is not None and directory.epoch >= before:
+            if before is not None and directory.epoch >= before.epoch:
                 continue
             found = manifests.get(directory)
             if found is None and not (cleaned and directory.epoch < oldest):
@@ -138,24 +180,25 @@ class OperatorHistory:
                 # Retention deletes the barriers too, and leaves directories of files still needed.
                 cleaned = found is None and directory.epoch < oldest
             if found is not None:
-                before = directory.epoch
-                yield before, found
+                yield directory.epoch, found
+            if found is not None or (before and directory.run_number == before.run_number):
+                before = directory
 
     def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
         times = self.barrier_times(directory)
-        checkpoint = self._aligned(frozenset(times)) if _may_be_aligned(times) else None
-        return None if checkpoint is None else _WholeEpoch(checkpoint, max(times.values()))
+        if not _may_be_aligned(times):
+            return None
+        epoch = _WholeEpoch(directory, max(times.values()))
+        try:
+            checkpoint = self._aligned([*times])
+        except CorruptObjectError:
+            return epoch
+        return None if checkpoint is None else replace(epoch, checkpoint=checkpoint)
 
-    def _aligned(self, names: frozenset[BarrierName]) -> CompletedCheckpoint | None:
-        if names not in self._rebuilt:
-            barriers = PublishedObjects(self.store).read_barriers([*names])
-            epoch, run, parallelism = max((one.epoch, one.run, one.parallelism) for one in barriers)
-            self._rebuilt[names] = align(barriers, epoch, run, parallelism).completed()
-        return self._rebuilt[names]
-
-    def _not_retained(self, version: int) -> VersionNotRetainedError:
-        oldest, newest = min(self._epochs, default=None), max(self._epochs, default=None)
-        return VersionNotRetainedError(self.url, version, oldest, newest)
+    def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
+        barriers = self.published.read_barriers(names)
+        writer = max(((one.epoch, one.run, one.parallelism) for one in barriers), default=None)
+        return None if writer is None else align(barriers, *writer).completed()
 
     def _shape(self, checkpoint: CompletedCheckpoint) -> StateShape:
         schema = self._schema(checkpoint)
@@ -180,6 +223,22 @@ class OperatorHistory:
         if self.state not in states:
             raise StateNotFoundError(self.url, self.state, tuple(states))
         return states[self.state]
+
+
+def absent_epoch(
+    history: StateHistory, version: int, versions: Sequence[int]
+) -> VersionNotRetainedError:
+    """What `StateHistory.absent` says of epochs: Spark may leave some out, so one is missing only
+    if the epoch after it was built upon it, or upon a later one."""
+    oldest, newest = min(versions, default=None), max(versions, default=None)
+    place = bisect_left(versions, version)
+    if oldest is not None and newest is not None and 0 < place < len(versions):
+        between = versions[place - 1], versions[place]
+        base = history.at(between[1]).base
+        if base is not None and base >= version:
+            what = f"the manifest of epoch {version}, or its barriers,"
+            return VersionMissingError(history.url, version, oldest, newest, between, what)
+    return VersionNotRetainedError(history.url, version, oldest, newest)
 
 
 def _may_be_aligned(names: Iterable[BarrierName]) -> bool:

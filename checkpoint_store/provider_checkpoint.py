@@ -6,7 +6,8 @@
     table = read_state(open_object_store("s3://bucket/checkpoint"), batch=41)
 
 Spark's commit log says which batches are complete and, in checkpoint format 2, which attempt of
-each store counts. All partitions are read, one after the other.
+each store counts. What Spark wrote of an operator says how many partitions its stores have: all of
+them are read, one after the other, and one whose files are gone is missed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow as pa
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
+    UnsupportedFormatError,
     VersionNotFoundError,
 )
 from checkpoint_store.object_store import ObjectStore
@@ -31,6 +33,8 @@ from checkpoint_store.provider_state import (
 )
 
 _COMMITS = "commits"
+_NEWEST_COMMIT_FORMAT = 3
+_ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
 _ReadPartition = Callable[[ObjectStore, StorePartition, int, Set[str] | None], pa.Table]
 
 
@@ -75,11 +79,13 @@ def _read(
     checkpoint: ObjectStore, batch: int, operator: int, store_name: str, read: _ReadPartition
 ) -> pa.Table:
     ids = _committed_ids(checkpoint, batch, operator)
-    present = _stores(checkpoint)
-    if store_name not in present.get(operator, ()):
-        raise StoreNotFoundError(checkpoint.url, operator, store_name, (*present.items(),))
+    operators = {number: _stores_of(checkpoint, number) for number in _numbers(checkpoint, "state")}
+    stores = operators.get(operator, {})
+    if store_name not in stores:
+        present = tuple((number, tuple(found)) for number, found in operators.items())
+        raise StoreNotFoundError(checkpoint.url, operator, store_name, present)
     parts = []
-    for number in _numbers(checkpoint, f"state/{operator}"):
+    for number in range(stores[store_name]):
         where = StorePartition(operator, number, store_name)
         try:
             parts.append(read(checkpoint, where, batch + 1, ids))
@@ -94,19 +100,31 @@ def _read(
     return pa.concat_tables(parts)
 
 
-def _stores(checkpoint: ObjectStore) -> dict[int, tuple[str, ...]]:
-    """The names of the stores of each operator, as its first partition has them.
+def _stores_of(checkpoint: ObjectStore, operator: int) -> dict[str, int]:
+    """The stores of an operator, by name, and how many partitions they have: as Spark wrote down
+    when the query began, or, if an early release of Spark did not, as they are there.
 
     The files of the only store are in the partition's directory, those of several one below it.
     """
-    found: dict[int, tuple[str, ...]] = {}
-    for operator in _numbers(checkpoint, "state"):
-        first = min(_numbers(checkpoint, f"state/{operator}"), default=0)
-        partition = f"state/{operator}/{first}"
+    directory = f"state/{operator}"
+    name = f"{directory}/_metadata/metadata"
+    try:
+        lines = checkpoint.get(name).split(b"\n", 1)
+    except ObjectMissingError:
+        partitions = _numbers(checkpoint, directory)
+        partition = f"{directory}/{min(partitions, default=0)}"
         files = _visible([info.name for info in checkpoint.list(partition)])
         named = [] if files else _visible(checkpoint.list_directories(partition))
-        found[operator] = (*named,) or (DEFAULT_STORE,)
-    return found
+        return dict.fromkeys(named or [DEFAULT_STORE], max(partitions, default=-1) + 1)
+    try:
+        found = json.loads(lines[1])["stateStoreInfo"]
+        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in found}
+        if max(_numbers(checkpoint, directory), default=-1) >= max(stores.values()):
+            raise ValueError(f"it says {stores}, and there are more partitions")
+        return stores
+    except (LookupError, TypeError, ValueError) as error:
+        problem = f"not what Spark wrote of an operator: {error!r}"
+        raise CorruptObjectError(checkpoint.url, name, problem) from error
 
 
 def _visible(paths: Sequence[str]) -> list[str]:
@@ -133,12 +151,17 @@ def _committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[st
         directory = f"state/{operator}"
         raise VersionNotFoundError(checkpoint.url, directory, batch + 1, present) from error
     try:
-        ids = json.loads(lines[1]).get("stateUniqueIds") or {}
-        of_operator = ids.get(str(operator))
-        if of_operator is None:
+        version, commit = int(lines[0].removeprefix(b"v")), json.loads(lines[1])
+        if version > _NEWEST_COMMIT_FORMAT:
+            raise UnsupportedFormatError(checkpoint.url, name, version, _NEWEST_COMMIT_FORMAT)
+        # A damaged entry must not look like one that is not there.
+        if unknown := commit.keys() - _ENTRIES_OF_COMMIT:
+            raise ValueError(f"unknown entries {', '.join(sorted(unknown))}")
+        ids = commit.get("stateUniqueIds")
+        if ids is None:
             return None
-        return {unique for partition in of_operator for unique in partition}
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        return {unique for partition in ids[str(operator)] for unique in partition}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CorruptObjectError(checkpoint.url, name, f"not a commit: {error!r}") from error
 
 

@@ -1,8 +1,9 @@
 """What is published in a store: listings parsed, documents read and verified.
 
-Barriers and manifests whose size differs from the length in their name were left half-written and
-are not published. Objects are immutable (I1), so what was read or written once is remembered by
-name and not read again; how much is remembered is bounded.
+One that is damaged counts as published: what it said is unknown, not void. It is passed over, with
+a warning in the log, only where another one stands for it. Objects are immutable (I1), so what was
+read or written once is remembered by name and not read again. How much is remembered is bounded, by
+number and by the files that it names, which are what takes memory.
 """
 
 from __future__ import annotations
@@ -16,31 +17,40 @@ from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.checkpoint_codec import Source, decode_barrier, decode_manifest
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
-from checkpoint_store.errors import ObjectMissingError
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.passed_over import tell_passed_over
 
 _THREADS = 16
-_REMEMBERED_MANIFESTS = 4
 _REMEMBERED_BARRIERS = 1024
+_REMEMBERED_HANDLES = 100_000
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
 class PublishedObjects:
-    """The published objects of `store`. Safe to use from several threads."""
+    """The published objects of `store`. Safe to use from several threads; pickles, without what it
+    remembers.
 
-    def __init__(self, store: ObjectStore) -> None:
+    `manifests`: how many are remembered; few for a writer, which goes on from the last one.
+    """
+
+    def __init__(self, store: ObjectStore, manifests: int = 4) -> None:
         self._store = store
-        self._manifests = _Recent[CompletedCheckpoint](_REMEMBERED_MANIFESTS)
-        self._barriers = _Recent[Barrier](_REMEMBERED_BARRIERS)
+        self._remembered = manifests
+        self._manifests = _Recent[CompletedCheckpoint](manifests, _handles_of_checkpoint)
+        self._barriers = _Recent[Barrier](_REMEMBERED_BARRIERS, _handles_of_barrier)
+
+    def __reduce__(self) -> tuple[type[PublishedObjects], tuple[ObjectStore, int]]:
+        return PublishedObjects, (self._store, self._remembered)
 
     def manifests(self) -> list[ManifestName]:
         """All manifests: one listing."""
         return [
             name
             for info in self._store.list(layout.MANIFESTS)
-            if (name := layout.parse_manifest(info.name)) and name.length == info.length
+            if (name := layout.parse_manifest(info.name))
         ]
 
     def epoch_directories(self) -> list[EpochDirectory]:
@@ -53,7 +63,7 @@ class PublishedObjects:
         return [
             name
             for info in self._store.list(str(directory))
-            if (name := layout.parse_barrier(info.name)) and name.length == info.length
+            if (name := layout.parse_barrier(info.name))
         ]
 
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
@@ -77,8 +87,36 @@ class PublishedObjects:
         return known
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
-        """As read_barrier, several at once."""
-        return in_parallel(self.read_barrier, names)
+        """As read_barrier, several at once. A damaged one that a later attempt of its subtask has
+        replaced is left out."""
+        read = dict(zip(names, in_parallel(self._barrier_or_damage, names), strict=True))
+        intact = {name: found for name, found in read.items() if isinstance(found, Barrier)}
+        for name, found in read.items():
+            if isinstance(found, CorruptObjectError):
+                if not any(_replaces(other, name) for other in intact):
+                    raise found
+                tell_passed_over("barrier", found)
+        return [*intact.values()]
+
+    def _barrier_or_damage(self, name: BarrierName) -> Barrier | CorruptObjectError:
+        try:
+            return self.read_barrier(name)
+        except CorruptObjectError as error:
+            return error
+
+    def latest_intact(
+        self, names: Iterable[ManifestName]
+    ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
+        """Of the manifests of one epoch and run the latest that is intact; and why a later one, if
+        there is one, is not. Raises ObjectMissingError, UnsupportedFormatError."""
+        damage: CorruptObjectError | None = None
+        for name in latest_first(names):
+            try:
+                return self.read_manifest(name), damage
+            except CorruptObjectError as error:
+                tell_passed_over("manifest", error)
+                damage = damage or error
+        return None, damage
 
     def remember_manifest(self, name: ManifestName, checkpoint: CompletedCheckpoint) -> None:
         """Spare a later read of what this process wrote."""
@@ -96,6 +134,21 @@ class PublishedObjects:
             raise ObjectMissingError(self._store.url, name, epoch) from error
 
 
+def latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
+    """Manifests of one epoch and run, the one that counts first."""
+    return sorted(names, key=lambda name: (name.attempts, name.unique), reverse=True)
+
+
+def _replaces(name: BarrierName, other: BarrierName) -> bool:
+    """Whether a barrier is of a later attempt of the same subtask."""
+    of_one = (name.directory, name.subtask, name.parallelism) == (
+        other.directory,
+        other.subtask,
+        other.parallelism,
+    )
+    return of_one and (name.attempt, name.unique) > (other.attempt, other.unique)
+
+
 def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_T]:
     """`function` of each argument, in order; several threads, because each waits for the store."""
     todo = list(arguments)
@@ -105,11 +158,22 @@ def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_
         return list(pool.map(function, todo))
 
 
-class _Recent(Generic[_T]):
-    """The last `capacity` values that were put."""
+def _handles_of_barrier(barrier: Barrier) -> int:
+    return len(barrier.handles)
 
-    def __init__(self, capacity: int) -> None:
+
+def _handles_of_checkpoint(checkpoint: CompletedCheckpoint) -> int:
+    return sum(map(_handles_of_barrier, checkpoint.barriers))
+
+
+class _Recent(Generic[_T]):
+    """The last `capacity` values that were put, or fewer: the last one, and of those before it as
+    many as name `_REMEMBERED_HANDLES` files with it."""
+
+    def __init__(self, capacity: int, handles_of: Callable[[_T], int]) -> None:
         self._capacity = capacity
+        self._handles_of = handles_of
+        self._handles = 0
         self._values: dict[str, _T] = {}
         self._lock = threading.Lock()
 
@@ -118,6 +182,10 @@ class _Recent(Generic[_T]):
 
     def put(self, key: str, value: _T) -> None:
         with self._lock:
+            if key not in self._values:
+                self._handles += self._handles_of(value)
             self._values[key] = value
-            while len(self._values) > self._capacity:
-                del self._values[next(iter(self._values))]
+            while len(self._values) > 1 and (
+                len(self._values) > self._capacity or self._handles > _REMEMBERED_HANDLES
+            ):
+                self._handles -= self._handles_of(self._values.pop(next(iter(self._values))))

@@ -1,24 +1,21 @@
-"""An object store that outlasts short failures of the one it wraps.
+"""An object store that outlasts outages of the one it wraps.
 
 Only OSErrors are tried again (time-outs, broken connections, 5xx and SlowDown answers): a missing
-object, a taken name, a refused permission or a bug stays what it is. The waits grow exponentially,
-with jitter, up to a bound; then StoreUnavailableError says what was tried.
+object, a taken name, a refused permission or a bug stays what it is. A call is tried again for a
+time, not for a number of attempts. Before each attempt it waits for a random part of a time that
+grows exponentially up to a bound, so that the calls of many hosts do not all come back at once. In
+the end StoreUnavailableError says what failed, and for how long. Of an outage the log has a line or
+two, see store_outages; the last traceback of the client library is there at level DEBUG.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_exponential,
-    wait_random,
-)
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from checkpoint_store.errors import (
     ObjectExistsError,
@@ -26,28 +23,34 @@ from checkpoint_store.errors import (
     StoreUnavailableError,
 )
 from checkpoint_store.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.store_outages import RETRY_SECONDS, StoreCall, StoreOutages
+
+_FIRST_WAIT_SECONDS = 0.25
+_LONGEST_WAIT_SECONDS = 5.0
+_JITTER = wait_random_exponential(_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS)
+_OUTAGES = StoreOutages()
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class RetryingObjectStore:
-    """`store`, each call tried up to `attempts` times.
+    """`store`, each call tried again for `retry_seconds` after it has failed.
 
-    The first wait is about `wait_seconds`, each later one twice as long; no attempt begins after
-    `give_up_seconds`.
+    `clock` gives seconds and `sleep` waits for so many.
     """
 
     def __init__(
         self,
         store: ObjectStore,
-        attempts: int = 5,
-        wait_seconds: float = 0.2,
-        give_up_seconds: float = 10.0,
+        retry_seconds: float = RETRY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
-        self._attempts = attempts
-        self._wait_seconds = wait_seconds
-        self._give_up_seconds = give_up_seconds
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._sleep = sleep
 
     @property
     def url(self) -> str:
@@ -94,17 +97,31 @@ class RetryingObjectStore:
         self._call(f"deleting {what}", lambda: self._store.delete(names))
 
     def _call(self, operation: str, function: Callable[[], _T]) -> _T:
-        def give_up(state: RetryCallState) -> _T:
-            assert state.outcome is not None
-            error = state.outcome.exception()
-            raise StoreUnavailableError(
-                self.url, operation, state.attempt_number, f"{type(error).__name__}: {error}"
-            ) from error
+        with StoreCall(self.url, self._retry_seconds, self._clock, _OUTAGES) as call:
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(OSError),
-            stop=stop_after_attempt(self._attempts) | stop_after_delay(self._give_up_seconds),
-            wait=wait_exponential(self._wait_seconds, max=4.0) + wait_random(0, self._wait_seconds),
-            retry_error_callback=give_up,
-        )
-        return retrying(function)
+            def give_up(state: RetryCallState) -> _T:
+                error = _error_of(state)
+                _log.debug("%s in %s is given up", operation, self.url, exc_info=error)
+                seconds = call.seconds_failing()
+                # Without a cause: the tracebacks of client libraries would fill the logs of Spark.
+                raise StoreUnavailableError(self.url, operation, seconds, _problem(error))
+
+            return Retrying(
+                retry=retry_if_exception_type(OSError),
+                after=lambda state: call.fails(_problem(_error_of(state))),
+                stop=lambda _: not call.seconds_left(),
+                wait=lambda state: min(_JITTER(state), call.seconds_left()),
+                retry_error_callback=give_up,
+                sleep=self._sleep,
+            )(function)
+
+
+def _error_of(state: RetryCallState) -> BaseException:
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert error is not None
+    return error
+
+
+def _problem(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -11,12 +11,13 @@ and by the files to apply, in order; `row_fold` applies them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
+from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
@@ -59,13 +60,15 @@ class StateShape:
 @dataclass(frozen=True, slots=True)
 class StateVersion:
     """A version: `changes` are the files that it added, `state` those of the whole state, both in
-    the order in which they apply. `watermarks`: how far in event time its writers are."""
+    the order in which they apply. `watermarks`: how far in event time its writers are. `base`: the
+    version that it was built upon, None if it is the first."""
 
     info: VersionInfo
     shape: StateShape
     changes: tuple[StateHandle, ...]
     state: tuple[StateHandle, ...]
     watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
+    base: int | None = None
 
 
 class StateHistory(Protocol):
@@ -80,10 +83,23 @@ class StateHistory(Protocol):
         """The number of key groups."""
 
     def versions(self) -> list[int]:
-        """What can be read now, oldest first; need not be contiguous. Few listings."""
+        """What is there now, oldest first; need not be contiguous. Few listings. That a version is
+        damaged shows when it is read."""
 
     def at(self, version: int) -> StateVersion:
-        """Raises VersionNotRetainedError, which names the versions that there are."""
+        """Raises VersionNotRetainedError, which names the versions that there are, and
+        CorruptObjectError."""
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """What is to be said of a version that is not among `versions`, those that there are:
+        VersionMissingError if there should be one."""
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are of `handle.key_groups` and of `key_groups`."""
+
+
+def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[int]) -> int | None:
+    """A version after `start` that is not there although one of the `later` ones was built upon it:
+    then their changes do not lead from `start` to the last of them. None if there is none."""
+    bases = (version.base for version in later)
+    return next((b for b in bases if b is not None and b > start and b not in versions), None)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.file_rows import files_of, flatten, read_files
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownState, KnownStates, StatePart
 from checkpoint_store.row_fold import concat_rows, flat_schema, fold_rules
 from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.state_history import StateHistory, StateVersion
+from checkpoint_store.state_history import StateHistory, StateVersion, lost_version
 
 _REQUEST_BYTES = 64 << 10
 
@@ -63,20 +64,23 @@ class StateMemory:
 def _missing(
     history: StateHistory, known: KnownState, version: StateVersion, key_groups: KeyGroupRange
 ) -> tuple[StateHandle, ...] | None:
-    """The files that lead from what is known to a version. None if none do, or if reading the state
-    again takes less."""
+    """The files that lead from what is known to a version. None if none do, or a version on the way
+    is damaged or lost, or if reading the state again takes less."""
     files = files_of(version.state, key_groups)
     if known.version == version.info.version:
         return () if known.is_of(files, version.changes) else None
     numbers = history.versions()
     if known.version not in numbers:
         return None
-    then = history.at(known.version)
-    if not known.is_of(files_of(then.state, key_groups), then.changes):
-        return None
     between = [one for one in numbers if known.version < one <= version.info.version]
-    added = (handle for one in between for handle in history.at(one).changes)
-    missing = files_of(tuple(added), key_groups)
+    try:
+        then, later = history.at(known.version), [history.at(one) for one in between]
+    except CorruptObjectError:
+        return None
+    is_same = known.is_of(files_of(then.state, key_groups), then.changes)
+    if not is_same or lost_version(known.version, later, numbers) is not None:
+        return None
+    missing = files_of(tuple(file for one in later for file in one.changes), key_groups)
     return missing if _cost(missing, key_groups) <= _cost(files, key_groups) else None
 
 

@@ -7,7 +7,6 @@ since the last time gives the reader a StateMemory.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.errors import (
-    TimestampOutOfRangeError,
+    CorruptObjectError,
     UnknownColumnError,
     VersionNotRetainedError,
 )
@@ -24,6 +23,7 @@ from checkpoint_store.key_bounds import ValueRange, may_hold, rows_in
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import StatePart
 from checkpoint_store.open_history import open_history
+from checkpoint_store.passed_over import tell_passed_over
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.row_fold import (
     CHANGE_TYPE,
@@ -39,9 +39,17 @@ from checkpoint_store.row_fold import (
     rows_of_keys,
 )
 from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.state_history import StateHistory, StateShape, StateVersion, VersionInfo
+from checkpoint_store.state_history import (
+    StateHistory,
+    StateShape,
+    StateVersion,
+    VersionInfo,
+    lost_version,
+)
 from checkpoint_store.state_memory import StateMemory
+from checkpoint_store.store_outages import RETRY_SECONDS
 from checkpoint_store.table_schema import column_names
+from checkpoint_store.version_times import VersionTimes
 
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
 pc: Any = pyarrow.compute
@@ -50,15 +58,19 @@ _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 
 
 def open_store(
-    url: str, storage_options: Mapping[str, Any] | None = None, state: str | None = None
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    state: str | None = None,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> StateReader:
     """A reader of the table at `url`, or of the state called `state` of the operator whose store
     is there; `state` may be left out if there is only one.
 
-    `storage_options` are fsspec's. Raises NotAStoreError, StateNotFoundError,
+    `storage_options` are fsspec's; a call to the store that fails is tried again for
+    `retry_seconds`. Raises NotAStoreError, StateNotFoundError,
     StoreUnavailableError, StoreAccessError.
     """
-    return StateReader(open_history(url, storage_options, state))
+    return StateReader(open_history(url, storage_options, state, retry_seconds))
 
 
 class StateReader:
@@ -85,8 +97,10 @@ class StateReader:
         return column_names(self._version(None).shape.key_schema_json)
 
     def epochs(self) -> list[VersionInfo]:
-        """The versions that can be read, oldest first; some numbers may be left out."""
-        found = in_parallel(self._info, self._history.versions())
+        """The versions that can be read, oldest first; some numbers may be left out. One that is
+        damaged is, with a warning in the log, unless it is the newest: then that is an error."""
+        versions = self._history.versions()
+        found = in_parallel(lambda version: self._info(version, versions), versions)
         return [info for info in found if info is not None]
 
     def info(self, epoch: int | None = None) -> VersionInfo:
@@ -97,15 +111,13 @@ class StateReader:
         """The version that was the newest at a time, in ms since 1970.
 
         Raises TimestampOutOfRangeError for a time before the oldest version or after the newest:
-        what that time's newest version is may still change.
+        what that time's newest version is may still change. A version that is damaged or lost is
+        an error for the times at which it may have been the newest.
         """
         versions = self._history.versions()
         if not versions:
             raise self._empty()
-        oldest_ms, newest_ms = self._time_of(versions[0]), self._time_of(versions[-1])
-        if not oldest_ms <= timestamp_ms <= newest_ms:
-            raise TimestampOutOfRangeError(self._history.url, timestamp_ms, oldest_ms, newest_ms)
-        return versions[bisect_right(versions, timestamp_ms, key=self._time_of) - 1]
+        return VersionTimes(self._history, versions).newest_at(timestamp_ms)
 
     def schema(self, epoch: int | None = None) -> pa.Schema:
         """The columns of a version; None means the newest."""
@@ -239,13 +251,14 @@ class StateReader:
         if not versions:
             raise self._empty()
         if version is not None and version not in versions:
-            raise VersionNotRetainedError(self._history.url, version, versions[0], versions[-1])
+            raise self._history.absent(version, versions)
         return self._history.at(versions[-1] if version is None else version)
 
     def _between(
         self, start: int | None, last: StateVersion, versions: Sequence[int]
     ) -> tuple[StateVersion | None, _Added]:
-        """The version `start`, and each version after it with the files to apply."""
+        """The version `start`, and each version after it with the files to apply. Raises
+        VersionMissingError if one between them is lost."""
         end = last.info.version
         if start is not None and start > end:
             raise ValueError(f"changes from version {start} to {end}: the start is after the end")
@@ -255,6 +268,10 @@ class StateReader:
         found = in_parallel(self._history.at, numbers)
         if start != end:
             found.append(last)
+        first = found[0].info.version if start is None else start
+        lost = lost_version(first, found, versions)
+        if lost is not None:
+            raise self._history.absent(lost, versions)
         files = [(version, version.changes) for version in found]
         if start is None:
             files[0] = (found[0], found[0].state)
@@ -280,15 +297,17 @@ class StateReader:
         needed = {*names, *fold_rules(shape, schema).key_names}
         return pa.schema([field for field in schema if field.name in needed]), names
 
-    def _info(self, version: int) -> VersionInfo | None:
-        """None if the version was deleted since it was listed."""
+    def _info(self, version: int, versions: Sequence[int]) -> VersionInfo | None:
+        """None if the version was deleted since it was listed, or is damaged."""
         try:
             return self._history.at(version).info
         except VersionNotRetainedError:
             return None
-
-    def _time_of(self, version: int) -> int:
-        return self._history.at(version).info.timestamp_ms
+        except CorruptObjectError as error:
+            if version == versions[-1]:
+                raise
+            tell_passed_over("version", error)
+            return None
 
     def _empty(self) -> VersionNotRetainedError:
         return VersionNotRetainedError(self._history.url, None, None, None)

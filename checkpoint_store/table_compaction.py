@@ -15,6 +15,7 @@ groups, on any machine, and publishes as a TableCompaction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.row_fold import concat_rows, flat_rows, flat_schema, fold_rules, fold_state
@@ -39,6 +41,7 @@ from checkpoint_store.table_version import TableVersion
 pc: Any = pyarrow.compute
 
 _SMALL_BYTES = 64 << 10
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,19 @@ def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: 
 def merge_files(
     table: TableStore, version: TableVersion, bounds: MergeBounds
 ) -> tuple[StateHandle, ...]:
-    """The files of the state of a version that is about to be committed, some of them folded."""
+    """The files of the state of a version that is about to be committed, some of them folded; as
+    they are, if one of them is damaged: the version is whole without folding."""
     metadata = table.metadata()
     assert metadata is not None, "the table was opened"
     shape = shape_of(metadata, version.schema_json)
     first = first_to_merge(version.state, bounds, whole=shape.ignores_nulls)
     if first == len(version.state):
         return version.state
-    rows = folded(table, version.state[first:], shape, metadata.key_groups, whole=first == 0)
+    try:
+        rows = folded(table, version.state[first:], shape, metadata.key_groups, whole=first == 0)
+    except (CorruptObjectError, ObjectMissingError) as error:
+        _log.warning("the files of version %d are not folded: %s", version.version, error)
+        return version.state
     kind: StateFileKind = "changelog" if first else "snapshot"
     writer = TableFileWriter(COMPACTED, version.version, 0, 0)
     return (*version.state[:first], table.write_rows(kind, rows, writer))

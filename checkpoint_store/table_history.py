@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from checkpoint_store.errors import CorruptObjectError, VersionNotRetainedError
+from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateShape, StateVersion, VersionInfo
@@ -47,28 +48,35 @@ class TableHistory:
     def versions(self) -> list[int]:
         """See StateHistory."""
         numbers = self.table.versions()
-        if numbers and self._version(numbers[-1]) is None:
-            numbers.pop()
         self._compactions = self.table.compactions()
-        # Retention deletes several at once: what is left before a gap is about to go, too.
-        count = len(numbers)
-        return [one for place, one in enumerate(numbers) if numbers[-1] - one < count - place]
+        return numbers
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory."""
         found = self._version(version)
         if found is None:
-            numbers = self.versions()
-            if version in numbers[:-1]:
-                problem = "it is not whole, and later versions rest on it"
-                raise CorruptObjectError(self.url, version_name(version), problem)
-            raise VersionNotRetainedError(
-                self.url, version, min(numbers, default=None), max(numbers, default=None)
-            )
+            raise self.absent(version, self.versions())
         state = compacted(found, self._compactions).state
         info = VersionInfo(found.version, found.timestamp_ms, found.watermarks.least_ms)
-        shape = shape_of(self.metadata, found.schema_json)
-        return StateVersion(info, shape, found.changes, state, found.watermarks)
+        return StateVersion(
+            info=info,
+            shape=shape_of(self.metadata, found.schema_json),
+            changes=found.changes,
+            state=state,
+            watermarks=found.watermarks,
+            base=found.version - 1 if found.version else None,
+        )
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """See StateHistory. Versions are numbered without gaps."""
+        oldest, newest = min(versions, default=None), max(versions, default=None)
+        place = bisect_left(versions, version)
+        if oldest is None or newest is None or not 0 < place < len(versions):
+            return VersionNotRetainedError(self.url, version, oldest, newest)
+        between = versions[place - 1], versions[place]
+        return VersionMissingError(
+            self.url, version, oldest, newest, between, version_name(version)
+        )
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""

@@ -32,6 +32,7 @@ COMPACTED = "compacted"
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
 _COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
+_BATCH = re.compile(rf"{DATA}/[^/]+/(?P<batch>\d{{19}})")
 _FILE = re.compile(
     rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})/(?P<kind>changelog|snapshot)"
     rf"-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
@@ -51,7 +52,7 @@ def parse_version(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CompactionName:
-    """A compaction. An object of another length was left by a writer that was killed."""
+    """A compaction."""
 
     version: int
     unique: str
@@ -85,6 +86,17 @@ class TableFileName:
             f"{DATA}/{self.writer}/{self.batch:019d}/{self.kind}-{self.subtask:05d}"
             f"-{self.attempt:019d}-{self.unique}.arrow"
         )
+
+
+def batches_of_writer(writer: str) -> str:
+    """The directory that has one for each batch of a writer that has files."""
+    return f"{DATA}/{writer}"
+
+
+def parse_batch(name: str) -> int | None:
+    """The batch of a directory's name below that of its writer; None if it is not ours."""
+    match = _BATCH.fullmatch(name)
+    return None if match is None else int(match["batch"])
 
 
 def parse_table_file(name: str) -> TableFileName | None:

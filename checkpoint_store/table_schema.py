@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from checkpoint_store.errors import TableSchemaError
+from checkpoint_store.schema_text import type_text
 
 _RENAME = "change the rows, or write into another table"
 
@@ -28,14 +29,15 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
     names the column and both types.
     """
     known, given = _types(table), _types(rows)
-    for name, type_json in known.items():
+    for name, type_ in known.items():
         if name not in given:
             near = [one for one in given if one.lower() == name.lower()]
-            remedy = f"rename {near[0]!r}" if near else f"select lit(None) as {name!r}"
+            column = f"lit(None).cast({type_text(type_)!r})"
+            remedy = f"rename {near[0]!r}" if near else f"add .withColumn({name!r}, {column})"
             raise TableSchemaError(url, f"the rows have no column {name!r}", remedy)
-        if given[name] != type_json:
-            problem = f"column {name!r} is {type_json} in the table and {given[name]} in the rows"
-            raise TableSchemaError(url, problem, f"cast it; {_RENAME}")
+        if given[name] != type_:
+            types = f"{type_text(type_)} in the table and {type_text(given[name])} in the rows"
+            raise TableSchemaError(url, f"column {name!r} is {types}", f"cast it; {_RENAME}")
     added = [name for name in given if name not in known]
     if added and not merge:
         raise TableSchemaError(
@@ -63,13 +65,8 @@ def column_names(schema_json: str) -> tuple[str, ...]:
     return tuple(field["name"] for field in json.loads(schema_json)["fields"])
 
 
-def _types(schema_json: str) -> dict[str, str]:
-    return {field["name"]: _type_text(field) for field in json.loads(schema_json)["fields"]}
-
-
-def _type_text(field: dict[str, Any]) -> str:
-    described = field["type"]
-    return described if isinstance(described, str) else _dump(described)
+def _types(schema_json: str) -> dict[str, Any]:
+    return {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
 
 
 def _relaxed(described: Any) -> Any:

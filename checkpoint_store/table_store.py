@@ -12,17 +12,16 @@ A table has one writer: the streaming query whose batches it holds; any other is
 could commit (I9). A batch that the table holds already changes nothing (I6), so a query may repeat
 its last one after any failure.
 
-On a local disk a version can be seen half-written. The newest one, if it is not whole, was left by
-a killed writer and is not published: readers pass it over, the next writer replaces it.
+A version is created whole or not at all, and never deleted or replaced but by retention. So one
+that is not what was written is damaged, for readers and for writers.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from checkpoint_store.completed_checkpoint_store import unique_of_uuid
 from checkpoint_store.created_once import put_if_absent, read_or_create
 from checkpoint_store.errors import (
     ConflictingWriterError,
+    CorruptObjectError,
     LostVersionError,
     NotATableError,
     ObjectMissingError,
@@ -44,6 +44,8 @@ from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_bounds import key_bounds
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.passed_over import tell_passed_over
+from checkpoint_store.schema_text import schema_text
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.table_codec import (
@@ -64,9 +66,6 @@ from checkpoint_store.table_version import (
 )
 
 _COMMIT_TRIES = 20
-_TORN_TRIES = 4
-_TORN_WAIT_SECONDS = 0.05
-_WHOLE = re.compile(rb'"format":"[^"]*","version":\d+\}$')
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +87,7 @@ class TableCommit:
     of the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
     table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
     `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
+    `after_all`: the query writes each of its batches, so the one before this is in the table.
     """
 
     writer: str
@@ -99,6 +99,7 @@ class TableCommit:
     takes_over: bool = False
     writers: int = 0
     watermarks_ms: Mapping[int, int] = field(default_factory=dict)
+    after_all: bool = False
 
 
 MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
@@ -121,7 +122,8 @@ class TableStore:
         self._unique = unique
         self._now = now
         self._metadata: TableMetadata | None = None
-        self._known_compactions: dict[CompactionName, TableCompaction] = {}
+        # None: one that is damaged.
+        self._known_compactions: dict[CompactionName, TableCompaction | None] = {}
 
     @property
     def url(self) -> str:
@@ -138,19 +140,20 @@ class TableStore:
                 data = self._store.get(layout.TABLE)
             except ObjectMissingError:
                 return None
-            if not _WHOLE.search(data):
-                return None
             self._metadata = decode_table(data, Source(self.url, layout.TABLE))
         return self._metadata
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Create the table, or check that the one that is there is the same.
 
-        Raises TableMismatchError, which names the option and both values, and NotATableError if it
-        is the store of an operator.
+        Raises TableMismatchError, which names the option and both values, NotATableError if it is
+        the store of an operator, ObjectMissingError if it has versions but not what is fixed.
         """
         if self.metadata() is None:
             self._check_no_operator()
+            # What is fixed is written first, so it is looked for last.
+            if self.versions() and self.metadata() is None:
+                raise ObjectMissingError(self.url, layout.TABLE)
         data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, layout.TABLE))
         asked = dict(_shown_options(metadata))
@@ -169,13 +172,12 @@ class TableStore:
         raise NotATableError(self.url)
 
     def versions(self) -> list[int]:
-        """The numbers of the versions, oldest first: one listing. The last one may turn out not to
-        be published."""
+        """The numbers of the versions, oldest first: one listing."""
         names = (layout.parse_version(info.name) for info in self._store.list(layout.VERSIONS))
         return sorted(number for number in names if number is not None)
 
     def read_version(self, number: int) -> TableVersion | None:
-        """A version; None if it is not whole, or not there.
+        """A version; None if it is not there.
 
         Raises CorruptObjectError, UnsupportedFormatError.
         """
@@ -184,38 +186,44 @@ class TableStore:
             data = self._store.get(name)
         except ObjectMissingError:
             return None
-        if not _WHOLE.search(data):
-            return None
         return decode_version(data, Source(self.url, name, number))
 
     def newest(self) -> TableVersion | None:
-        """The newest published version, None if there is none."""
-        for number in reversed(self.versions()):
-            version = self.read_version(number)
-            if version is not None:
-                return version
-        return None
+        """The newest version, None if there is none. Raises as `read_version`; never an older one
+        instead of the newest."""
+        numbers = self.versions()
+        return self._read_listed(numbers[-1]) if numbers else None
+
+    def _read_listed(self, number: int) -> TableVersion:
+        """The newest version of a listing: retention never deletes it."""
+        version = self.read_version(number)
+        if version is None:
+            raise ObjectMissingError(self.url, layout.version_name(number), number)
+        return version
 
     def compactions(self) -> tuple[TableCompaction, ...]:
-        """All compactions that are published: one listing, and a read of each that is new."""
-        names = (layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS))
-        found: dict[CompactionName, TableCompaction] = {}
+        """All compactions: one listing, and a read of each that is new. One that is damaged is
+        passed over, because versions name all that they need themselves."""
+        names = [layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS)]
+        found: dict[CompactionName, TableCompaction | None] = {}
         for name in (name for name in names if name is not None):
-            known = self._known_compactions.get(name) or self._read_compaction(name)
-            if known is not None:
-                found[name] = known
+            if name in self._known_compactions:
+                found[name] = self._known_compactions[name]
+                continue
+            # It may have been deleted since it was listed.
+            with suppress(ObjectMissingError):
+                found[name] = self._read_compaction(name)
         self._known_compactions = found
-        return tuple(found.values())
+        return tuple(one for one in found.values() if one is not None)
 
     def _read_compaction(self, name: CompactionName) -> TableCompaction | None:
-        """None if it is not whole, or was deleted since it was listed."""
+        """None if it is damaged."""
+        data = self._store.get(str(name))
         try:
-            data = self._store.get(str(name))
-        except ObjectMissingError:
+            return decode_compaction(data, Source(self.url, str(name), name.version))
+        except CorruptObjectError as error:
+            tell_passed_over("compaction", error)
             return None
-        if len(data) != name.length:
-            return None
-        return decode_compaction(data, Source(self.url, str(name), name.version))
 
     def write_rows(
         self,
@@ -268,45 +276,24 @@ class TableStore:
         """Publish a version, and return it; of a batch that the table holds already, the newest.
 
         `merge` may replace the files of the new version's state by others that hold the same.
-        Raises ConflictingWriterError, TableSchemaError, LostVersionError, and WrittenTwiceError
-        when one run of a query writes a batch again: it is no repetition after a failure.
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError, CorruptObjectError, and
+        WrittenTwiceError when one run of a query writes a batch again: it is no repetition after a
+        failure.
         """
         for _ in range(_COMMIT_TRIES):
-            newest, number = self._newest_for(commit)
-            if newest is not None and newest.batches.get(commit.writer, -1) >= commit.batch:
-                self._check_repeated(newest, commit)
-                return newest
-            version = self._next(newest, number, commit)
+            newest = self.newest()
+            if newest is not None:
+                self._check_owner(newest, commit)
+                if newest.batches.get(commit.writer, -1) >= commit.batch:
+                    self._check_repeated(newest, commit)
+                    return newest
+            self._check_nothing_lost(newest, commit)
+            version = self._next(newest, commit)
             if merge is not None:
                 version = replace(version, state=merge(version))
             if self._put_version(version):
                 return version
         raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
-
-    def _newest_for(self, commit: TableCommit) -> tuple[TableVersion | None, int]:
-        """What to build upon, and the number of the version to write."""
-        numbers = self.versions()
-        if not numbers:
-            return None, 0
-        newest = self._awaited(numbers[-1])
-        if newest is not None:
-            self._check_owner(newest, commit)
-            return newest, numbers[-1] + 1
-        before = None if len(numbers) == 1 else self.read_version(numbers[-2])
-        if before is not None:
-            self._check_owner(before, commit)
-        self._check_nothing_lost(before, numbers[-1], commit)
-        self._store.delete([layout.version_name(numbers[-1])])
-        return before, numbers[-1]
-
-    def _awaited(self, number: int) -> TableVersion | None:
-        """A version that may be being written at this moment."""
-        for _ in range(_TORN_TRIES):
-            version = self.read_version(number)
-            if version is not None:
-                return version
-            time.sleep(_TORN_WAIT_SECONDS)
-        return None
 
     def _check_owner(self, newest: TableVersion, commit: TableCommit) -> None:
         if newest.owner not in (None, commit.writer) and not commit.takes_over:
@@ -317,18 +304,20 @@ class TableStore:
         if same_run and newest.batches[commit.writer] == commit.batch:
             raise WrittenTwiceError(self.url, commit.writer, commit.batch)
 
-    def _check_nothing_lost(
-        self, before: TableVersion | None, torn: int, commit: TableCommit
-    ) -> None:
-        """A version that is not whole held nothing that counts only if its batch comes again."""
-        known = None if before is None else before.batches.get(commit.writer)
+    def _check_nothing_lost(self, newest: TableVersion | None, commit: TableCommit) -> None:
+        """A query that writes all its batches, and has files of one that no version holds, had a
+        version that is gone."""
+        known = None if newest is None else newest.batches.get(commit.writer)
         expected = 0 if known is None else known + 1
-        lost = (before is None and torn > 0) or (commit.run is not None and commit.batch > expected)
-        if lost:
-            name = layout.version_name(torn)
-            raise LostVersionError(self.url, name, commit.writer, commit.batch, known)
+        if not commit.after_all or commit.batch <= expected:
+            return
+        names = self._store.list_directories(layout.batches_of_writer(commit.writer))
+        batches = [batch for name in names if (batch := layout.parse_batch(name)) is not None]
+        if any(expected <= batch < commit.batch for batch in batches):
+            lost = layout.version_name(0 if newest is None else newest.version + 1)
+            raise LostVersionError(self.url, lost, commit.writer, commit.batch, known)
 
-    def _next(self, newest: TableVersion | None, number: int, commit: TableCommit) -> TableVersion:
+    def _next(self, newest: TableVersion | None, commit: TableCommit) -> TableVersion:
         milliseconds = int(self._now() * 1000)
         batches = {} if newest is None else dict(newest.batches)
         if commit.run is not None:
@@ -343,7 +332,7 @@ class TableStore:
             )
             state = compacted(newest, self.compactions()).state
         return TableVersion(
-            version=number,
+            version=0 if newest is None else newest.version + 1,
             owner=commit.writer if commit.run is not None else None,
             run=commit.run,
             timestamp_ms=milliseconds,
@@ -373,9 +362,8 @@ class TableStore:
 
 def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
     """What is fixed when a table is created, by the name of its option."""
-    keys = json.loads(metadata.key_schema_json)["fields"]
     return [
-        ("keys", ", ".join(f"{key['name']} {json.dumps(key['type'])}" for key in keys)),
+        ("keys", schema_text(metadata.key_schema_json)),
         ("sequenceBy", str(metadata.sequence_by)),
         ("ignoreNullUpdates", str(metadata.ignore_null_updates).lower()),
         ("maxParallelism", str(metadata.max_parallelism)),

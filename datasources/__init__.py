@@ -32,3 +32,8 @@ def __getattr__(name: str) -> Any:
     if name == "CowStateDataSource":
         return import_module("datasources.cowstate_source").CowStateDataSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All names, also those that are not imported yet: what tab completion offers."""
+    return sorted({*globals(), *__all__})

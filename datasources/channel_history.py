@@ -6,7 +6,7 @@ groups. So for these key groups an epoch that is not whole yet is as readable as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,8 +15,7 @@ from checkpoint_store.checkpoint_layout import BarrierName
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.operator_history import OperatorHistory, absent_epoch
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateVersion
 from datasources.channel_positions import Positions
@@ -55,9 +54,13 @@ class ChannelHistory:
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
-        barrier = PublishedObjects(self.operator.store).read_barrier(name)
+        barrier = self.operator.published.read_barrier(name)
         own = CompletedCheckpoint(version, barrier.run, barrier.parallelism, (barrier,))
         return self.operator.version_of(own, timestamp_ms)
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """See StateHistory."""
+        return absent_epoch(self, version, versions)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
@@ -72,7 +75,7 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
     """
     found: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
-    directories = PublishedObjects(operator.store).epoch_directories() if positions else []
+    directories = operator.published.epoch_directories() if positions else []
     for directory in sorted(directories, key=lambda directory: directory.epoch):
         if not after < directory.epoch <= last:
             continue

@@ -49,7 +49,9 @@ def open_anew(plan: SinkPlan) -> OpenedTable:
     have, TableMismatchError when the table was created with other options.
     """
     options = plan.options
-    store = RetryingObjectStore(open_object_store(options.url, dict(options.storage_options)))
+    store = RetryingObjectStore(
+        open_object_store(options.url, dict(options.storage_options)), options.store_retry_seconds
+    )
     table = TableStore(store)
     metadata = table.create(_wanted(plan, table.metadata(), store.url))
     return OpenedTable(store, table, metadata, row_plan(options, metadata, plan.schema_json))

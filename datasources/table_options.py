@@ -5,7 +5,8 @@ bad values and options that contradict each other are ConfigurationErrors that s
 
 A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
 "2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
-1024), `storageOptions` is a JSON object, lists are separated by commas.
+1024), `storageOptions` is a JSON object, lists are separated by commas. `storeRetrySeconds` is how
+long a call to the store that fails is tried again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from checkpoint_store.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator_configuration import MAX_PARALLELISM_LIMIT
 
@@ -68,6 +70,7 @@ class SinkOptions:
     min_epochs_to_retain: int = 100
     auto_compact_bytes: int = 64 * _MEBIBYTE
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    store_retry_seconds: int = RETRY_SECONDS
     given: frozenset[str] = frozenset()
 
 
@@ -101,6 +104,7 @@ class ReaderOptions:
     push_filters: bool = False
     num_partitions: int | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    store_retry_seconds: int = RETRY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ class StreamOptions:
     state_var_name: str | None = None
     num_partitions: int | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    store_retry_seconds: int = RETRY_SECONDS
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -417,7 +422,11 @@ def _url(name: str, text: str) -> str:
 
 
 _Parse = Callable[[str, str], Any]
-_ON_ALL: dict[str, _Parse] = {"path": _url, "storageOptions": _storage_options}
+_ON_ALL: dict[str, _Parse] = {
+    "path": _url,
+    "storageOptions": _storage_options,
+    "storeRetrySeconds": _Integer(1),
+}
 _ON_READS: dict[str, _Parse] = {
     **_ON_ALL,
     "stateVarName": _text,

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.key_codes import key_codes
 from checkpoint_store.row_fold import ADDED_COLUMNS
 from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
@@ -91,8 +92,9 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
     """The plan of a write into a table; `schema_json`: the columns of the rows, the key's among
     them.
 
-    Raises ConfigurationError for columns and conditions that a table cannot have, and KeyGroupError
-    for a key without a stable hash.
+    Raises ConfigurationError for columns and conditions that a table cannot have, TableSchemaError
+    for rows without a column that the table needs, and KeyGroupError for a key without a stable
+    hash.
     """
     key_fields = json.loads(metadata.key_schema_json)["fields"]
     if metadata.sequence_by is not None and "on_duplicate" in options.given:
@@ -113,6 +115,7 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
         on_null_key=options.on_null_key,
     )
     KeyGroupAssignment(plan.key_types, plan.max_parallelism)
+    _check_needed(plan, options.url)
     _check_columns(plan)
     if plan.delete_when is not None:
         compile_delete_condition(plan.delete_when, plan.schema)
@@ -253,6 +256,19 @@ def _file_rows(
 
 def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
     return pa.array(numbers, pa.int64(), mask=missing)
+
+
+def _check_needed(plan: RowPlan, url: str) -> None:
+    """Raises TableSchemaError for a column that a table needs of every row, and these lack."""
+    names = column_names(plan.schema_json)
+    needed = dict.fromkeys(plan.key_names, "which is of the table's key")
+    if plan.sequence_by is not None:
+        needed[plan.sequence_by] = "by which the table orders the rows of a key"
+    for name, what in needed.items():
+        if name not in names:
+            near = [one for one in names if one.lower() == name.lower()]
+            remedy = f"rename {near[0]!r}" if near else "add it to the rows"
+            raise TableSchemaError(url, f"the rows have no column {name!r}, {what}", remedy)
 
 
 def _check_columns(plan: RowPlan) -> None:

@@ -46,6 +46,7 @@ from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
 from spark_state.errors import BatchIdentityError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
+from spark_state.spark.worker_loading import LoadedInWorkers
 
 _LOG = logging.getLogger(__name__)
 _FILE_ROWS = 1_000_000
@@ -87,7 +88,7 @@ class WrittenBatch:
     run: str | None
 
 
-class TableStreamWriter(DataSourceStreamArrowWriter):
+class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
     """The sink of a streaming query."""
 
     def __init__(self, plan: SinkPlan) -> None:
@@ -107,14 +108,15 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._plan, iterator, batch, context)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Publish the batch. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError."""
-        _commit(self._plan, messages)
+        """Publish the batch. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError,
+        LostVersionError if a batch before it is not in the table any more."""
+        _commit(self._plan, messages, after_all=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """The files stay as orphans, and are deleted when they are old."""
 
 
-class TableBatchWriter(DataSourceArrowWriter):
+class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
     """The sink of a batch job, or of a query's foreachBatch, which writes as the query does."""
 
     def __init__(self, plan: SinkPlan) -> None:
@@ -131,7 +133,7 @@ class TableBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the rows. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError, and
         WrittenTwiceError for a second write of one batch into one table."""
-        _commit(self._plan, messages)
+        _commit(self._plan, messages, after_all=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The files stay as orphans, and are deleted when they are old."""
@@ -183,7 +185,11 @@ def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _commit(
+    plan: SinkPlan, messages: Sequence[WriterCommitMessage | None], *, after_all: bool
+) -> None:
+    """`after_all`: whether all batches before this one were written, too; foreachBatch may leave
+    some out."""
     parts = sorted(
         (one for one in messages if isinstance(one, FilesMessage)), key=lambda one: one.subtask
     )
@@ -209,6 +215,7 @@ def _commit(plan: SinkPlan, messages: Sequence[WriterCommitMessage | None]) -> N
         watermarks_ms={
             part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
         },
+        after_all=after_all,
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
     version = opened.table.commit(

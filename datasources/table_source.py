@@ -42,6 +42,7 @@ from datasources.version_choice import (
     version_before,
 )
 from spark_state.errors import ConfigurationError
+from spark_state.spark.worker_loading import LoadedInWorkers
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -65,7 +66,7 @@ class KeyGroupPartition(InputPartition):
     key_groups: KeyGroupRange
 
 
-class TableReader(DataSourceReader):
+class TableReader(LoadedInWorkers, DataSourceReader):
     """The reader of one DataFrame, of any of its rows."""
 
     def __init__(self, plan: ReadPlan) -> None:

@@ -50,9 +50,8 @@ from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.row_fold import COMMIT_WATERMARK
-from checkpoint_store.state_history import StateHistory
+from checkpoint_store.state_history import StateHistory, lost_version
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
@@ -76,6 +75,7 @@ from datasources.operator_channels import OperatorChannels, barriers_after
 from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
 from datasources.table_options import StreamOptions
 from datasources.version_choice import first_version_since, history_of, version_before
+from spark_state.spark.worker_loading import LoadedInWorkers
 
 Offset = dict[str, Any]
 # Spark's workers live on from one batch to the next.
@@ -100,7 +100,7 @@ class _Listed:
     ahead: Positions
 
 
-class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The source of a streaming query; `columns` are those that it gives, in order. `clock` tells
     seconds since any moment."""
 
@@ -323,7 +323,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mode = self._options.checkpointing_mode
             self._channels = OperatorChannels(mode, aligned, FileEventBuffer)
         channels = self._channels
-        channels.arrive(barriers_after(PublishedObjects(history.store), channels.aligned))
+        channels.arrive(barriers_after(history.published, channels.aligned))
         last = -1 if channels.aligned is None else channels.aligned.epoch
         ahead = {} if self._options.checkpointing_mode == "exactly_once" else channels.ahead()
         positions = {subtask: position_of(name) for subtask, name in ahead.items()}
@@ -341,7 +341,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for subtask, position in _positions(start).items()
             if still_counts(position, last, checkpoint_at)
         }
-        first = Reached(self._base(start), counted)
+        first = Reached(self._base(start, end), counted)
         return stretches(first, last, history.max_parallelism)
 
     def _checkpoint_at(self, version: int) -> CompletedCheckpoint | None:
@@ -363,23 +363,31 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = self._options.num_partitions or partition_count(size_bytes)
         return key_group_ranges(self._history().max_parallelism, count)
 
-    def _base(self, start: Offset) -> int | None:
-        """The version whose state changes are compared with, None if nothing was before."""
-        if start["after"] == "nothing":
-            return None
-        versions = self._versions()
-        if start["version"] in versions:
-            return int(start["version"])
+    def _base(self, start: Offset, end: Offset) -> int | None:
+        """The version whose state changes are compared with, None if nothing was before. Without
+        failOnDataLoss, the first one from which on none is lost."""
+        base = None if start["after"] == "nothing" else int(start["version"])
         if self._options.fail_on_data_loss:
-            self._check_retained(start["version"])
-        return versions[0]
+            if base is not None:
+                self._check_retained(base)
+            return base
+        versions = self._versions()
+        if base is not None and base not in versions:
+            base = versions[0]
+        later = [version for version in versions if version <= end["version"]]
+        while later:
+            first = later[0] if base is None else base
+            later = [version for version in later if version > first]
+            lost = lost_version(first, map(self._history().at, later), versions)
+            if lost is None:
+                break
+            base = next(version for version in later if version > lost)
+        return base
 
     def _check_retained(self, version: int) -> None:
         versions = self._versions()
         if version not in versions:
-            raise VersionNotRetainedError(
-                self._options.url, version, min(versions, default=None), max(versions, default=None)
-            )
+            raise self._history().absent(version, versions)
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:
         """The last version of a batch: at least one, and no more than the limits allow."""

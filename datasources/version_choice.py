@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.version_times import VersionTimes
 from datasources.table_options import ReaderOptions
 
 
@@ -25,13 +25,22 @@ class Located(Protocol):
         """Those of fsspec."""
 
     @property
+    def store_retry_seconds(self) -> int:
+        """How long a call to the store that fails is tried again."""
+
+    @property
     def state_var_name(self) -> str | None:
         """The state of an operator that has several."""
 
 
 def history_of(options: Located) -> StateHistory:
     """Raises NotAStoreError, StateNotFoundError, and the errors of the object store."""
-    return open_history(options.url, dict(options.storage_options), options.state_var_name)
+    return open_history(
+        options.url,
+        dict(options.storage_options),
+        options.state_var_name,
+        options.store_retry_seconds,
+    )
 
 
 def newest_version(history: StateHistory) -> int:
@@ -56,10 +65,10 @@ def end_version(history: StateHistory, options: ReaderOptions) -> int:
 def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
     """The first version that was committed at a time or later; after the newest, its successor."""
     versions = history.versions()
-    index = bisect_left(versions, timestamp_ms, key=lambda v: history.at(v).info.timestamp_ms)
-    if index < len(versions):
-        return versions[index]
-    return versions[-1] + 1 if versions else 0
+    if not versions:
+        return 0
+    first = VersionTimes(history, versions).first_since(timestamp_ms)
+    return versions[-1] + 1 if first is None else first
 
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:

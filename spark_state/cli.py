@@ -166,7 +166,7 @@ def run_demo_command(arguments: argparse.Namespace) -> int:
     missing = [name for name in DEMO_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"the demo needs {', '.join(missing)}: pip install 'cowstate[demo]'"
+            f"the demo needs {', '.join(missing)}: pip install {' '.join(missing)}"
         )
     from spark_state.demo.command import run_and_print
     from spark_state.demo.job import DemoOptions

@@ -6,8 +6,8 @@ spark_state.heap.state_map_epochs. It takes pyarrow and the file system, no Spar
 
 Cost in memory and processor: a lookup takes O(1), an epoch O(its changes), a snapshot nothing (I7);
 what the store is asked for is up to `StateReader.changes`. All of the state is loaded anew at the
-start, when retention was faster than the view, when a query went back to an earlier epoch and
-replaced later ones, and when columns come or go.
+start, when retention was faster than the view, when an epoch in between is damaged or lost, when a
+query went back to an earlier epoch and replaced later ones, and when columns come or go.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    VersionNotRetainedError,
+)
 from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
 from checkpoint_store.state_file import DELETE
 from checkpoint_store.state_history import VersionInfo
@@ -68,13 +72,16 @@ def live_view(
     storage_options: Mapping[str, Any] | None = None,
     state: str | None = None,
     poll_seconds: float = 1.0,
+    retry_seconds: float = 10.0,
 ) -> LiveView:
     """A view of the table at `url`, or of one state of the operator whose store it is.
 
-    `state` may be None if there is only one. Close the view, or use it in a `with` statement.
-    Raises the errors of the store when it cannot be opened or has no epoch yet.
+    `state` may be None if there is only one. A call to the store that fails is tried again for
+    `retry_seconds`; only then does `error` say so, and `close` may wait for it. Close the view, or
+    use it in a `with` statement. Raises the errors of the store when it cannot be opened or has no
+    epoch yet.
     """
-    return LiveView(open_store(url, storage_options, state), poll_seconds)
+    return LiveView(open_store(url, storage_options, state, retry_seconds), poll_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +342,10 @@ def _read_changes(
     reader: EpochReader, shown: _Shown, newest: VersionInfo
 ) -> dict[Key, State | None] | None:
     """What the epochs after the one shown make of keys; None if that has to be loaded anew."""
-    rows = reader.changes(shown.info.version, newest.version, preimages=False)
+    try:
+        rows = reader.changes(shown.info.version, newest.version, preimages=False)
+    except (VersionNotRetainedError, CorruptObjectError, ObjectMissingError):
+        return None
     # A query that went back replaces epochs: then these rows may lead from and to other ones.
     if not (_is_there(reader, shown.info) and _is_there(reader, newest)):
         return None

@@ -19,7 +19,7 @@ class StateDescriptor:
 
     `value_type`: the Arrow struct of what a key has. That of a list state has the field
     `list_value`, a list of structs; that of a map state `map_value`, a map of structs to structs.
-    `schema_json`: the same schema as Spark writes it, which is what stores keep and errors show.
+    `schema_json`: the same schema as Spark writes it, which is what stores keep.
     """
 
     name: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -34,6 +36,7 @@ PUBLIC_NAMES = {
         "UnknownColumnError",
         "UnreadableStateError",
         "UnsupportedFormatError",
+        "VersionMissingError",
         "VersionNotFoundError",
         "VersionNotRetainedError",
         "WrittenTwiceError",
@@ -83,3 +86,12 @@ def test_every_public_name_is_documented(package: str) -> None:
     module = importlib.import_module(package)
     assert inspect.getdoc(module)
     assert [name for name in module.__all__ if not documented(module, name)] == []
+
+
+@pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
+def test_tab_completion_offers_names_that_are_not_imported_yet(package: str) -> None:
+    script = f"import {package}; print(*dir({package}))"
+    listed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert sorted(PUBLIC_NAMES[package] - set(listed)) == []

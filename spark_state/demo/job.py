@@ -27,6 +27,7 @@ from typing import NoReturn
 
 import pandas as pd
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
@@ -37,6 +38,7 @@ from spark_state.demo.report import DemoReport, StreamOutcome, worst_chains
 from spark_state.demo.rotations import LAYOVER_LIMIT_MINUTES, LEG_SCHEMA, Rotations
 from spark_state.demo.store_contents import store_contents
 from spark_state.errors import ConfigurationError
+from spark_state.spark.command_session import command_session
 from spark_state.spark.operator_plan import transform_with_state
 
 _POLL_SECONDS = 0.2
@@ -100,25 +102,17 @@ def prepare_replay(options: DemoOptions) -> ReplayFacts:
 
 @contextmanager
 def demo_session(options: DemoOptions) -> Iterator[SparkSession]:
-    """A session of its own for the job, stopped afterwards."""
+    """The session of the job. Raises ConfigurationError without Java."""
     java = Path(os.environ.get("JAVA_HOME", ""), "bin", "java")
     if shutil.which("java") is None and not java.exists():
         raise ConfigurationError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
-    session = (
-        SparkSession.builder.master(options.master)
-        .appName("cowstate demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
-        .config("spark.pyspark.python", sys.executable)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.cowstate.store", options.store_url)
-        .getOrCreate()
-    )
-    try:
+    settings = {
+        "spark.pyspark.python": sys.executable,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.cowstate.store": options.store_url,
+    }
+    with command_session("cowstate demo", options.master, settings) as session:
         yield session
-    finally:
-        session.stop()
 
 
 def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
@@ -175,13 +169,15 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
     with Interruption() as interruption, tqdm(total=files, unit="epoch", desc="flights") as bar:
         while query.isActive and not interruption.asked:
             time.sleep(_POLL_SECONDS)
-            progress.show(query, bar)
+            progress.show(query.lastProgress, bar)
         if interruption.asked:
             spark.sparkContext.setLogLevel("OFF")
             query.stop()
         else:
             query.awaitTermination()
-            progress.show(query, bar)
+            # The last progress of a query may be that of a trigger that found nothing to do.
+            for epoch in query.recentProgress:
+                progress.show(epoch, bar)
     return StreamOutcome(
         query_id=str(query.id),
         first_epoch=progress.first_epoch,
@@ -198,10 +194,9 @@ class EpochProgress:
         self.first_epoch: int | None = None
         self.epochs_done = 0
 
-    def show(self, query: StreamingQuery, bar: tqdm[NoReturn]) -> None:
-        """Moves the bar to where the query is."""
-        progress = query.lastProgress
-        if progress is None or not progress["numInputRows"]:
+    def show(self, progress: StreamingQueryProgress | None, bar: tqdm[NoReturn]) -> None:
+        """Moves the bar to where the query is; to where it was, it does not go back."""
+        if progress is None or not progress["numInputRows"] or progress["batchId"] < bar.n:
             return
         epoch = progress["batchId"]
         if self.first_epoch is None:

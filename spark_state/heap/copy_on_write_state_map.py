@@ -3,8 +3,9 @@
 The map carries a version. A snapshot raises it and takes the bucket arrays; from then on an entry
 older than the newest snapshot still in use (`entry_version < highest_required_snapshot_version`) is
 shared with a snapshot, and is copied before it is changed, together with the shared entries before
-it in its chain. A state older than that is copied before it is handed out, because the caller may
-change it. Growing moves a few buckets with every operation, so none pauses for the whole map.
+it in its chain. A state older than that is copied only for a caller who is to change it (`own`); to
+read one (`get`) copies nothing. Growing moves a few buckets with every operation, so none pauses
+for the whole map.
 
 Source: the behaviour of Apache Flink's CopyOnWriteStateMap.
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -69,11 +71,13 @@ def _chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
 class CopyOnWriteStateMap(Generic[K, N, S]):
     """State by (key, namespace). A state is never None: None means absent.
 
-    `copy_state` deep-copies a state; `capacity`: of the first table, a power of two. A namespace of
-    None is the void namespace.
+    `copy_state` copies a state for `own`; `capacity`: of the first table, a power of two. A
+    namespace of None is the void namespace.
     """
 
-    def __init__(self, copy_state: Callable[[S], S], capacity: int = DEFAULT_CAPACITY) -> None:
+    def __init__(
+        self, copy_state: Callable[[S], S] = deepcopy, capacity: int = DEFAULT_CAPACITY
+    ) -> None:
         if capacity < 1 or capacity & (capacity - 1) or capacity > MAXIMUM_CAPACITY:
             raise ValueError(f"capacity {capacity} is no power of two up to {MAXIMUM_CAPACITY}")
         self._copy_state = copy_state
@@ -93,7 +97,20 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return self.primary_table_size + self.incremental_rehash_table_size
 
     def get(self, key: K, namespace: N) -> S | None:
-        """The state, which the caller may change; None when absent."""
+        """The state, for reading: a snapshot may share it. None when absent."""
+        code = hash(key) if namespace is None else hash((key, namespace))
+        table = self.primary_table
+        if self.incremental_rehash_table:
+            table = self._rehash_and_choose(code)
+        entry = table[code & (len(table) - 1)]
+        while entry is not None:
+            if entry.hash == code and entry.key == key and entry.namespace == namespace:
+                return entry.state
+            entry = entry.next
+        return None
+
+    def own(self, key: K, namespace: N) -> S | None:
+        """The state, which the caller may change until the next snapshot; None when absent."""
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self.primary_table
         if self.incremental_rehash_table:
@@ -198,7 +215,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                         "the map was changed while it was iterated: an entry was added or "
                         "removed; collect what to change first"
                     )
-                # A get or put may have replaced this entry and its next by private copies.
+                # An own or put may have replaced this entry and its next by private copies.
                 place += 1
                 entry = next(islice(_chain(self.primary_table[index]), place, None), None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from checkpoint_store.key_group_range import KeyGroupRange
@@ -17,9 +17,8 @@ S = TypeVar("S")
 class CopyOnWriteStateTable(Generic[K, N, S]):
     """The maps of a range of key groups; a map is made when its key group is first used."""
 
-    def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S]) -> None:
+    def __init__(self, key_groups: KeyGroupRange) -> None:
         self.key_groups = key_groups
-        self._copy_state = copy_state
         self._maps: dict[int, CopyOnWriteStateMap[K, N, S]] = {}
 
     def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
@@ -28,7 +27,7 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         if found is None:
             if key_group not in self.key_groups:
                 raise ValueError(f"key group {key_group} is not in {self.key_groups}")
-            found = self._maps[key_group] = CopyOnWriteStateMap(self._copy_state)
+            found = self._maps[key_group] = CopyOnWriteStateMap()
         return found
 
     def __len__(self) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.schema_text import schema_texts
 from spark_state.errors import StateMigrationError
 from spark_state.heap.heap_snapshot import HeapSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
@@ -84,9 +85,10 @@ class HeapKeyedStateBackend:
                 descriptor.name, serializer, self.key_groups
             )
         elif (known.kind, known.value_type) != (descriptor.kind, descriptor.value_type):
+            stored, declared = schema_texts(known.schema_json, descriptor.schema_json)
             raise StateMigrationError(
-                f"state {descriptor.name!r} is in the store as {known.kind} {known.schema_json}, "
-                f"the processor declares {descriptor.kind} {descriptor.schema_json}; declare the "
+                f"state {descriptor.name!r} is in the store as a {known.kind} state of ({stored}), "
+                f"the processor declares a {descriptor.kind} state of ({declared}); declare the "
                 "stored schema, give the state another name, or start with an empty store"
             )
         return self._tables[descriptor.name]

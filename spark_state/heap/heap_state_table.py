@@ -35,14 +35,12 @@ class HeapStateTable(Generic[S]):
     ) -> None:
         self.name = name
         self.serializer = serializer
-        self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(
-            key_groups, _shared
-        )
+        self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(key_groups)
         self._changes: dict[Key, tuple[int, S | None]] = {}
         self._sealed: dict[Key, tuple[int, S | None]] = {}
         self._key: Key = ()
         self._key_group = key_groups.start
-        self._unchanged = True
+        self._unchanged = True  # False: the current key is in _changes, which saves a look-up
         self._own: S | None = None
         self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(self._key_group)
 
@@ -98,19 +96,25 @@ class HeapStateTable(Generic[S]):
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""
-        self._own = None
-        self._sealed, self._changes = self._changes, {}
+        self._sealed = self._end_changes()
 
     def rollback(self) -> None:
         """Put back what the running epoch changed."""
-        changes, self._changes = self._changes, {}
-        self._put_back(changes)
+        self._put_back(self._end_changes())
 
     def undo_sealed(self) -> None:
         """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
         assert not self._changes, "an epoch is running"
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
+
+    def _end_changes(self) -> dict[Key, tuple[int, S | None]]:
+        """What the running epoch changed; the next one has changed nothing, its current key
+        neither."""
+        self._own = None
+        self._unchanged = True
+        changes, self._changes = self._changes, {}
+        return changes
 
     def _put_back(self, changes: dict[Key, tuple[int, S | None]]) -> None:
         self._own = None
@@ -122,7 +126,9 @@ class HeapStateTable(Generic[S]):
                 entries.put(key, None, before)
 
     def apply(self, entries: StateEntries) -> None:
-        """Apply entries of a file to the base state; nothing of it can be undone."""
+        """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
+        must be unchanged."""
+        assert not self._changes, "an epoch is running"
         self._own = None
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
@@ -142,10 +148,6 @@ class HeapStateTable(Generic[S]):
         self._entries.check_invariants()
         assert self._own is None or self._own is self._map.get(self._key, None)
         assert self._own is None or self._key in self._changes
+        assert self._unchanged or self._key in self._changes
         kept = [*self._changes.values(), *self._sealed.values()]
         assert self._own is None or all(self._own is not before for _, before in kept)
-
-
-def _shared(state: S) -> S:
-    """Instead of the map's copies: what a snapshot may share is not changed."""
-    return state

@@ -98,7 +98,7 @@ class StateMapEpochs(Generic[K, S]):
     """
 
     def __init__(self, number: int, entries: Iterable[tuple[K, S]]) -> None:
-        self._map: CopyOnWriteStateMap[K, None, S] = CopyOnWriteStateMap(_shared)
+        self._map: CopyOnWriteStateMap[K, None, S] = CopyOnWriteStateMap()
         for key, state in entries:
             self._map.put(key, None, state)
         self._pinned: list[Pinned[K, S]] = []
@@ -156,7 +156,3 @@ class StateMapEpochs(Generic[K, S]):
         assert dict(self._newest) == entries
         assert all(self._newest.get(key) == state for key, state in entries.items())
         assert len(self._newest) == len(self._map)
-
-
-def _shared(state: S) -> S:
-    raise AssertionError("states are read from epochs, never from the map, which would copy them")

@@ -14,12 +14,14 @@ class CheckpointSettings:
     `min_epochs_to_retain`: at least this many newest epochs stay restorable;
     `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
     `orphan_grace_seconds`: age from which unreferenced objects are deleted;
+    `store_retry_seconds`: a call to the store that fails is tried again for so long;
     `start_empty`: whether a query that has run epochs already may start with an empty store.
     """
 
     min_epochs_to_retain: int
     min_epochs_for_snapshot: int
     orphan_grace_seconds: int
+    store_retry_seconds: int
     start_empty: bool
 
 
@@ -46,7 +48,9 @@ class EpochTask:
     """One task of one micro-batch.
 
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
-    application; `run_id`: of the query's run; `subtask` in [0, parallelism).
+    application; `run_id`: of the query's run; `subtask` in [0, parallelism);
+    `in_unseen_function`: whether a function of foreachBatch runs it for which nobody completes
+    epochs, because it was not set in Python.
     """
 
     query_id: str
@@ -54,6 +58,7 @@ class EpochTask:
     epoch: int
     subtask: int
     attempt: int
+    in_unseen_function: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,5 +71,9 @@ class EpochRequest:
 
     @property
     def store_url(self) -> str:
-        root = self.spec.store_root.rstrip("/")
-        return f"{root}/{self.task.query_id}/{self.spec.operator}"
+        return operator_store_url(self.spec.store_root, self.task.query_id, self.spec.operator)
+
+
+def operator_store_url(store_root: str, query_id: str, operator: str) -> str:
+    """Where the state of an operator of a query is."""
+    return f"{store_root.rstrip('/')}/{query_id}/{operator}"

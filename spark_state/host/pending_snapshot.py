@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 
 import pyarrow as pa
 
+from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.state_handle import StateHandle
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.heap.heap_snapshot import HeapSnapshot
@@ -23,12 +24,14 @@ _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
 WriteSnapshot = Callable[[pa.Table], StateHandle]
+Begin = Callable[[Callable[[], StateHandle]], Future[StateHandle]]
 
 
 class PendingSnapshot:
-    """A snapshot being written by `writer`; `write(table)` makes it durable.
+    """A snapshot being written; `write(table)` makes it durable.
 
-    `useful_seconds`: how long after this moment it may still be named.
+    `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
+    it may still be named; `is_awaited`: whether the next barrier waits for it.
     """
 
     def __init__(
@@ -36,13 +39,15 @@ class PendingSnapshot:
         snapshot: HeapSnapshot,
         replaces: Handles,
         write: WriteSnapshot,
-        writer: ThreadPoolExecutor,
+        begin: Begin,
         useful_seconds: float,
+        is_awaited: bool,
     ) -> None:
+        self.is_awaited = is_awaited
         self._useful_until = time.monotonic() + useful_seconds
         self._snapshot = snapshot
         self._replaces = replaces
-        self._future: Future[StateHandle] = writer.submit(lambda: write(snapshot.to_table()))
+        self._future = begin(lambda: write(snapshot.to_table()))
 
     def wait(self, check: Callable[[], None]) -> None:
         """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""
@@ -61,6 +66,8 @@ class PendingSnapshot:
         """
         assert self.done()
         error = self._future.exception()
+        if isinstance(error, StoreUnavailableError):
+            return handles  # the log has it
         if error is not None:
             _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
             return handles

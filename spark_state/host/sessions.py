@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from spark_state.host.epoch_request import EpochRequest
+from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreBegunAnewError, StoreSession
 from spark_state.host.subtask_session import SubtaskSession
 
@@ -25,7 +25,7 @@ class Sessions:
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
-        self._maintenance = ThreadPoolExecutor(1, thread_name_prefix="cowstate-maintenance")
+        self._maintenance = Maintenance()
 
     def __len__(self) -> int:
         """The number of stores held."""
@@ -58,13 +58,13 @@ class Sessions:
 
     def close(self) -> None:
         """Wait for snapshots and housekeeping under way."""
-        self._maintenance.shutdown()
+        self._maintenance.close()
 
 
 class _HeldStore:
     """One store and its subtasks. `users` and `last_used` belong to `Sessions`."""
 
-    def __init__(self, maintenance: ThreadPoolExecutor) -> None:
+    def __init__(self, maintenance: Maintenance) -> None:
         self.users = 0
         self.last_used = 0.0
         self._maintenance = maintenance

@@ -9,21 +9,35 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.errors import RunOverError, StoreUnavailableError
 from checkpoint_store.object_store import open_object_store
-from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import EpochRequest, OperatorSpec
+from spark_state.host.maintenance import Maintenance
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
 _SECONDS_BETWEEN_SWEEPS = 3600.0
 _log = logging.getLogger(__name__)
+_OTHER_STORE = (
+    "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
+    "class, unless name= is given) the same?"
+)
+# Why the state of earlier epochs is not there, by EpochTask.in_unseen_function.
+_CAUSES = {
+    False: _OTHER_STORE,
+    True: (
+        "the query's foreachBatch function, which was not set in Python, may have run no action "
+        "on the batches before; Spark commits such a batch, and its rows are lost to the operator. "
+        "Let it run an action over the whole batch every time, and begin with a new checkpoint. "
+        f"If it does: {_OTHER_STORE}"
+    ),
+}
 
 
 def store_metadata(request: EpochRequest) -> StoreMetadata:
@@ -48,8 +62,10 @@ class StoreSession:
     key schema.
     """
 
-    def __init__(self, request: EpochRequest, maintenance: ThreadPoolExecutor) -> None:
-        self._store = RetryingObjectStore(open_object_store(request.store_url))
+    def __init__(self, request: EpochRequest, maintenance: Maintenance) -> None:
+        self._store = RetryingObjectStore(
+            open_object_store(request.store_url), request.spec.checkpoints.store_retry_seconds
+        )
         self.checkpoints = CompletedCheckpointStore(self._store)
         self.metadata = self.checkpoints.open(store_metadata(request))
         self._maintenance = maintenance
@@ -58,6 +74,11 @@ class StoreSession:
         self._retaining = False
         self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
         self._next_sweep = 0.0
+
+    @property
+    def url(self) -> str:
+        """The store's URL."""
+        return self._store.url
 
     def check_metadata(self, request: EpochRequest) -> None:
         """Raise StoreMismatchError when this request describes the store otherwise than it is."""
@@ -74,7 +95,7 @@ class StoreSession:
                 return self._run
             if self._run is not None and self._run not in self.checkpoints.runs():
                 raise StoreBegunAnewError(
-                    f"{self._store.url} was deleted while its query ran; Spark tries the task again"
+                    f"{self.url} was deleted while its query ran; Spark tries the task again"
                 )
             run = self.checkpoints.register_run(run_id)
             if self._run is not None and run < self._run:
@@ -88,27 +109,30 @@ class StoreSession:
             return run
 
     def base_of(
-        self, spec: OperatorSpec, epoch: int, run: Run, resident_epoch: int | None
+        self, request: EpochRequest, run: Run, resident_epoch: int | None
     ) -> CompletedCheckpoint | None:
-        """The completed checkpoint that `epoch` starts from, None for an empty state.
+        """The completed checkpoint that the request's epoch starts from, None for an empty state.
 
         `resident_epoch`: the epoch whose barrier the calling subtask published last in this run,
-        None if there is none. Raises PartialEpochError (I5), and ConfigurationError when the
-        state of the epochs before is not there.
+        None if there is none. Raises PartialEpochError (I5), FencedError when a later run has
+        completed an epoch (I9), and ConfigurationError when the state of the epochs before is not
+        there.
         """
-        if resident_epoch is not None and resident_epoch == epoch - 1:
-            found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
-        else:
-            found = self.checkpoints.latest_before(epoch)
+        spec, task, epoch = request.spec, request.task, request.task.epoch
+        try:
+            if resident_epoch is not None and resident_epoch == epoch - 1:
+                found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
+            else:
+                found = self.checkpoints.latest_before(epoch, run)
+        except RunOverError as error:
+            raise FencedError(str(error)) from error
         had_state = resident_epoch is not None and resident_epoch < epoch
         lost = had_state or not spec.checkpoints.start_empty
         if found is None and epoch > 0 and lost:
             raise ConfigurationError(
-                f"the query is at epoch {epoch}, but {self._store.url} holds no state of the "
-                "epochs before: is spark.cowstate.store the one of the last run, and the "
-                "operator's name (the processor's class, unless name= is given) the same? To "
-                "begin with empty state all the same, set spark.cowstate.startEmpty to true and "
-                "start the query again"
+                f"the query is at epoch {epoch}, but {self.url} holds no state of the "
+                f"epochs before: {_CAUSES[task.in_unseen_function]} To begin with empty state all "
+                "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
         return found
 
@@ -123,15 +147,20 @@ class StoreSession:
                 return
             self._retaining = True
             self._retained_at = epoch
-        self._maintenance.submit(self._retain, spec)
+        self._maintenance.housekeeping.submit(self.url, lambda: self._retain(spec))
 
     def _retain(self, spec: OperatorSpec) -> None:
         try:
-            self.checkpoints.retain(spec.checkpoints.min_epochs_to_retain)
+            settings = spec.checkpoints
+            self.checkpoints.retain(settings.min_epochs_to_retain)
             if time.monotonic() >= self._next_sweep:
                 self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS
-                sweep_orphans(self._store, spec.checkpoints.orphan_grace_seconds, time.time())
+                # A writer may wait for the store between a file and the barrier that names it.
+                grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
+                self.checkpoints.sweep_orphans(grace_seconds, time.time())
+        except StoreUnavailableError:
+            pass  # the log has it
         except Exception:
-            _log.exception("cleaning up %s failed; it is tried again later", self._store.url)
+            _log.exception("cleaning up %s failed; it is tried again later", self.url)
         finally:
             self._retaining = False

@@ -11,7 +11,6 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pyarrow as pa
@@ -29,10 +28,11 @@ from spark_state.checkpointing.restore_plan import (
     UndoSealed,
     plan_restore,
 )
-from spark_state.checkpointing.snapshot_policy import snapshot_is_due
+from spark_state.checkpointing.snapshot_policy import snapshot_is_due, snapshot_is_overdue
 from spark_state.errors import ConfigurationError, StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
+from spark_state.host.maintenance import Maintenance
 from spark_state.host.pending_snapshot import PendingSnapshot
 from spark_state.host.store_session import StoreSession
 from spark_state.processor.output_rows import OutputSpool
@@ -40,6 +40,8 @@ from spark_state.processor.processor_run import run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import state_descriptor
 
+# An earlier attempt whose task is gone notices that after a call to the store, which may be tried
+# again for a time of its own.
 _BUSY_SECONDS = 300
 
 
@@ -50,7 +52,7 @@ class SubtaskSession:
     """
 
     def __init__(
-        self, request: EpochRequest, store: StoreSession, maintenance: ThreadPoolExecutor
+        self, request: EpochRequest, store: StoreSession, maintenance: Maintenance
     ) -> None:
         spec, task = request.spec, request.task
         self.key_groups = key_group_range_of_subtask(
@@ -64,6 +66,7 @@ class SubtaskSession:
         self._plan: tuple[Run, str] | None = None
         self._backend: HeapKeyedStateBackend | None = None
         self._resident: Resident | None = None
+        self._restored: frozenset[str] = frozenset()
         self._published: tuple[Run, int] | None = None
         self._base_barriers: tuple[str, ...] = ()
         self._base_epoch: int | None = None
@@ -98,10 +101,11 @@ class SubtaskSession:
 
         `check` raises when the task is gone. Whatever is raised, the state is as before.
         """
-        if not self._lock.acquire(timeout=_BUSY_SECONDS):
+        busy_seconds = _BUSY_SECONDS + request.spec.checkpoints.store_retry_seconds
+        if not self._lock.acquire(timeout=busy_seconds):
             raise StateHostError(
                 f"subtask {request.task.subtask} still runs an earlier attempt after "
-                f"{_BUSY_SECONDS} s: it restores state, or its processor does not return"
+                f"{busy_seconds} s: it restores state, or its processor does not return"
             )
         try:
             self._check_fence(claim, request.task)
@@ -152,7 +156,7 @@ class SubtaskSession:
         resident_epoch = None
         if self._published is not None and self._published[0] == claim.run:
             resident_epoch = self._published[1]
-        checkpoint = self._store.base_of(spec, claim.epoch, claim.run, resident_epoch)
+        checkpoint = self._store.base_of(request, claim.run, resident_epoch)
         target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
         self._remember_base(spec, checkpoint)
         plan = plan_restore(self._resident, target)
@@ -160,8 +164,8 @@ class SubtaskSession:
             plan = Restore(target)
         backend = self._backend
         if isinstance(plan, Restore) or backend is None:
-            backend = self._restored(spec, checkpoint, target, check)
-            self._snapshot_if_due(request, claim, backend, target)
+            backend = self._restore(spec, checkpoint, target, check)
+            self._snapshot_if_overdue(request, claim, backend, target)
         else:
             # Until the plan is carried out the backend equals no list of files.
             self._resident = None
@@ -181,7 +185,7 @@ class SubtaskSession:
             barriers = checkpoint.barriers_for(self.key_groups, spec.max_parallelism)
             self._base_barriers = tuple(barrier.barrier_id for barrier in barriers)
 
-    def _restored(
+    def _restore(
         self,
         spec: OperatorSpec,
         checkpoint: CompletedCheckpoint | None,
@@ -193,7 +197,20 @@ class SubtaskSession:
         backend = HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
         self._announce(backend, spec, checkpoint)
         self._apply(backend, handles, check)
+        self._restored = frozenset(handle.name for handle in handles)
         return backend
+
+    def _snapshot_if_overdue(
+        self,
+        request: EpochRequest,
+        claim: Claim,
+        backend: HeapKeyedStateBackend,
+        handles: Handles,
+    ) -> None:
+        """After a restore of `handles`: hosts before this one ended before they named one."""
+        min_changelogs = request.spec.checkpoints.min_epochs_for_snapshot
+        if self._published is None and snapshot_is_overdue(handles, len(backend), min_changelogs):
+            self._begin_snapshot(request, claim, backend, handles, is_awaited=True)
 
     def _snapshot_if_due(
         self,
@@ -202,18 +219,30 @@ class SubtaskSession:
         backend: HeapKeyedStateBackend,
         handles: Handles,
     ) -> None:
+        """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
+        min_changelogs = request.spec.checkpoints.min_epochs_for_snapshot
+        new = [handle for handle in handles if handle.name not in self._restored]
+        if self._snapshot is None and snapshot_is_due(handles, new, len(backend), min_changelogs):
+            self._begin_snapshot(request, claim, backend, handles, is_awaited=False)
+
+    def _begin_snapshot(
+        self,
+        request: EpochRequest,
+        claim: Claim,
+        backend: HeapKeyedStateBackend,
+        handles: Handles,
+        *,
+        is_awaited: bool,
+    ) -> None:
         """Begin to write a snapshot of the backend, whose state equals `handles`."""
-        settings = request.spec.checkpoints
-        if self._snapshot is None and snapshot_is_due(
-            handles, len(backend), settings.min_epochs_for_snapshot
-        ):
-            self._snapshot = PendingSnapshot(
-                backend.snapshot(),
-                handles,
-                lambda table: self._write_state(request, claim, "snapshot", table),
-                self._maintenance,
-                useful_seconds=settings.orphan_grace_seconds / 2,
-            )
+        self._snapshot = PendingSnapshot(
+            backend.snapshot(),
+            handles,
+            lambda table: self._write_state(request, claim, "snapshot", table),
+            lambda job: self._maintenance.snapshots.submit(self._store.url, job),
+            request.spec.checkpoints.orphan_grace_seconds / 2,
+            is_awaited,
+        )
 
     def _announce(
         self,
@@ -261,13 +290,12 @@ class SubtaskSession:
         changes = backend.changes()
         handles = base
         if self._snapshot is not None:
-            if self._published is None:
-                # The process may end with this epoch, as in scheduled runs that end by themselves,
-                # and then no later epoch would name what was written at the restore.
+            if self._snapshot.is_awaited:
                 self._snapshot.wait(check)
             if self._snapshot.done():
                 handles = self._snapshot.shorten(base)
-                self._snapshot = None
+                if handles == base:
+                    self._snapshot = None  # else it is kept for another attempt of this epoch
         check()
         if changes.num_rows:
             handles = (*handles, self._write_state(request, claim, "changelog", changes))

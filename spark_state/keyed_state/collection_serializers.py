@@ -6,15 +6,12 @@
             to values                                            struct of the value>>
 
 Elements, user keys and values are tuples in the form of `serializers`, and never changed in place;
-so a copy of a list or map shares them. All elements of all keys go through one column.
-
-A frozen user key is the user key with what makes it equal and hashable: lists as tuples, every NaN
-as the one object `math.nan`, -0.0 as 0.0. As with grouping keys, those are one user key each.
+so a copy of a list or map shares them. All elements of all keys go through one column. User keys
+are frozen as `frozen_keys` says.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -23,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_state.errors import StateValueError
+from spark_state.frozen_keys import FrozenKeys
 from spark_state.serializers import Forms, StructSerializer
 from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE
 
@@ -71,21 +69,12 @@ class MapSerializer:
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
         map_type = value_type.field(MAP_VALUE).type
         self._key = StructSerializer(map_type.key_type, f"{owner}, a user key", forms)
+        self.keys = FrozenKeys(self._key)
         self.value = StructSerializer(map_type.item_type, f"{owner}, a value", forms)
         self._make_row = forms.make_row
         self._value_names = tuple(field.name for field in map_type.item_type)
-        self._frozen_as_it_is = self._key.immutable and not _holds_floats(map_type.key_type)
         self._map_type = pa.map_(_type_in_files(self._key), _type_in_files(self.value))
         self.struct_type = pa.struct([pa.field(MAP_VALUE, self._map_type)])
-
-    def to_frozen(self, given: Any) -> tuple[Any, ...]:
-        """The frozen user key that a caller means. Raises StateValueError."""
-        key = self._key.to_state(given)
-        return key if self._frozen_as_it_is else _frozen(key)
-
-    def from_frozen(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A user key as callers see it: lists, and rows in it, are ones again."""
-        return key if self._frozen_as_it_is else self._key.to_state(key)
 
     def to_row(self, value: Element) -> Any:
         """A value with the names of its fields, as far as the forms have names."""
@@ -98,7 +87,7 @@ class MapSerializer:
     def to_arrow(self, states: Sequence[MapOfKey | None]) -> pa.StructArray:
         """See StateSerializer. Raises StateValueError naming the field."""
         maps = [*filter(None, states)]
-        keys: Any = self._key.to_arrow([self.from_frozen(key) for key in chain.from_iterable(maps)])
+        keys: Any = self._key.to_arrow([*map(self.keys.thaw, chain.from_iterable(maps))])
         values: Any = self.value.to_arrow([*chain.from_iterable(one.values() for one in maps)])
         maps_of_keys = pa.MapArray.from_arrays(_offsets(states), keys, values)
         return _as_column(maps_of_keys, self.struct_type, states)
@@ -106,9 +95,8 @@ class MapSerializer:
     def from_arrow(self, array: Any) -> list[MapOfKey | None]:
         """See StateSerializer."""
         maps, lengths = _present(array)
-        keys: Any = self._key.from_arrow(maps.keys)
-        if not self._frozen_as_it_is:
-            keys = map(_frozen, keys)
+        stored: Any = self._key.from_arrow(maps.keys)
+        keys = self.keys.freeze_all(stored)
         entries: Any = zip(keys, self.value.from_arrow(maps.items), strict=True)
         return [None if n is None else dict(islice(entries, n)) for n in lengths]
 
@@ -136,15 +124,3 @@ def _present(array: Any) -> tuple[Any, list[int | None]]:
     found = array.filter(present).field(0)
     lengths = iter(np.diff(found.offsets.to_numpy()).tolist())
     return found, [next(lengths) if valid else None for valid in present.to_pylist()]
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, float):
-        return math.nan if value != value else value + 0.0
-    return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
-
-
-def _holds_floats(value_type: Any) -> bool:
-    if pa.types.is_struct(value_type):
-        return any(_holds_floats(field.type) for field in value_type)
-    return bool(pa.types.is_floating(value_type))

@@ -38,7 +38,7 @@ class MapState:
     def __init__(self, table: KeyedStateTable[MapOfKey], serializer: MapSerializer) -> None:
         self._table = table
         self._serializer = serializer
-        self._to_key = serializer.to_frozen
+        self._to_key = serializer.keys.freeze
         self._to_value = serializer.value.to_state
         self._copy = serializer.value.copy
 
@@ -66,13 +66,13 @@ class MapState:
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """The user keys, each with its value."""
-        thaw, copy = self._serializer.from_frozen, self._copy
+        thaw, copy = self._serializer.keys.thaw, self._copy
         for key, value in self._entries_to_iterate().items():
             yield thaw(key), copy(value)
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
         """The user keys."""
-        yield from map(self._serializer.from_frozen, self._entries_to_iterate())
+        yield from map(self._serializer.keys.thaw, self._entries_to_iterate())
 
     def values(self) -> Iterator[tuple[Any, ...]]:
         """The values."""

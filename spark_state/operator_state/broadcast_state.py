@@ -1,7 +1,7 @@
 """Broadcast state: a map that every subtask holds whole, such as options or rules.
 
 Whoever changes it makes the same change on every subtask: a restore takes any subtask's copy for
-the state of all.
+the state of all. Keys are frozen, so that every NaN is one key.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_state.errors import ConfigurationError
+from spark_state.frozen_keys import FrozenKeys
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.serializers import StructSerializer
 
@@ -32,26 +33,29 @@ class BroadcastOperatorState:
         self.serializer = StructSerializer(meta_info.item_type, owner)
         key_type: Any = meta_info.item_type.field("key").type
         value_type: Any = meta_info.item_type.field("value").type
-        self._keys = StructSerializer(key_type, f"key of {owner}")
+        keys = StructSerializer(key_type, f"key of {owner}")
+        self._keys = FrozenKeys(keys)
         self._values = StructSerializer(value_type, owner)
-        if not self._keys.immutable:
+        if not keys.immutable:
             raise ConfigurationError(
                 f"the key of {owner} is {key_type}, which can change; use fields without lists and "
                 "maps"
             )
-        self._entries: dict[Item, Item] = dict(items)
+        stored = list(items)
+        frozen = self._keys.freeze_all(key for key, _ in stored)
+        self._entries = dict(zip(frozen, (value for _, value in stored), strict=True))
 
     def get(self, key: Iterable[Any]) -> Item | None:
         """The value, None when there is none. Raises StateValueError for a key of another type."""
-        return self._entries.get(self._keys.to_state(key))
+        return self._entries.get(self._keys.freeze(key))
 
     def put(self, key: Iterable[Any], value: Iterable[Any]) -> None:
         """Set a value. Raises StateValueError when key or value do not fit the schemas."""
-        self._entries[self._keys.to_state(key)] = self._values.to_state(value)
+        self._entries[self._keys.freeze(key)] = self._values.to_state(value)
 
     def remove(self, key: Iterable[Any]) -> None:
         """Remove a key's value, if there is one."""
-        self._entries.pop(self._keys.to_state(key), None)
+        self._entries.pop(self._keys.freeze(key), None)
 
     def items(self) -> list[tuple[Item, Item]]:
         """All keys with their values, in the order in which the keys were first put."""

@@ -16,6 +16,12 @@ from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
+NO_TIME = "this release has no timers and no time to live, in whatever time mode"
+_INSTEAD_OF_TIMERS = (
+    f"{NO_TIME}. Keep a time in the state and look at it when the key's next rows come; what must "
+    "happen without rows needs Spark's own transformWithState"
+)
+
 Declare = Callable[[StateKind, str, tuple[Any, ...]], Any]
 
 _CLASSES = {"value": ValueState, "list": ListState, "map": MapState}
@@ -67,16 +73,16 @@ class ProcessorHandle:
         return self._declare("map", stateName, (userKeySchema, valueSchema))
 
     def registerTimer(self, expiryTimestampMs: int) -> NoReturn:
-        """Refused: time mode "None" has no timers, as in Spark."""
-        _refuse(f"timer {expiryTimestampMs}", 'time mode "None" has no timers')
+        """Refused: this release has no timers."""
+        _refuse(f"timer {expiryTimestampMs}", _INSTEAD_OF_TIMERS)
 
     def deleteTimer(self, expiryTimestampMs: int) -> NoReturn:
-        """Refused: time mode "None" has no timers, as in Spark."""
-        _refuse(f"deleting timer {expiryTimestampMs}", 'time mode "None" has no timers')
+        """Refused: this release has no timers."""
+        _refuse(f"deleting timer {expiryTimestampMs}", _INSTEAD_OF_TIMERS)
 
     def listTimers(self) -> Iterator[int]:
-        """Refused: time mode "None" has no timers, as in Spark."""
-        _refuse("listing timers", 'time mode "None" has no timers')
+        """Refused: this release has no timers."""
+        _refuse("listing timers", _INSTEAD_OF_TIMERS)
 
     def deleteIfExists(self, stateName: str) -> NoReturn:
         """Refused: states are dropped with their store."""
@@ -90,7 +96,8 @@ def _refuse_time_to_live(state_name: str, duration_ms: int | None) -> None:
     if duration_ms is not None:
         _refuse(
             f"a time to live ({duration_ms} ms) of state {state_name!r}",
-            'it needs a time mode, and time mode "None" has none; leave ttlDurationMs out',
+            f"{NO_TIME}. Leave ttlDurationMs out; to forget what is old, keep a time in the state, "
+            "and clear it when the key's next rows come",
         )
 
 

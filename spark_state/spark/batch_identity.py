@@ -1,12 +1,24 @@
-"""Which batch of which query a task belongs to: what Spark says in the task's local properties."""
+"""Which batch of which query a task belongs to: what stands in the task's local properties.
+
+Spark names the query and the batch there. It names the run, too, but as the job group, which user
+code in foreachBatch may replace. A label that is used instead stays the same over restarts; taken
+for a run, it makes a restarted query look like the one before it (I4, I9). So `foreach_batch` names
+the run in a property of its own, together with the query: a query that is started inside inherits
+the property.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 
-EPOCH, QUERY, RUN = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
+from spark_state.errors import BatchIdentityError
+
+EPOCH, QUERY, JOB_GROUP = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
+RUN = "cowstate.run"
+_EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.root.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +30,52 @@ class BatchIdentity:
     epoch: int
 
 
+def name_run(context: SparkContext, query_id: str, run_id: str) -> None:
+    """Tell the tasks that this thread starts from now on which run of which query they are of."""
+    context.setLocalProperty(RUN, f"{query_id}/{run_id}")
+
+
+def named_run(context: TaskContext, query_id: str) -> str | None:
+    """The run that `name_run` named for the query; None if it did not."""
+    query, _, run = (context.getLocalProperty(RUN) or "").partition("/")
+    return run if query == query_id else None
+
+
+def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
+    """Whether an action in foreachBatch runs this task, and `name_run` was not called before it.
+
+    Spark runs each batch as one execution, and what a function runs in it as others below that.
+    """
+    execution = context.getLocalProperty(_EXECUTION)
+    below = execution != context.getLocalProperty(_ROOT_EXECUTION)
+    return below and named_run(context, query_id) is None
+
+
 def batch_identity(context: TaskContext) -> BatchIdentity | None:
-    """None outside of a streaming query's thread."""
-    query, run, epoch = (context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH))
-    return BatchIdentity(query, run, int(epoch)) if query and run and epoch else None
+    """None outside of a streaming query's thread. Raises BatchIdentityError when only the run is
+    unknown."""
+    query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
+    if not query or not epoch:
+        return None
+    run = named_run(context, query) or _run_of_spark(context.getLocalProperty(JOB_GROUP), query)
+    return BatchIdentity(query, run, int(epoch))
+
+
+def _run_of_spark(job_group: str | None, query_id: str) -> str:
+    """The job group, if it is a run's id."""
+    if job_group is not None and job_group != query_id and _is_uuid(job_group):
+        return job_group
+    raise BatchIdentityError(
+        f"which run of query {query_id} this task belongs to is unknown: {JOB_GROUP} is "
+        f"{job_group!r}, which is not an id that Spark gave a run. In foreachBatch, label jobs "
+        "with sc.setJobDescription(text), sc.addJobTag(tag) or spark.addTag(tag), not with "
+        "setJobGroup, and do not call clearJobGroup. Or call spark_state.configure before the "
+        "query is started: then the job group is free"
+    )
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

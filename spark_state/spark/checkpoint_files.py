@@ -64,6 +64,11 @@ class CheckpointFiles:
     def url(self) -> str:
         return str(self._root.toString())
 
+    def setting(self, key: str) -> str | None:
+        """Of the session."""
+        found = self._session.conf().getOption(key)
+        return str(found.get()) if found.isDefined() else None
+
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
 

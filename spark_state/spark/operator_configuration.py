@@ -6,15 +6,18 @@ An unknown key or a bad value is an error that names the key and what is allowed
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkpoint_store.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."
+STORE_KEY = f"{PREFIX}store"
 LOCAL_STORE = "./cowstate-store"
 MAX_PARALLELISM_LIMIT = 32_768
 
@@ -34,6 +37,7 @@ class OperatorConfiguration:
     min_epochs_to_retain: at least this many newest epochs stay restorable.
     min_epochs_for_snapshot: changelogs before a snapshot may replace them.
     orphan_grace_seconds: age from which unreferenced objects of failed attempts are deleted.
+    store_retry_seconds: a call to the store that fails is tried again for so long.
     start_empty: whether a query that has run epochs already may start with an empty store.
     """
 
@@ -47,6 +51,7 @@ class OperatorConfiguration:
     min_epochs_to_retain: int
     min_epochs_for_snapshot: int
     orphan_grace_seconds: int
+    store_retry_seconds: int
     start_empty: bool
 
 
@@ -89,6 +94,13 @@ def _url(key: str, text: str) -> str:
             f"{PREFIX}{key} is {url!r}, which every process has for itself; set it to a path or "
             "the URL of a store that all executors reach"
         )
+    one_slash = re.match("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", url)
+    if one_slash and one_slash[1] != "file":
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {url!r}, which is neither a path nor a URL; a URL has two slashes: "
+            f"{one_slash[1]}://…"
+        )
+    url = url.removeprefix("file:") if one_slash else url
     return url if "://" in url else str(Path(url).absolute())
 
 
@@ -104,6 +116,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "minEpochsToRetain": _Integer(2, _MOST),
     "minEpochsForSnapshot": _Integer(1, _MOST),
     "orphanGraceSeconds": _Integer(60, _MOST),
+    "storeRetrySeconds": _Integer(1, _MOST),
     "startEmpty": _Choice(("false", "true")),
 }
 _DEFAULTS = {
@@ -114,6 +127,7 @@ _DEFAULTS = {
     "minEpochsToRetain": "100",
     "minEpochsForSnapshot": "10",
     "orphanGraceSeconds": "86400",
+    "storeRetrySeconds": str(RETRY_SECONDS),
     "startEmpty": "false",
 }
 
@@ -133,7 +147,12 @@ class SessionFacts:
     @property
     def is_local(self) -> bool:
         """Whether driver and executors share one machine's file system."""
-        return self.master.startswith("local")
+        return is_local_master(self.master)
+
+
+def is_local_master(master: str) -> bool:
+    """Whether all of Spark's processes run on the driver's machine."""
+    return master.startswith("local")
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
@@ -176,6 +195,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         min_epochs_to_retain=values["minEpochsToRetain"],
         min_epochs_for_snapshot=values["minEpochsForSnapshot"],
         orphan_grace_seconds=values["orphanGraceSeconds"],
+        store_retry_seconds=values["storeRetrySeconds"],
         start_empty=values["startEmpty"] == "true",
     )
 

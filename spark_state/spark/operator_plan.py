@@ -12,33 +12,30 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Sequence
 from typing import Any, cast
 from uuid import uuid4
 
 from pyspark.errors import ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
-from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
-from spark_state.key_group_assignment import SEED, is_hashable_type
-from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
-from spark_state.processor.handles import record_states
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.handles import NO_TIME, record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
+from spark_state.spark.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_input
 from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
 from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.session_facts import session_facts
+from spark_state.spark.store_check import check_store
+from spark_state.spark.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-KEY_GROUP_COLUMN = "_cowstate_key_group"
 _OUTPUT_MODES = ("update", "append")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -65,7 +62,8 @@ def transform_with_state(
         None. Two operators of one query need two names, and a restart needs the same one.
 
     Returns the output rows. Errors of the call raise ConfigurationError, KeyGroupError or
-    UnsupportedOperationError here; those of the run reach the query's exception.
+    UnsupportedOperationError here, and a store that cannot be used a CheckpointStoreError; those
+    of the run reach the query's exception.
     """
     if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
         raise ConfigurationError(
@@ -74,15 +72,16 @@ def transform_with_state(
         )
     df: DataFrame = grouped._df
     spark = df.sparkSession
+    use_driver_interpreter(spark)
     _check_modes(output_mode, time_mode)
     operator = _operator_name(processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    keyed, layout, key_fields = _keyed_input(grouped, df, configuration.max_parallelism)
+    keyed, layout, key_fields = keyed_input(grouped, configuration.max_parallelism)
     output = _struct(spark, output_schema, "output_schema")
     spec = ProcessorSpec(
         pickled_processor=_pickle(processor),
         layout=layout,
-        key_columns=_key_columns(key_fields),
+        key_columns=key_columns(key_fields),
         states=_states(spark, processor),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
         spool_bytes=configuration.output_memory_mb << 20,
@@ -90,6 +89,7 @@ def transform_with_state(
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
+        check_store(spark, configuration.store, configuration.store_retry_seconds)
         function = streaming_task(
             _operator_spec(operator, configuration, key_fields, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
@@ -97,6 +97,7 @@ def transform_with_state(
     subtask = F.floor(
         F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
     ).cast("int")
+    complete_epochs_of_foreach_batch()
     return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
 
 
@@ -107,7 +108,8 @@ def _check_modes(output_mode: str, time_mode: str) -> None:
         )
     if str(time_mode).lower() != "none":
         raise UnsupportedOperationError(
-            f'time mode {time_mode!r} is not supported; use "None", which has no timers and no TTL'
+            f"time mode {time_mode!r} is not supported: {NO_TIME}. A processor that uses neither "
+            'runs with time mode "None"; any other needs Spark\'s own transformWithState'
         )
 
 
@@ -124,81 +126,6 @@ def _operator_name(processor: Any, name: str | None) -> str:
             "beginning with a letter or digit"
         )
     return operator
-
-
-def _keyed_input(
-    grouped: Any, df: DataFrame, max_parallelism: int
-) -> tuple[DataFrame, InputLayout, list[StructField]]:
-    """The input with computed keys in front, as Spark does, and the key group at the end."""
-    columns = _grouping_columns(grouped, df.sparkSession)
-    key_schema = df.select(*columns).schema if columns else StructType([])
-    if KEY_GROUP_COLUMN in df.columns:
-        raise ConfigurationError(f"column {KEY_GROUP_COLUMN!r} is reserved; rename it")
-    _check_key_names(key_schema.names)
-    for field in key_schema:
-        _check_key_type(field)
-    computed = [column for column in columns if _input_index(column, df) is None]
-    in_front = iter(range(len(computed)))
-    key_indexes = []
-    for column in columns:
-        index = _input_index(column, df)
-        key_indexes.append(next(in_front) if index is None else len(computed) + index)
-    keyed = df.select(*computed, "*", _key_group(columns, max_parallelism))
-    names = tuple(keyed.columns[:-1])
-    return keyed, InputLayout(names, tuple(key_indexes)), list(key_schema)
-
-
-def _grouping_columns(grouped: Any, spark: SparkSession) -> list[Column]:
-    jvm: Any = spark._jvm
-    to_column = jvm.org.apache.spark.sql.classic.ExpressionUtils.column
-    expressions = grouped._jgd.groupingExprs()
-    return [ClassicColumn(to_column(expressions.apply(i))) for i in range(expressions.size())]
-
-
-def _input_index(column: Any, df: DataFrame) -> int | None:
-    """Which column of the input a grouping column is; None for an expression."""
-    text = column._jc.toString()
-    for index, name in enumerate(df.columns):
-        if text in (name, f"`{name}`"):
-            return index
-    return None
-
-
-def _check_key_names(names: Sequence[str]) -> None:
-    for name in names:
-        if name in RESERVED_COLUMNS:
-            raise ConfigurationError(
-                f"key column {name!r} has a name that state files use themselves (reserved: "
-                f"{', '.join(RESERVED_COLUMNS)}); group by it under another: col({name!r}).alias(…)"
-            )
-        if names.count(name) > 1:
-            raise ConfigurationError(
-                f"two key columns are called {name!r}; rename one of them: col(…).alias(…)"
-            )
-
-
-def _check_key_type(field: StructField) -> None:
-    type_name = str(field.dataType.jsonValue())
-    collated = isinstance(field.dataType, StringType) and field.dataType != StringType()
-    if collated or not is_hashable_type(type_name):
-        raise KeyGroupError(
-            f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
-            "and so no key group; group by columns of atomic types: a field of the struct, or a "
-            "cast"
-        )
-
-
-def _key_columns(fields: Sequence[StructField]) -> KeyColumns:
-    return KeyColumns(
-        names=tuple(field.name for field in fields),
-        arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
-        type_names=tuple(str(field.dataType.jsonValue()) for field in fields),
-    )
-
-
-def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
-    key_hash = F.xxhash64(*keys) if keys else F.lit(SEED).cast("long")
-    return F.pmod(key_hash, F.lit(max_parallelism)).cast("int").alias(KEY_GROUP_COLUMN)
 
 
 def _states(spark: SparkSession, processor: StatefulProcessor) -> tuple[StateDescriptor, ...]:
@@ -254,6 +181,7 @@ def _operator_spec(
             min_epochs_to_retain=configuration.min_epochs_to_retain,
             min_epochs_for_snapshot=configuration.min_epochs_for_snapshot,
             orphan_grace_seconds=configuration.orphan_grace_seconds,
+            store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
         ),
     )

@@ -28,7 +28,9 @@ from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.spark.batch_identity import EPOCH, QUERY, RUN, batch_identity
+from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity, is_in_unseen_function
+from spark_state.spark.planned_operators import function_name
+from spark_state.spark.worker_loading import loaded_in_workers
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -53,7 +55,7 @@ def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
         )
         yield from run_epoch(connection, request, checked)
 
-    return run
+    return _loaded_by_worker(run, function_name(spec))
 
 
 def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
@@ -70,6 +72,16 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
         with run_processor(spec, processor, backend, table, lambda: None) as spool:
             yield from spool.read()
 
+    return _loaded_by_worker(run, run.__name__)
+
+
+def _loaded_by_worker(function: MapFunction, name: str) -> MapFunction:
+    load = loaded_in_workers(function)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from load()(batches)
+
+    run.__name__ = name
     return run
 
 
@@ -77,9 +89,9 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
     batch = None if context is None else batch_identity(context)
     if context is None or batch is None:
         raise BatchIdentityError(
-            f"operator {spec.operator!r} runs outside of its query's thread: {EPOCH}, {QUERY} or "
-            f"{RUN} is not set, so the epoch is unknown. Inside foreachBatch, run actions in the "
-            "function itself, or start threads with pyspark.InheritableThread"
+            f"operator {spec.operator!r} runs outside of its query's thread: {EPOCH} or {QUERY} is "
+            "not set, so the epoch is unknown. Inside foreachBatch, run actions in the function "
+            "itself, or start threads with pyspark.InheritableThread"
         )
     subtask = context.partitionId()
     if subtask >= spec.parallelism:
@@ -90,6 +102,7 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
         epoch=batch.epoch,
         subtask=subtask,
         attempt=context.taskAttemptId(),
+        in_unseen_function=is_in_unseen_function(context, batch.query_id),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -11,12 +12,13 @@ from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.change_feed_streams import let_streams_read_changes
+from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from spark_state.spark.stopped_batches import let_stopped_batches_end
+from spark_state.spark.worker_interpreter import driver_interpreter, use_driver_interpreter
 
 _JARS_KEY = "spark.jars"
-_KEEPS_JARS = "_cowstate_keeps_jars"
+_COMPLETED = "_cowstate_completes_launch"
 _SPARK_VERSIONS = ("4.2", "4.3")
 _JAR = Path(__file__).resolve().parents[1] / "jars" / "cowstate-provider.jar"
 
@@ -44,8 +46,10 @@ def configure(builder: _Builder) -> _Builder:
     see `cowstate adopt`. From now on, Spark's offline repartitioning, which would break a
     checkpoint on cowstate, refuses it first.
 
-    For `format("cowstate")`: streams read the change feed without being told so. For any query: one
-    that is stopped while its `foreachBatch` function runs ends without Spark's StackOverflowError.
+    For `format("cowstate")`: streams read the change feed without being told so. Functions of
+    foreachBatch may run any action on their batch, and set any job group; `stop` on a query that is
+    in one prints no StackOverflowError of Spark's. On a local master, Python workers run the
+    interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.
@@ -63,38 +67,47 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
-    let_stopped_batches_end()
-    _keep_jars_of_launch(builder)
+    complete_epochs_of_foreach_batch()
+    _complete_launch(builder)
     return builder
 
 
 def _joined(*lists: str) -> str:
-    """Comma-separated lists as one, each entry once."""
+    """Comma-separated lists as one, each jar once."""
     entries = (entry.strip() for jars in lists for entry in jars.split(","))
-    return ",".join(dict.fromkeys(entry for entry in entries if entry))
+    return ",".join(dict.fromkeys(_local_path(entry) for entry in entries if entry))
 
 
-def _keep_jars_of_launch(builder: SparkSession.Builder) -> None:
-    """Let `builder.getOrCreate` add to `spark.jars` what the JVM was launched with.
+def _local_path(entry: str) -> str:
+    """The path of a file: URI, which Spark makes of the paths that it launches the JVM with."""
+    return unquote(urlsplit(entry).path) if entry.startswith("file:") else entry
 
-    That is what `spark-submit --jars` and `--packages`, PYSPARK_SUBMIT_ARGS or spark-defaults.conf
-    say. A value of the builder's own would replace it on the executors.
+
+def _complete_launch(builder: SparkSession.Builder) -> None:
+    """Let `builder.getOrCreate` add to `spark.jars` what the JVM was launched with, and see to the
+    interpreter of Python workers.
+
+    The jars of the launch are those of `spark-submit --jars` and `--packages`, PYSPARK_SUBMIT_ARGS
+    or spark-defaults.conf. A value of the builder's own would replace them on the executors.
     """
     create = builder.getOrCreate
-    if hasattr(create, _KEEPS_JARS):
+    if hasattr(create, _COMPLETED):
         return
 
     def get_or_create() -> SparkSession:
         conf = SparkConf(loadDefaults=False)
         for key, value in builder._options.items():
             conf.set(key, str(value))
-        # As the session would: this launches the JVM unless it runs.
-        SparkContext._ensure_initialized(conf=conf)
-        launched = SparkConf().get(_JARS_KEY, "") or ""
-        builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
-        return create()
+        with driver_interpreter(builder._options):
+            # As the session would: this launches the JVM unless it runs.
+            SparkContext._ensure_initialized(conf=conf)
+            launched = SparkConf().get(_JARS_KEY, "") or ""
+            builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
+            session = create()
+        use_driver_interpreter(session)
+        return session
 
-    setattr(get_or_create, _KEEPS_JARS, True)
+    setattr(get_or_create, _COMPLETED, True)
     builder.getOrCreate = get_or_create  # type: ignore[method-assign]
 
 

@@ -18,9 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.object_store import open_object_store
 from checkpoint_store.provider_file_names import parse_provider_file
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.checkpoint_files import CheckpointFile, CheckpointFiles
+from spark_state.spark.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.provider_class import PROVIDER_KEY
 
 LOGS_AND_STATE = ("offsets", "commits", "state")
@@ -178,7 +181,7 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     _check_partitions(files, offsets)
     commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
     query_id = json.loads(files.read_text("metadata"))["id"]
-    operators = tuple(_operators(files, found))
+    operators = tuple(_operators(files, found, query_id))
     return QueryCheckpoint(
         files.url, query_id, planned[-1], last_committed, offsets, commit, operators, found
     )
@@ -236,13 +239,33 @@ def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
     return LogEntry(path, text, content)
 
 
-def _operators(files: CheckpointFiles, found: Sequence[CheckpointFile]) -> list[StatefulOperator]:
+def _operators(
+    files: CheckpointFiles, found: Sequence[CheckpointFile], query_id: str
+) -> list[StatefulOperator]:
     folders = [int(name) for name in files.folders("state") if name.isdecimal()]
     if not folders:
-        raise ConfigurationError(
-            f"{files.url} has no state: the query has no stateful operator, and nothing to adopt"
-        )
+        raise _without_state(files, query_id)
     return [_operator(files, number, found) for number in sorted(folders)]
+
+
+def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
+    """Spark keeps nothing for the query: it has no state, or operators in Python keep it."""
+    root = files.setting(STORE_KEY) or LOCAL_STORE
+    try:
+        stores = open_object_store(root).list_directories(query_id)
+    except (CheckpointStoreError, OSError):
+        stores = []
+    if not stores:
+        return ConfigurationError(
+            f"{files.url} has no state: the query has no stateful operator of Spark's, and nothing "
+            "to adopt. Operators of spark_state.transform_with_state are on cowstate from the "
+            f"start: their state is in {STORE_KEY}, below {query_id}"
+        )
+    names = ", ".join(sorted(store.rpartition("/")[2] for store in stores))
+    return ConfigurationError(
+        f"{files.url} is on cowstate already: the state of {names} is in {root}, below {query_id}. "
+        "There is nothing to adopt; start the query"
+    )
 
 
 def _operator(

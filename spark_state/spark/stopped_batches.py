@@ -10,14 +10,11 @@ the text is a line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import wraps
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_MARK = "_cowstate_lets_batches_end"
 # As Spark's StreamExecution tells interruptions.
 _INTERRUPTIONS = (
     "java.lang.InterruptedException",
@@ -28,26 +25,12 @@ _CANCELLED = "SPARK_JOB_CANCELLED"
 _FIRST_WORDS = "py4j.protocol.Py4JJavaError: An error occurred while calling a Java method: "
 _MOST_CHARACTERS = 400
 
-_BatchFunction = Callable[[DataFrame, int], None]
+BatchFunction = Callable[[DataFrame, int], None]
 
 
-def let_stopped_batches_end() -> None:
-    """From now on in this process; may be called again."""
-    foreach_batch: Any = DataStreamWriter.foreachBatch
-    if hasattr(foreach_batch, _MARK):
-        return
+def brief_when_interrupted(func: BatchFunction) -> BatchFunction:
+    """The function, whose errors are brief where they come from an interruption."""
 
-    @wraps(foreach_batch)
-    def with_brief_interruptions(self: DataStreamWriter, func: _BatchFunction) -> DataStreamWriter:
-        writer: DataStreamWriter = foreach_batch(self, _brief_when_interrupted(func))
-        return writer
-
-    setattr(with_brief_interruptions, _MARK, True)
-    DataStreamWriter.foreachBatch = with_brief_interruptions  # type: ignore[method-assign]
-
-
-def _brief_when_interrupted(func: _BatchFunction) -> _BatchFunction:
-    @wraps(func)
     def run(batch: DataFrame, number: int) -> None:
         try:
             func(batch, number)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from spark_state.host.maintenance import Maintenance
 from tests.compatibility.write_store import EPOCHS, PROCESSORS, ROWS
 from tests.support.subtasks import Host, operator
 
@@ -31,7 +31,7 @@ def test_a_store_of_a_release_restores_and_goes_on(
     shutil.copytree(fixture, tmp_path / "store")
     spec = operator(tmp_path / "store", PROCESSORS[states](), parallelism=parallelism)
     emitted: dict[str, tuple[int, int]] = {}
-    with ThreadPoolExecutor(1) as pool:
+    with Maintenance() as maintenance:
         for subtask in range(parallelism):
-            emitted |= Host(spec, subtask, "run-2").open(pool).epoch(EPOCHS, ROWS)
+            emitted |= Host(spec, subtask, "run-2").open(maintenance).epoch(EPOCHS, ROWS)
     assert emitted == {key: EMITTED[states] for key, _ in ROWS}

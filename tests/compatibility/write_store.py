@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spark_state.host.maintenance import Maintenance
 from tests.support.processors import KeepsValues, RunningTotals
 from tests.support.subtasks import Host, operator
 
@@ -29,14 +29,14 @@ PROCESSORS: dict[str, Callable[[], Any]] = {"totals": RunningTotals, "collection
 def main(states: str, folder: Path) -> None:
     settings = replace(operator(folder).checkpoints, min_epochs_for_snapshot=4)
     spec = operator(folder, PROCESSORS[states](), parallelism=2, checkpoints=settings)
-    with ThreadPoolExecutor(1) as pool:
-        hosts = [Host(spec, subtask, "run-1").open(pool) for subtask in range(2)]
+    with Maintenance() as maintenance:
+        hosts = [Host(spec, subtask, "run-1").open(maintenance) for subtask in range(2)]
         for epoch in range(EPOCHS):
             for host in hosts:
                 host.epoch(epoch, ROWS, attempt=2 * epoch + 1)
                 if epoch == 5:
                     host.epoch(epoch, ROWS, attempt=2 * epoch + 2)
-            pool.submit(lambda: None).result()
+            hosts[0].finish_maintenance()
 
 
 if __name__ == "__main__":

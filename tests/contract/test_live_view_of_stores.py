@@ -1,4 +1,4 @@
-"""A live view of a table and of an operator's state, on disk and on S3 over HTTP."""
+"""A live view of a table and of an operator's state, on disk and on S3 over HTTP, and damaged."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import ObjectStore, open_object_store
+from checkpoint_store.table_layout import version_name
 from spark_state.live_state import live_view
 from tests.support.keyed_operator import KeyedOperator
 from tests.support.moto_s3 import moto_s3
 from tests.support.table_rows_of import ScriptedTable, gone, put
 
-POLL_SECONDS = 0.02
+POLL_SECONDS, NEVER = 0.02, 600.0
 TIMEOUT_SECONDS = 30
 
 
@@ -76,3 +78,42 @@ def test_a_state_is_chosen_by_name_and_an_unknown_name_is_refused(place: Place) 
     with pytest.raises(Exception, match=r"counts?") as raised:
         live_view(place.url, options, state="counts")
     assert type(raised.value).__name__ == "StateNotFoundError"
+
+
+@pytest.mark.parametrize("damage", ["version", "no version", "file", "no file"])
+def test_damage_between_what_is_shown_and_the_newest_is_not_needed(
+    place: Place, damage: str
+) -> None:
+    store = place.store()
+    table = ScriptedTable(store)
+    table.commit(0, put(1, "a", 10))
+    with live_view(place.url, place.storage_options, poll_seconds=NEVER) as view:
+        version = table.commit(1, put(2, "b", 20))
+        whole = table.write(2, [put(3, "c", 30)], kind="snapshot")
+        table.publish(2, [whole], merge=lambda _: (whole,))
+        name = version.changes[0].name if "file" in damage else version_name(1)
+        store.delete([name])
+        if not damage.startswith("no "):
+            store.put(name, b"cut")
+        view.refresh()
+        assert (view.epoch, dict(view)) == (2, {3: {"name": "c", "count": 30}})
+        assert view.error is None
+
+
+def test_a_damaged_newest_version_is_told_while_the_last_one_stays(place: Place) -> None:
+    store = place.store()
+    table = ScriptedTable(store)
+    table.commit(0, put(1, "a", 10))
+    with live_view(place.url, place.storage_options, poll_seconds=NEVER) as view:
+        table.commit(1, put(2, "b", 20))
+        name, intact = version_name(1), store.get(version_name(1))
+        store.delete([name])
+        store.put(name, intact[:-1])
+        with pytest.raises(CorruptObjectError, match=name):
+            view.refresh()
+        assert (view.epoch, dict(view)) == (0, {1: {"name": "a", "count": 10}})
+        assert isinstance(view.error, CorruptObjectError)
+        store.delete([name])
+        store.put(name, intact)
+        view.refresh()
+        assert (view.epoch, len(view), view.error) == (1, 2, None)

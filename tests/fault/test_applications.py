@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.moto_s3 import moto_s3
+from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.processors import POISON
 from tests.support.streams import Row, Totals, random_rows, totals_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
+# Longer than clients and task retries last by themselves.
+SECONDS_AWAY = 25
 
 
 def feed(folder: Path, epochs: list[list[Row]], first: int = 0) -> list[Row]:
@@ -86,23 +89,48 @@ def test_a_killed_driver_leaves_a_query_that_goes_on(tmp_path: Path) -> None:
     assert totals_in(tmp_path) == totals_of(fed)
 
 
-def test_a_store_on_s3_holds_the_state_of_a_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A server that jobs find in their environment."""
     with moto_s3() as server:
         options = server.storage_options
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        store = f"{server.new_bucket()}/state"
-        fed: list[Row] = []
-        for number, parallelism in enumerate(("2", "3")):
-            epochs = [random_rows(2 * number + i, count=300, keys=60) for i in range(2)]
-            fed += feed(tmp_path, epochs, first=2 * number)
-            job = run_job(tmp_path, "--store", store, "--parallelism", parallelism)
-            assert job.returncode == 0, job.stderr[-5000:]
+        yield server
+
+
+def test_a_store_on_s3_holds_the_state_of_a_query(tmp_path: Path, s3: S3Server) -> None:
+    store = f"{s3.new_bucket()}/state"
+    fed: list[Row] = []
+    for number, parallelism in enumerate(("2", "3")):
+        epochs = [random_rows(2 * number + i, count=300, keys=60) for i in range(2)]
+        fed += feed(tmp_path, epochs, first=2 * number)
+        job = run_job(tmp_path, "--store", store, "--parallelism", parallelism)
+        assert job.returncode == 0, job.stderr[-5000:]
     assert totals_in(tmp_path) == totals_of(fed)
+
+
+def test_a_query_outlasts_a_store_that_is_away_for_a_while(tmp_path: Path, s3: S3Server) -> None:
+    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(6)])
+    command = [sys.executable, "-m", "tests.support.job", str(tmp_path)]
+    command += ["--store", f"{s3.new_bucket()}/state"]
+    with (tmp_path / "log").open("w") as log:
+        job = subprocess.Popen(command, cwd=ROOT, stderr=log)
+    while not (tmp_path / "output" / "epoch=1").exists():
+        assert job.poll() is None, "the job ended too early"
+        time.sleep(0.05)
+    with s3.away():
+        time.sleep(SECONDS_AWAY)
+        assert job.poll() is None, "the job gave up"
+    job.wait(timeout=300)
+    said = (tmp_path / "log").read_text()
+    assert job.returncode == 0, said[-5000:]
+    assert totals_in(tmp_path) == totals_of(fed)
+    hosts = 2
+    assert 1 <= said.count("does not answer") == said.count("answers again") <= hosts
+    assert "Traceback" not in said
 
 
 def test_print_and_logging_of_a_processor_appear_in_the_executors_log(tmp_path: Path) -> None:

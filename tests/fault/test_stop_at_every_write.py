@@ -1,4 +1,4 @@
-"""A script of epochs, stopped at every write, before it, in the middle of it and after it.
+"""A script of epochs, stopped at every write, before it, at each step of it and after it.
 
 Whoever opens the store afterwards finds the checkpoint of a whole epoch: the old one or the new
 one, never a mixture; every file that is named is there; and the script, started again from what is
@@ -13,10 +13,10 @@ import pytest
 
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
-from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_handle import StateFileKind
 from tests.support.fake_object_store import (
+    STOP_MODES,
     DictObjectStore,
     StopMode,
     Stopped,
@@ -34,7 +34,6 @@ pytestmark = pytest.mark.fault
 
 EPOCHS = 6
 MIN_EPOCHS = 2
-MODES: list[StopMode] = ["before the write", "half written", "after the write"]
 # The state after each epoch: every epoch changes every key group, so a mixture shows.
 STATES = {epoch: dict.fromkeys(range(MAX_PARALLELISM), epoch) for epoch in range(EPOCHS)}
 
@@ -78,7 +77,7 @@ def test_the_script_has_many_writes() -> None:
     assert WRITES > 40
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", STOP_MODES)
 @pytest.mark.parametrize("stop_at", range(1, WRITES + 1))
 def test_a_stop_leaves_the_old_or_the_new_checkpoint(stop_at: int, mode: StopMode) -> None:
     objects = DictObjectStore()
@@ -95,7 +94,7 @@ def test_a_stop_leaves_the_old_or_the_new_checkpoint(stop_at: int, mode: StopMod
     check_nothing_named_is_missing(objects)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", STOP_MODES)
 def test_a_query_that_went_on_without_a_stopped_epoch_is_told(mode: StopMode) -> None:
     """If Spark committed an epoch that not every subtask made durable, state is not built upon."""
     outcomes = set()
@@ -119,7 +118,7 @@ def test_a_query_that_went_on_without_a_stopped_epoch_is_told(mode: StopMode) ->
     assert outcomes == {frozenset(), frozenset({0})}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", STOP_MODES)
 def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode) -> None:
     prepared = DictObjectStore()
     operator = ScriptedOperator(prepared)
@@ -137,7 +136,7 @@ def test_every_retained_epoch_restores_after_a_stop_in_retention(mode: StopMode)
             assert state_before(objects, epoch + 1) == STATES[epoch]
         # What was left over is deleted by the next retention and the next sweep.
         CompletedCheckpointStore(objects).retain(MIN_EPOCHS)
-        sweep_orphans(objects, grace_seconds=0.0, now=1.0)
+        CompletedCheckpointStore(objects).sweep_orphans(grace_seconds=0.0, now=1.0)
         assert set(objects.objects) == set(counting.objects.objects)
 
 

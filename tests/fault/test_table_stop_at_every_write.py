@@ -1,4 +1,4 @@
-"""A script of commits, folds, a compaction and retention, stopped at every write.
+"""A script of commits, folds, a compaction and retention, stopped at every step of every write.
 
 Whoever opens the table afterwards finds every version that was committed and is retained, as it
 was; no file that is named is missing; and the query, started again with the batch that it was at,
@@ -15,13 +15,14 @@ from unittest import mock
 import pytest
 
 from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.object_store import UNPUBLISHED, LocalObjectStore, ObjectStore
 from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.table_layout import parse_table_file
 from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableCompaction
 from tests.support.fake_object_store import (
+    STOP_MODES,
     DictObjectStore,
     StopMode,
     Stopped,
@@ -34,7 +35,6 @@ pytestmark = pytest.mark.fault
 BATCHES = 6
 MIN_VERSIONS = 2
 BOUNDS = MergeBounds(1 << 40, files=4)
-MODES: list[StopMode] = ["before the write", "half written", "after the write"]
 
 
 def expected(version: int) -> dict[int, Values]:
@@ -82,12 +82,8 @@ WRITES = writes_of_script()
 
 
 @pytest.fixture(autouse=True)
-def each_version_is_deleted_at_once_and_nobody_waits() -> Iterator[None]:
-    with (
-        mock.patch("checkpoint_store.table_retention._VERSIONS_AT_ONCE", 1),
-        mock.patch("checkpoint_store.table_store._TORN_WAIT_SECONDS", 0.0),
-        mock.patch("checkpoint_store.created_once._WAIT_SECONDS", 0.0),
-    ):
+def each_version_is_deleted_at_once() -> Iterator[None]:
+    with mock.patch("checkpoint_store.table_retention._VERSIONS_AT_ONCE", 1):
         yield
 
 
@@ -114,13 +110,14 @@ def check_nothing_is_left_over(objects: DictObjectStore) -> None:
     named = {name for version in versions if version for name in version.object_names()}
     named |= {file.name for one in table.compactions() for file in one.files}
     assert {name for name in objects.objects if parse_table_file(name)} == named
+    assert not [name for name in objects.objects if name.startswith(UNPUBLISHED)]
 
 
 def test_the_script_has_many_writes() -> None:
     assert WRITES > 30
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", STOP_MODES)
 @pytest.mark.parametrize("stop_at", range(1, WRITES + 1))
 def test_a_stop_loses_no_version_and_no_batch(stop_at: int, mode: StopMode) -> None:
     objects = DictObjectStore()
@@ -133,7 +130,7 @@ def test_a_stop_loses_no_version_and_no_batch(stop_at: int, mode: StopMode) -> N
     assert TableStore(objects).versions()[-1] == BATCHES - 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", STOP_MODES)
 def test_a_batch_that_was_over_may_come_again(mode: StopMode) -> None:
     """Spark repeats a batch whose commit it did not write down, whatever the table holds."""
     for stop_at in range(1, WRITES + 1, 3):
@@ -144,10 +141,11 @@ def test_a_batch_that_was_over_may_come_again(mode: StopMode) -> None:
         assert TableStore(objects).versions()[-1] == BATCHES - 1
 
 
-def test_what_is_half_written_on_a_disk_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["half written", "before the link", "after the link"])
+def test_a_stop_on_a_disk_loses_no_version_and_no_batch(tmp_path: Path, mode: StopMode) -> None:
     for stop_at in range(1, WRITES + 1, 4):
         disk = LocalObjectStore(tmp_path / str(stop_at))
-        done = stopped_at(disk, stop_at, "half written")
+        done = stopped_at(disk, stop_at, mode)
         if TableStore(disk).metadata() is not None:
             check_versions(disk, done)
         run_script(disk, len(done))

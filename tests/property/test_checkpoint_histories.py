@@ -8,15 +8,21 @@ object may be missing that a manifest names (I4, I6, I8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from checkpoint_store.checkpoint_layout import (
+    BarrierName,
+    EpochDirectory,
+    ManifestName,
+    parse_barrier,
+    parse_manifest,
+)
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.shared_state_registry import SharedStateRegistry
 from checkpoint_store.state_handle import StateFileKind
@@ -141,7 +147,9 @@ class History:
     def clean(self) -> None:
         if self.runs[-1].checkpoints.retain(MIN_EPOCHS):
             self.retained_from = sorted(self.states)[-MIN_EPOCHS]
-        sweep_orphans(self.objects, grace_seconds=0.0, now=self.attempt + 1.0)
+        CompletedCheckpointStore(self.objects).sweep_orphans(
+            grace_seconds=0.0, now=self.attempt + 1.0
+        )
 
     def check(self) -> None:
         for epoch, state in self.states.items():
@@ -172,6 +180,83 @@ def test_every_retained_epoch_restores_to_its_state(history: list[Epoch | Restar
     for step in history:
         query.apply(step)
         query.check()
+
+
+damages: st.SearchStrategy[Callable[[bytes], bytes]] = st.sampled_from(
+    [
+        lambda data: bytes([*data[:-1], data[-1] ^ 1]),
+        lambda data: data[:-1],
+        lambda data: b"",
+    ]
+)
+
+
+@dataclass
+class DamagedStore:
+    """The store of a query, objects of which get damaged; `originals` has them as they were."""
+
+    query: History
+    originals: dict[str, bytes] = field(default_factory=dict)
+
+    def damage(self, number: int, how: Callable[[bytes], bytes]) -> None:
+        """Damage a manifest or a barrier, but of the newest epoch, which the query goes on from."""
+        objects = self.query.objects.objects
+        candidates = [
+            name
+            for name in sorted(objects)
+            if (parsed := parse_manifest(name) or parse_barrier(name))
+            and directory_of(parsed).epoch < self.query.newest()
+        ]
+        if candidates:
+            name = candidates[number % len(candidates)]
+            objects[name] = how(self.originals[name])
+
+    def remember(self) -> None:
+        for name, data in self.query.objects.objects.items():
+            self.originals.setdefault(name, data)
+
+    def check(self) -> None:
+        """Once what is there is as it was, every retained epoch restores to its state (I8)."""
+        damaged = self.query.objects
+        self.query.objects = damaged.copy()
+        self.query.objects.objects.update({name: self.originals[name] for name in damaged.objects})
+        self.query.check()
+        self.query.objects = damaged
+
+
+def directory_of(name: ManifestName | BarrierName) -> EpochDirectory:
+    if isinstance(name, BarrierName):
+        return name.directory
+    return EpochDirectory(name.epoch, name.run_number)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(steps, max_size=15),
+    st.lists(st.tuples(st.integers(0, 999), damages), max_size=6),
+    st.lists(st.builds(Epoch, st.just(1), changes_of_state, kinds), min_size=1, max_size=6),
+)
+def test_clean_up_of_a_damaged_store_goes_on_and_deletes_nothing_that_is_named(
+    history: list[Epoch | Restart | Stop],
+    damaged: list[tuple[int, Callable[[bytes], bytes]]],
+    epochs: list[Epoch],
+) -> None:
+    query = History()
+    query.start(2)
+    for step in history:
+        query.apply(step)
+    store = DamagedStore(query)
+    store.remember()
+    for number, how in damaged:
+        store.damage(number, how)
+    for step in epochs:
+        query.apply(step)
+        store.remember()
+        query.apply(Clean())
+        store.check()
+    assert (
+        state_of(query.objects, query.newest(), query.newest() + 1) == query.states[query.newest()]
+    )
 
 
 @given(st.lists(st.tuples(changes_of_state, kinds, st.integers(1, 8)), min_size=1, max_size=12))

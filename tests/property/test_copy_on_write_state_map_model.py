@@ -58,7 +58,7 @@ class Script:
     def live_one_life(self) -> None:
         """One map from its first table on; at first it mostly grows, then puts and removes even."""
         model = StateMapModel(1 << self.random.randrange(8))
-        reading = [model.get, model.get, model.contains]
+        reading = [model.get, model.own, model.own, model.contains]
         growing = [*reading, model.put, model.put_and_get_old, model.put, model.remove]
         steady = [
             *reading,
@@ -139,6 +139,10 @@ class StateMapMachine(RuleBasedStateMachine):
     @rule(key=keys, namespace=namespaces, item=items)
     def get(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
         self.model.get(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def own(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.own(key, namespace, item)
 
     @rule(key=keys, namespace=namespaces, item=items)
     def put(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:

@@ -26,6 +26,7 @@ from tests.support.adoption_jobs import (
     set_in_log,
 )
 from tests.support.provider_jobs import COWSTATE, HDFS, ROCKSDB, STATE_STORE, THROUGH_MANAGER
+from tests.support.streams import Stream
 
 pytestmark = pytest.mark.spark
 
@@ -300,3 +301,16 @@ def v2_metadata(checkpoint: Path) -> None:
     folder = checkpoint / "state" / "0" / "_metadata"
     (folder / "v2").mkdir()
     (folder / "metadata").rename(folder / "v2" / "0")
+
+
+def test_a_query_of_a_python_operator_is_on_cowstate_already(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = Stream(spark, tmp_path)
+    stream.feed([("a", 1)])
+    stream.run(stream.operator(name="totals"))
+    store = str(spark.conf.get("spark.cowstate.store"))
+    message = f"is on cowstate already: the state of totals is in {store}, below "
+    refused(stream.checkpoint, message, capsys)
+    shutil.rmtree(stream.store())
+    refused(stream.checkpoint, r"has no stateful operator of Spark's.*transform_with_state", capsys)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
+from checkpoint_store import StoreAccessError
 from spark_state import (
     ConfigurationError,
     KeyGroupError,
@@ -69,7 +70,7 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
     ("changes", "message"),
     [
         ({"output_mode": "complete"}, "output mode 'complete' is not supported; use one of update"),
-        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported; use \"None\""),
+        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported: this release has no"),
     ],
 )
 def test_modes_that_are_not_there_are_refused(
@@ -169,6 +170,7 @@ def test_a_key_without_a_stable_hash_is_refused(
         ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
         ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
         ("spark.cowstate.store", "memory://s", "every process has for itself"),
+        ("spark.cowstate.store", "s3:/bucket/state", "two slashes: s3://"),
     ],
 )
 def test_a_bad_configuration_is_refused(
@@ -216,19 +218,32 @@ def test_a_store_that_cannot_be_written_is_refused(
 ) -> None:
     (tmp_path / "file").write_text("not a directory")
     configure("spark.cowstate.store", str(tmp_path / "file"))
-    stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match="cannot use the store"):
-        stream.run()
+    with pytest.raises(StoreAccessError, match=r"cannot use the store .*Not a directory"):
+        stream.operator()
 
 
-@pytest.mark.parametrize("url", ["nosuch://bucket/state"])
-def test_an_unknown_kind_of_store_is_refused(
-    stream: Stream, configure: Configure, url: str
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nosuch://bucket/state", "no file system is known for nosuch://"),
+        ("hdfs://localhost:1/state", "load lib(hdfs|jvm).*ARROW_LIBHDFS_DIR"),
+        ("webhdfs://localhost:1/state", "missing 1 required .* 'host'"),
+    ],
+)
+def test_a_store_that_no_library_reaches_is_refused_when_the_query_is_planned(
+    stream: Stream, configure: Configure, url: str, message: str
 ) -> None:
     configure("spark.cowstate.store", url)
-    stream.feed([("a", 1)])
-    with pytest.raises(StreamingQueryException, match="nosuch"):
-        stream.run()
+    with pytest.raises(StoreAccessError, match=message):
+        stream.operator()
+
+
+def test_a_store_that_can_be_used_is_left_as_it_was(
+    stream: Stream, configure: Configure, tmp_path: Path
+) -> None:
+    configure("spark.cowstate.store", str(tmp_path / "new"))
+    stream.operator()
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_another_max_parallelism_is_refused_naming_both(
@@ -253,7 +268,8 @@ def test_another_state_schema_is_refused_naming_both(stream: Stream) -> None:
     stream.feed([("a", 1)])
     with pytest.raises(StreamingQueryException, match="state 'totals' is in the store as") as error:
         stream.run(stream.operator(OtherSchema(), name="totals"))
-    assert '"type":"integer"' in str(error.value)
+    assert "a value state of (rows bigint, total bigint)" in str(error.value)
+    assert "declares a value state of (rows int, total bigint)" in str(error.value)
 
 
 def test_a_plain_thread_inside_foreach_batch_is_refused(stream: Stream) -> None:

@@ -77,6 +77,15 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     assert Path(report["picture"]).read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_a_run_shows_beside_its_report_is_its_progress(interrupted: Path) -> None:
+    """The JVM itself warns of a module that Spark asks for, before a program can tell it not to."""
+    process = demo(interrupted)
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == 0, messages
+    lines = [line for line in messages.splitlines() if line and not line.startswith("flights:")]
+    assert lines == ["WARNING: Using incubator modules: jdk.incubator.vector"]
+
+
 def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
     interrupted: Path,
 ) -> None:

@@ -123,6 +123,19 @@ class TestTurningItOn:
         for jar in (*theirs, Path(jar_path())):
             assert jar.name in listed
 
+    def test_a_jar_is_added_once(self) -> None:
+        program = (
+            "import spark_state; from pyspark.sql import SparkSession\n"
+            "builder = SparkSession.builder.master('local[1]')\n"
+            "spark = spark_state.configure(builder).getOrCreate()\n"
+            "print(spark.sparkContext.getConf().get('spark.jars'))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
+        )
+        assert done.stdout.strip() == jar_path()
+        assert "has been added already" not in done.stderr
+
     def test_a_version_of_spark_without_support_is_refused(self) -> None:
         check_spark_version("4.2.7")
         with pytest.raises(ConfigurationError, match=r"this is 4\.1\.1: pip install"):

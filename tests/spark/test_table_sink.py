@@ -346,11 +346,14 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("columns", "message"),
         [
-            (["id", "cast(id as string) as v"], r"'v' is long in the table and string in the rows"),
+            (
+                ["id", "cast(id as string) as v"],
+                r"'v' is bigint in the table and string in the rows",
+            ),
             (["id"], r"the rows have no column 'v'"),
             (
                 ["cast(id as string) as id", "id as v"],
-                r"'id' is long in the table and string in the rows",
+                r"'id' is bigint in the table and string in the rows",
             ),
         ],
     )
@@ -367,7 +370,7 @@ class TestColumns:
             ({"maxParallelism": 7}, r"maxParallelism 128, not 7"),
             ({"sequenceBy": "v"}, r"sequenceBy None, not v"),
             ({"ignoreNullUpdates": "true"}, r"ignoreNullUpdates false, not true"),
-            ({"keys": "v"}, 'keys id "long", not v "long"'),
+            ({"keys": "v"}, "keys id bigint, not v bigint"),
         ],
     )
     def test_what_a_table_was_created_with_stays(

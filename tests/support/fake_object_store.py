@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 
 
 @dataclass
@@ -48,6 +48,7 @@ class DictObjectStore:
         for name in self.objects:
             while name := name.rpartition("/")[0]:
                 parents.add(name)
+        parents.discard(UNPUBLISHED)
         return sorted(p for p in parents if p.rpartition("/")[0] == directory)
 
     def delete(self, names: Sequence[str]) -> None:
@@ -66,7 +67,11 @@ class Stopped(Exception):
     """The process was killed here."""
 
 
-StopMode = Literal["before the write", "half written", "after the write"]
+# An object is written under its writer's own name first, and linked to its own.
+StopMode = Literal[
+    "before the write", "half written", "before the link", "after the link", "after the write"
+]
+STOP_MODES: tuple[StopMode, ...] = get_args(StopMode)
 
 
 @dataclass
@@ -83,12 +88,16 @@ class StoppingObjectStore:
         return self.objects.url
 
     def put(self, name: str, data: bytes) -> None:
-        stopping = self._counts()
-        if stopping and self.mode == "before the write":
-            raise Stopped(name)
-        self.objects.put(name, data[: len(data) // 2] if stopping and self._torn() else data)
-        if stopping:
-            raise Stopped(name)
+        if not self._counts():
+            self.objects.put(name, data)
+            return
+        if self.mode in ("half written", "before the link", "after the link"):
+            whole = self.mode != "half written"
+            written = data if whole else data[: len(data) // 2]
+            self.objects.put(f"{UNPUBLISHED}/{self.writes}", written)
+        if self.mode in ("after the link", "after the write"):
+            self.objects.put(name, data)
+        raise Stopped(name)
 
     def delete(self, names: Sequence[str]) -> None:
         for name in names:
@@ -102,9 +111,6 @@ class StoppingObjectStore:
         self.writes += 1
         return self.writes == self.stop_at
 
-    def _torn(self) -> bool:
-        return self.mode == "half written"
-
     def get(self, name: str) -> bytes:
         return self.objects.get(name)
 
@@ -116,13 +122,32 @@ class StoppingObjectStore:
 
 
 @dataclass
+class FakeTime:
+    """Seconds that pass when somebody sleeps. `while_waiting` is called in each sleep."""
+
+    now: float = 0.0
+    waits: list[float] = field(default_factory=list)
+    while_waiting: Callable[[], object] = lambda: None
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+        self.while_waiting()
+
+
+@dataclass
 class FlakyObjectStore:
-    """`store`, whose next calls fail with `errors`, before or after they have had their effect."""
+    """`store`, whose next calls fail with `errors`, before or after they have had their effect, and
+    which fails before that for as long as it `is_away`."""
 
     store: ObjectStore
     errors: list[Exception] = field(default_factory=list)
     after_effect: bool = False
     calls: int = 0
+    is_away: Callable[[], bool] = lambda: False
 
     @property
     def url(self) -> str:
@@ -134,6 +159,8 @@ class FlakyObjectStore:
 
     def _trip(self) -> None:
         self.calls += 1
+        if self.is_away():
+            raise OSError(errno.EIO, "the network is down")
         if self.errors and not self.after_effect:
             raise self.errors.pop(0)
 

@@ -72,9 +72,13 @@ class FakeStateHistory:
     def at(self, version: int) -> StateVersion:
         """See StateHistory."""
         if version not in self._versions:
-            there = self.versions() or [None]
-            raise VersionNotRetainedError(self.url, version, there[0], there[-1])
+            raise self.absent(version, self.versions())
         return self._versions[version]
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """See StateHistory."""
+        oldest, newest = min(versions, default=None), max(versions, default=None)
+        return VersionNotRetainedError(self.url, version, oldest, newest)
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""

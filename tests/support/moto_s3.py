@@ -14,11 +14,17 @@ from fsspec.asyn import get_loop
 from moto.server import ThreadedMotoServer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class S3Server:
     """Where the server listens, and how to open a store on it."""
 
-    endpoint: str
+    server: ThreadedMotoServer
+
+    @property
+    def endpoint(self) -> str:
+        """The server's URL."""
+        host, port = self.server.get_host_and_port()
+        return f"http://{host}:{port}"
 
     @property
     def storage_options(self) -> dict[str, Any]:
@@ -36,20 +42,30 @@ class S3Server:
         s3fs.S3FileSystem(**self.storage_options).call_s3("create_bucket", Bucket=bucket)
         return f"s3://{bucket}"
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Refuse connections meanwhile; afterwards everything is there again."""
+        host, port = self.server.get_host_and_port()
+        self.server.stop()
+        try:
+            yield
+        finally:
+            self.server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
+            self.server.start()
+
 
 @contextmanager
 def moto_s3() -> Iterator[S3Server]:
     """Start a server on a free port; stop it and close every client afterwards."""
     resolvers = ThreadPoolExecutor(4)
     get_loop().set_default_executor(resolvers)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    s3 = S3Server(ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False))
+    s3.server.start()
     try:
-        host, port = server.get_host_and_port()
-        yield S3Server(f"http://{host}:{port}")
+        yield s3
     finally:
         close_clients()
-        server.stop()
+        s3.server.stop()
         # fsspec's event loop outlives the tests; the threads in which it looked up hosts need not.
         get_loop().set_default_executor(ThreadPoolExecutor(4))
         resolvers.shutdown()

@@ -117,7 +117,9 @@ def restored(
             for batch in checkpoints.read_state(handle, key_groups):
                 for row in batch.to_pylist():
                     assert row["_key_group"] in key_groups
-                    state[row["_key_group"]] = row["value"]
+                    # A KeyedOperator has its value in a column of its state.
+                    value = row["value"] if "value" in row else row["count"]["n"]
+                    state[row["_key_group"]] = value
     return state
 
 

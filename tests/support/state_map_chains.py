@@ -61,7 +61,7 @@ def map_of_buckets(size: int, capacity: int) -> Map:
 
 
 def changed_state(entries: Map, one: ChosenHashKey) -> State:
-    state = entries.get(one, None)
+    state = entries.own(one, None)
     assert state is not None
     state.append(-1)
     return state

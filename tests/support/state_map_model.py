@@ -69,9 +69,12 @@ class StateMapModel:
         self.expected: dict[Identity, State] = {}
         self.open: list[OpenSnapshot] = []
 
-    def get(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
-        """Get, compare, and change what was returned."""
-        state, expected = self.map.get(key, namespace), self.expected.get((key.name, namespace))
+    def get(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
+        assert self.map.get(key, namespace) == self.expected.get((key.name, namespace))
+
+    def own(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        """Own, compare, and change what was returned."""
+        state, expected = self.map.own(key, namespace), self.expected.get((key.name, namespace))
         assert state == expected
         if state is not None and expected is not None:
             for changed in (state, expected):

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import spark_state
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
@@ -23,7 +24,7 @@ Row = tuple[str, int]
 Totals = dict[str, tuple[int, int]]
 
 
-def random_rows(seed: int, count: int, keys: int) -> list[Row]:
+def random_rows(seed: float, count: int, keys: int) -> list[Row]:
     """`count` rows over at most `keys` keys, the same for the same seed."""
     chance = random.Random(seed)
     return [(f"key{chance.randrange(keys)}", chance.randrange(1000)) for _ in range(count)]
@@ -87,14 +88,24 @@ class Stream:
         self,
         output: DataFrame | None = None,
         sink: Callable[[DataFrame, int], None] | None = None,
+        output_mode: str = "update",
     ) -> Any:
         """Run until everything fed is processed; returns the ended query, raises its error."""
-        write = sink or self.keep
+        writer = (self.operator() if output is None else output).writeStream
+        return self._run(writer.foreachBatch(sink or self.keep).outputMode(output_mode))
+
+    def run_unseen(
+        self, sink: Callable[[DataFrame, int], None], output: DataFrame | None = None
+    ) -> Any:
+        """As run, for a sink that cowstate does not see, as if it had been set in Scala."""
+        seen: Any = DataStreamWriter.foreachBatch
+        writer = (self.operator() if output is None else output).writeStream
+        plain = getattr(seen, "__wrapped__", seen)
+        return self._run(plain(writer, sink).outputMode("update"))
+
+    def _run(self, writer: DataStreamWriter) -> Any:
         query = (
-            (self.operator() if output is None else output)
-            .writeStream.foreachBatch(write)
-            .outputMode("update")
-            .option("checkpointLocation", str(self.checkpoint))
+            writer.option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
         )
@@ -104,6 +115,18 @@ class Stream:
             query.stop()
         return query
 
+    def committed(self) -> int:
+        """How many batches Spark's commit log has."""
+        return sum(1 for path in (self.checkpoint / "commits").glob("[0-9]*"))
+
+    def roll_back(self, epoch: int) -> None:
+        """Let `epoch` run again from its recorded offsets, and forget the ones after it."""
+        for folder, first in (("commits", epoch), ("offsets", epoch + 1)):
+            for path in (self.checkpoint / folder).iterdir():
+                number = path.name.removeprefix(".").removesuffix(".crc")
+                if number.isdigit() and int(number) >= first:
+                    path.unlink()
+
     def keep(self, batch: DataFrame, epoch: int) -> None:
         """The idempotent sink."""
         batch.write.mode("overwrite").parquet(str(self.folder / "output" / f"epoch={epoch}"))
@@ -111,11 +134,7 @@ class Stream:
     def restart_from(self, batch: int) -> None:
         """As "Restart from an earlier batch" in docs/how-to/troubleshoot.md tells. The next run
         begins with this batch."""
-        for folder, oldest in (("commits", batch), ("offsets", batch + 1)):
-            for file in (self.checkpoint / folder).iterdir():
-                number = file.name.removeprefix(".").removesuffix(".crc")
-                if number.isdecimal() and int(number) >= oldest:
-                    file.unlink()
+        self.roll_back(batch)
         for output in (self.folder / "output").iterdir():
             if int(output.name.removeprefix("epoch=")) >= batch:
                 shutil.rmtree(output)
@@ -132,9 +151,13 @@ class Stream:
         """The newest totals of every key in the sink."""
         return {key: (rows, total) for _, key, rows, total in sorted(self.kept())}
 
-    def store(self) -> Path:
-        """The one store that this stream's operator keeps below the session's root."""
+    def stores(self) -> list[Path]:
+        """The stores that this stream's operators keep below the session's root."""
         metadata = json.loads((self.checkpoint / "metadata").read_text())
         root = Path(self.spark.conf.get("spark.cowstate.store", "").removeprefix("file://"))
-        (store,) = (root / metadata["id"]).iterdir()
+        return sorted((root / metadata["id"]).iterdir())
+
+    def store(self) -> Path:
+        """The only one of `stores`."""
+        (store,) = self.stores()
         return store

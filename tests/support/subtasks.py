@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from spark_state.checkpointing.restore_plan import Handles
 from spark_state.host.epoch_request import (
     CheckpointSettings,
     EpochRequest,
     EpochTask,
     OperatorSpec,
 )
+from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment
@@ -66,7 +67,7 @@ def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpe
             output_schema=OUTPUT,
             spool_bytes=1 << 20,
         ),
-        checkpoints=CheckpointSettings(100, 10, 86_400, start_empty=False),
+        checkpoints=CheckpointSettings(100, 10, 86_400, 120, start_empty=False),
     )
     return replace(spec, **changes)
 
@@ -87,16 +88,32 @@ class Host:
     subtask: int = 0
     run_id: str = "run-1"
     session: SubtaskSession | None = None
+    in_unseen_function: bool = False
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
-        return EpochRequest(
-            self.spec, EpochTask("query", self.run_id, epoch, self.subtask, attempt), ()
+        task = EpochTask(
+            "query", self.run_id, epoch, self.subtask, attempt, self.in_unseen_function
         )
+        return EpochRequest(self.spec, task, ())
 
-    def open(self, pool: ThreadPoolExecutor) -> Host:
+    def open(self, maintenance: Maintenance) -> Host:
         request = self.request(0, 0)
-        self.session = SubtaskSession(request, StoreSession(request, pool), pool)
+        self.session = SubtaskSession(request, StoreSession(request, maintenance), maintenance)
         return self
+
+    def finish_maintenance(self) -> None:
+        """Wait for snapshots and housekeeping of the store that were begun."""
+        assert self.session is not None
+        maintenance, url = self.session._maintenance, self.session._store.url
+        for threads in (maintenance.snapshots, maintenance.housekeeping):
+            threads.submit(url, int).result()
+
+    @property
+    def handles(self) -> Handles:
+        """The files that its state equals."""
+        assert self.session is not None
+        assert self.session._resident is not None
+        return self.session._resident.handles
 
     def epoch(
         self,
@@ -117,3 +134,6 @@ class Host:
                 for batch in spool.read()
                 for row in batch.to_pylist()
             }
+
+
+OpenHost = Callable[..., Host]

@@ -25,6 +25,9 @@ RUN_ID = "f47ac10b-58cc-4372-a567-0e02b2c3d479"
 
 def test_names_are_those_that_the_format_documents() -> None:
     assert str(RunName(Run(3, RUN_ID), UNIQUE)) == f"runs/0000000003-{RUN_ID}-{UNIQUE}.json"
+    assert str(RunName(Run(3, RUN_ID), UNIQUE, 2)) == (
+        f"runs/0000000003-{RUN_ID}-{UNIQUE}-00002.json"
+    )
     assert str(ManifestName(12, 3, 40, UNIQUE, 999)) == (
         "manifests/0000000000000000012-0000000003-0000000000000000040-0123456789ab-999.json"
     )
@@ -39,9 +42,13 @@ def test_names_are_those_that_the_format_documents() -> None:
     )
 
 
-@pytest.mark.parametrize("run_id", [RUN_ID, "a", "with-some-dashes", f"ends-like-{UNIQUE}"])
-def test_a_run_id_may_contain_dashes(run_id: str) -> None:
-    name = RunName(Run(3, run_id), UNIQUE)
+@pytest.mark.parametrize("level", [1, 2, 99_999])
+@pytest.mark.parametrize(
+    "run_id",
+    [RUN_ID, "a", "with-some-dashes", f"ends-like-{UNIQUE}", f"ends-like-{UNIQUE}-00002"],
+)
+def test_a_run_id_may_contain_dashes(run_id: str, level: int) -> None:
+    name = RunName(Run(3, run_id), UNIQUE, level)
     assert parse_run(str(name)) == name
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from checkpoint_store.checkpoint_codec import FORMAT_VERSION, encode_document
 from checkpoint_store.checkpoint_layout import ManifestName, parse_manifest
 from checkpoint_store.checkpoint_retention import live_timeline
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.state_handle import StateFileKind
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import METADATA, ScriptedOperator, state_before
 
@@ -139,30 +142,114 @@ def test_nothing_is_deleted_while_the_newest_run_has_completed_nothing(
     assert state_before(objects, 5) == {0: 3, 1: 4}
 
 
-def test_a_damaged_manifest_that_is_retained_stops_deletion(objects: DictObjectStore) -> None:
+def damage(objects: DictObjectStore, name: str) -> None:
+    """Flip a bit."""
+    intact = bytearray(objects.objects[name])
+    intact[len(intact) // 2] ^= 1
+    objects.objects[name] = bytes(intact)
+
+
+def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
+    """The manifests or barriers of an epoch."""
+    prefix = f"manifests/{epoch:019d}-" if kind == "manifest" else f"epochs/{epoch:019d}-"
+    return [n for n in objects.objects if n.startswith(prefix) and kind in n]
+
+
+def with_snapshots(objects: DictObjectStore, epochs: int) -> ScriptedOperator:
     operator = ScriptedOperator(objects)
-    for epoch in range(5):
-        operator.run_epoch(epoch, {0: epoch})
-    damaged = max(name for name in objects.objects if name.startswith("manifests/"))
-    objects.objects[damaged] = objects.objects[damaged].replace(b"run-a", b"run-x")
-    before = dict(objects.objects)
-    with pytest.raises(CorruptObjectError) as caught:
-        CompletedCheckpointStore(objects).retain(2)
-    assert caught.value.name == damaged
-    assert objects.objects == before
+    for epoch in range(epochs):
+        kind: StateFileKind = "snapshot" if epoch % 3 == 2 else "changelog"
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, kind)
+    return operator
 
 
-def test_a_damaged_manifest_that_expires_is_deleted_and_its_files_are_left(
+@pytest.mark.parametrize("epoch", [6, 8, 9])
+def test_a_retained_manifest_that_is_damaged_stands_for_its_barriers(epoch: int) -> None:
+    objects, intact = DictObjectStore(), DictObjectStore()
+    for store in (objects, intact):
+        with_snapshots(store, 10)
+    [manifest] = of_epoch(objects, "manifest", epoch)
+    damage(objects, manifest)
+    assert CompletedCheckpointStore(objects).retain(4) == CompletedCheckpointStore(intact).retain(4)
+    for kind in ("changelog", "snapshot", "barrier"):
+        assert of_kind(objects, kind) == of_kind(intact, kind)
+    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
+    assert state_before(objects, epoch + 1) == {0: epoch, 7: epoch}
+
+
+def test_no_file_is_deleted_while_a_retained_manifest_may_name_any(
+    objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its barriers are damaged, too. Manifests and barriers go on expiring; when the damaged ones
+    expire, what is left over goes with the next sweep."""
+    operator = with_snapshots(objects, 10)
+    damaged = [*of_epoch(objects, "manifest", 8), *of_epoch(objects, "barrier", 8)[:1]]
+    for name in damaged:
+        damage(objects, name)
+    files = of_kind(objects, "changelog"), of_kind(objects, "snapshot")
+    cleaner = CompletedCheckpointStore(objects)
+    for _ in range(3):
+        cleaner.retain(4)
+        cleaner.sweep_orphans(0.0, now=1.0)
+    assert (of_kind(objects, "changelog"), of_kind(objects, "snapshot")) == files
+    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
+    assert of_kind(objects, "barrier") == [6, 7, 8, 9]
+    for epoch in (6, 7, 9):
+        assert state_before(objects, epoch + 1) == {0: epoch, 7: epoch}
+    said = [record.getMessage() for record in caplog.records]
+    assert sorted(name for name in damaged for line in said if name in line) == sorted(damaged)
+    for epoch in range(10, 15):
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot")
+        cleaner.retain(4)
+    cleaner.sweep_orphans(0.0, now=1.0)
+    assert of_kind(objects, "changelog") == []
+    assert of_kind(objects, "snapshot") == epochs_of(objects, "manifests") == [11, 12, 13, 14]
+
+
+def test_a_manifest_of_a_newer_release_that_is_retained_is_passed_over(
     objects: DictObjectStore,
 ) -> None:
+    with_snapshots(objects, 10)
+    [manifest] = of_epoch(objects, "manifest", 8)
+    checkpoint = json.loads(objects.objects.pop(manifest))
+    document = encode_document("manifest", checkpoint["body"], FORMAT_VERSION + 1)
+    objects.put(manifest.rpartition("-")[0] + f"-{len(document)}.json", document)
+    files = of_kind(objects, "changelog")
+    assert CompletedCheckpointStore(objects).retain(4) > 0
+    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
+    assert max(set(files) - set(of_kind(objects, "changelog"))) < 6
+
+
+def test_a_damaged_manifest_that_a_later_one_replaced_keeps_nothing(
+    objects: DictObjectStore,
+) -> None:
+    operator = with_snapshots(objects, 10)
+    [replaced] = of_epoch(objects, "manifest", 9)
+    damage(objects, replaced)
+    operator.run_epoch(9, {0: 99}, attempt=2)
+    expected = objects.copy()
+    expected.delete([replaced])
+    CompletedCheckpointStore(expected).retain(4)
+    CompletedCheckpointStore(objects).retain(4)
+    assert objects.objects.keys() - expected.objects.keys() == {replaced}
+
+
+@pytest.mark.parametrize("damages_barriers", [False, True])
+def test_a_damaged_manifest_that_expires_is_deleted(
+    objects: DictObjectStore, damages_barriers: bool
+) -> None:
+    """With the files that its barriers name; if these are damaged, too, its files are orphans."""
     operator = ScriptedOperator(objects)
     for epoch in range(5):
         operator.run_epoch(epoch, {0: epoch}, "snapshot")
-    damaged = min(name for name in objects.objects if name.startswith("manifests/"))
-    objects.objects[damaged] = objects.objects[damaged].replace(b"run-a", b"run-x")
+    damage(objects, *of_epoch(objects, "manifest", 0))
+    if damages_barriers:
+        damage(objects, of_epoch(objects, "barrier", 0)[0])
     CompletedCheckpointStore(objects).retain(2)
     assert epochs_of(objects, "manifests") == [3, 4]
-    assert of_kind(objects, "snapshot") == [0, 3, 4]
+    assert of_kind(objects, "snapshot") == ([0, 3, 4] if damages_barriers else [3, 4])
+    CompletedCheckpointStore(objects).sweep_orphans(0.0, now=1.0)
+    assert of_kind(objects, "snapshot") == [3, 4]
 
 
 def test_an_epoch_newer_than_the_newest_manifest_is_left_alone(objects: DictObjectStore) -> None:

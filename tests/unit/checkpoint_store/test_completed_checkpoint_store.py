@@ -13,6 +13,7 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     PartialEpochError,
+    RunOverError,
     StoreMismatchError,
     UnsupportedFormatError,
 )
@@ -82,22 +83,16 @@ class TestOpen:
         with pytest.raises(UnsupportedFormatError, match=r"store\.json .* version 2"):
             CompletedCheckpointStore(objects).open(METADATA)
 
-    @pytest.mark.parametrize("length", [0, 1, 40])
-    def test_a_beginning_left_by_a_killed_creator_is_replaced(
-        self, objects: DictObjectStore, length: int
+    @pytest.mark.parametrize("damage", [b"", b"{", encode_metadata(METADATA)[:40] + b"?"])
+    def test_damage_is_an_error_and_changes_nothing(
+        self, objects: DictObjectStore, damage: bytes
     ) -> None:
-        objects.put("store.json", encode_metadata(METADATA)[:length])
-        CompletedCheckpointStore(objects).open(METADATA)
-        assert objects.objects["store.json"] == encode_metadata(METADATA)
-
-    def test_any_other_damage_is_an_error_and_changes_nothing(
-        self, objects: DictObjectStore
-    ) -> None:
-        damaged = encode_metadata(METADATA)[:40] + b"?"
-        objects.put("store.json", damaged)
-        with pytest.raises(CorruptObjectError, match=r"store\.json"):
+        objects.put("store.json", damage)
+        with pytest.raises(
+            CorruptObjectError, match=r"store\.json .*delete it and start the query"
+        ):
             CompletedCheckpointStore(objects).open(METADATA)
-        assert objects.objects["store.json"] == damaged
+        assert objects.objects["store.json"] == damage
 
 
 class TestRuns:
@@ -105,6 +100,17 @@ class TestRuns:
         store = CompletedCheckpointStore(objects)
         runs = [store.register_run(run_id) for run_id in ("c", "a", "b")]
         assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
+
+    def test_a_run_is_later_than_those_that_wrote_though_their_entries_are_gone(
+        self, objects: DictObjectStore
+    ) -> None:
+        for run_id in ("c", "a"):
+            ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
+        ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
+        objects.delete(published(objects, "runs/"))
+        assert CompletedCheckpointStore(objects).register_run("d") == Run(4, "d")
+        objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
+        assert CompletedCheckpointStore(objects).register_run("e") == Run(3, "e")
 
     def test_a_run_that_registers_again_keeps_its_number(self, objects: DictObjectStore) -> None:
         first = CompletedCheckpointStore(objects).register_run("c")
@@ -221,9 +227,11 @@ class TestLatestBefore:
             found(objects, 2)
         error = caught.value
         assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
+        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
         # The epoch itself may run again.
         assert found(objects, 1) == (0, "run-a")
         operator.run_epoch(1, {0: 3}, attempt=2)
+        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
         assert state_before(objects, 2) == {0: 3}
 
     def test_a_partial_epoch_of_an_older_run_does_not_matter(
@@ -276,19 +284,53 @@ class TestLatestBefore:
             second.run_subtask(4, subtask, {1: 4}, base)
         assert found(objects, 9) == (4, "run-b")
 
-    def test_a_half_written_manifest_or_barrier_is_not_published(
-        self, objects: DictObjectStore
+    @pytest.mark.parametrize("length", [0, 100])
+    def test_a_cut_manifest_or_barrier_never_leads_to_an_older_epoch(
+        self, objects: DictObjectStore, length: int
     ) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1})
         operator.run_epoch(1, {0: 2})
         manifest = published(objects, "manifests/")[-1]
-        objects.objects[manifest] = objects.objects[manifest][:100]
+        objects.objects[manifest] = objects.objects[manifest][:length]
         assert state_before(objects, 2) == {0: 2}
-        barrier = published(objects, "barrier-00001-of-00002")[-1]
-        objects.objects[barrier] = b""
-        with pytest.raises(PartialEpochError):
-            found(objects, 2)
+        for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
+            objects.objects[barrier] = objects.objects[barrier][:length]
+            with pytest.raises(CorruptObjectError, match="barrier-"):
+                found(objects, 2)
+
+    def test_the_only_barrier_of_an_epoch_without_manifest_is_needed_whole(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects, parallelism=1)
+        operator.run_epoch(0, {0: 1})
+        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+        barrier = published(objects, "barrier-")[-1]
+        objects.objects[barrier] = objects.objects[barrier][:-1]
+        for find in (
+            lambda: found(objects, 2),
+            lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
+            lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
+        ):
+            with pytest.raises(CorruptObjectError) as caught:
+                find()
+            assert (caught.value.name, caught.value.epoch) == (barrier, 1)
+
+    def test_a_damaged_barrier_that_a_later_attempt_replaced_is_passed_over(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        for attempt in (1, 2):
+            operator.run_subtask(0, 0, {0: attempt}, None, attempt=attempt)
+        operator.run_subtask(0, 1, {7: 1}, None)
+        first, second, _ = published(objects, "barrier-")
+        whole = dict(objects.objects)
+        objects.objects[first] = b""
+        assert state_before(objects, 1) == {0: 2, 7: 1}
+        objects.objects |= {first: whole[first], second: b""}
+        with pytest.raises(CorruptObjectError) as caught:
+            found(objects, 1)
+        assert caught.value.name == second
 
     def test_a_damaged_manifest_is_rebuilt_from_intact_barriers(
         self, objects: DictObjectStore
@@ -371,6 +413,25 @@ class TestCompletedAt:
         ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
         later = ScriptedOperator(objects, "run-b")
         assert later.checkpoints.completed_at(0, later.run, 2) is None
+
+    def test_a_run_is_over_once_a_later_one_has_completed_an_epoch(
+        self, objects: DictObjectStore
+    ) -> None:
+        older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+        completed = older.run_epoch(0, {0: 1})
+        assert older.checkpoints.completed_at(0, older.run, 2) == completed
+        assert older.checkpoints.latest_before(1, older.run) == completed
+        later.run_epoch(1, {0: 2})
+        for ask in (
+            lambda: older.checkpoints.completed_at(0, older.run, 2),
+            lambda: older.checkpoints.latest_before(1, older.run),
+            lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
+        ):
+            with pytest.raises(RunOverError) as caught:
+                ask()
+            assert (caught.value.run_id, caught.value.epoch) == ("run-a", 1)
+        assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
+        assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
 
     def test_runs_that_share_a_number_are_told_apart(self, objects: DictObjectStore) -> None:
         one, other = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")

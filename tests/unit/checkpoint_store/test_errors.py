@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
 from checkpoint_store.errors import (
     CheckpointStoreError,
     ConflictingWriterError,
@@ -17,6 +18,7 @@ from checkpoint_store.errors import (
     ObjectExistsError,
     ObjectMissingError,
     PartialEpochError,
+    RunOverError,
     StateNotFoundError,
     StoreAccessError,
     StoreMismatchError,
@@ -27,6 +29,7 @@ from checkpoint_store.errors import (
     UnknownColumnError,
     UnreadableStateError,
     UnsupportedFormatError,
+    VersionMissingError,
     VersionNotFoundError,
     VersionNotRetainedError,
     WrittenTwiceError,
@@ -41,16 +44,43 @@ URL = "s3://bucket/store"
 # Each error with what its message must tell: the object or URL, the values, and the way out.
 ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ObjectMissingError(URL, "a.arrow", 7), ["a.arrow", "epoch 7", URL, "restart the query"]),
-    (ObjectMissingError(URL, "store.json"), ["store.json", URL, "backup"]),
+    (ObjectMissingError(URL, "store.json"), ["store.json", URL, "backup", "start the query"]),
+    (ObjectMissingError(URL, "table.json"), ["table.json", URL, "backup", "key and options"]),
+    (ObjectMissingError(URL, "versions/7.json", 7), ["versions/7.json", URL, "by their number"]),
+    (ObjectMissingError(URL, "data/q/7.arrow", 7), ["data/q/7.arrow", URL, "does not need it"]),
+    (ObjectMissingError(URL, "data/compacted/7.arrow"), [URL, "backup", "compactions/"]),
+    (
+        CorruptObjectError(URL, "store.json", "cut"),
+        ["store.json", "(cut)", "delete it", "No state"],
+    ),
+    (CorruptObjectError(URL, "table.json", "cut"), ["table.json", "(cut)", "has no version yet"]),
+    (
+        CorruptObjectError(URL, "versions/7.json", "cut", 7),
+        ["versions/7.json", "other versions", "number or time", "was killed", "delete it"],
+    ),
+    (CorruptObjectError(URL, "data/q/7.arrow", "cut"), ["data/q/7.arrow", "does not need it"]),
+    (CorruptObjectError(URL, "data/compacted/7.arrow", "cut"), ["backup", "compactions/"]),
+    (CorruptObjectError(URL, "compactions/7.json", "cut"), ["not needed", "delete it"]),
+    (
+        CorruptObjectError(
+            URL, str(BarrierName(EpochDirectory(7, 1), 0, 2, 3, "0" * 12, 9)), "cut", 7
+        ),
+        ["epoch 7", "restart the query", "was killed", "runs the epoch again"],
+    ),
+    (CorruptObjectError(URL, "state/0/0/7.arrow", "cut"), ["restart the query", "troubleshoot"]),
     (CorruptObjectError(URL, "a.arrow", "sha256 is wrong", 7), ["a.arrow", "epoch 7", "sha256"]),
     (ObjectExistsError(URL, "a.arrow"), ["a.arrow", URL, "not changed"]),
-    (StoreUnavailableError(URL, "reading x", 5, "OSError: down"), [URL, "reading x", "5", "down"]),
+    (
+        StoreUnavailableError(URL, "reading x", 119.7, "OSError: down"),
+        [URL, "reading x", "for 120 s", "down", "storeRetrySeconds"],
+    ),
     (StoreAccessError(URL, "permission denied"), [URL, "permission denied"]),
     (
         PartialEpochError(URL, 9, (0, 2), (1, 3)),
         ["epoch 9", "0, 2", "1, 3", "take", "delete commits/9"],
     ),
     (EpochNotRetainedError(URL, 3, 50), ["epoch 3", "50", "51", "minEpochsToRetain"]),
+    (RunOverError(URL, "f47a", 9), ["run f47a", "newer run", "epoch 9", URL, "stop one of them"]),
     (StoreMismatchError(URL, "operator", "a", "b"), [URL, "operator a", "not b", "new store"]),
     (UnsupportedFormatError(URL, "store.json", 2, 1), ["store.json", "version 2", "upgrade"]),
     (
@@ -76,9 +106,9 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ConflictingWriterError(URL, "query a", "query b"), [URL, "query a", "query b", "takeOver"]),
     (
         LostVersionError(URL, "versions/7.json", "q", 9, 6),
-        ["versions/7.json", URL, "query q", "batch 9", "up to 6", "Restore it"],
+        ["versions/7.json", URL, "query q", "batch 9", "up to 6", "Restore it", "from batch 7"],
     ),
-    (LostVersionError(URL, "versions/0.json", "q", 9, None), ["no batch of it"]),
+    (LostVersionError(URL, "versions/0.json", "q", 9, None), ["no batch of it", "from batch 0"]),
     (NotAStoreError(URL, ("q/totals",)), [URL, "table.json", "store.json", "q/totals"]),
     (NotAStoreError(URL), [URL, "Name the directory"]),
     (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
@@ -98,6 +128,17 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (
         VersionNotRetainedError(URL, 7, 12, 30),
         ["version 7", URL, "12 to 30", "minEpochsToRetain"],
+    ),
+    (
+        VersionMissingError(URL, 3, 0, 9, (2, 4), "versions/3.json"),
+        [
+            "version 3",
+            URL,
+            "2 and 4 are there",
+            "Restore versions/3.json",
+            "0 to 9",
+            "after version 4",
+        ],
     ),
     (WrittenTwiceError(URL, "q", 3), ["batch 3", "query q", URL, "union"]),
     (VersionNotRetainedError(URL, None, None, None), [URL, "no version yet", "run first"]),
@@ -130,3 +171,9 @@ def test_every_error_of_the_module_is_tried_here() -> None:
 def test_a_long_list_of_subtasks_is_cut() -> None:
     error = PartialEpochError(URL, 9, tuple(range(200)), (200,))
     assert "8, 9 and 190 more" in str(error)
+
+
+def test_of_tables_nothing_is_said_of_epochs() -> None:
+    for name in ("versions/7.json", "data/q/7.arrow", "data/compacted/7.arrow"):
+        for error in (ObjectMissingError(URL, name, 7), CorruptObjectError(URL, name, "cut", 7)):
+            assert "epoch" not in str(error)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import pickle
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from checkpoint_store.errors import ObjectExistsError, StoreAccessError, StoreUnavailableError
 from checkpoint_store.object_store import (
+    UNPUBLISHED,
     FsspecObjectStore,
     LocalObjectStore,
     ObjectStore,
@@ -25,6 +29,9 @@ from checkpoint_store.object_store import (
 )
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from tests.support.moto_s3 import S3Server, close_clients, moto_s3
+
+# Longer than a handful of quick retries.
+SECONDS_AWAY = 8
 
 
 @pytest.fixture
@@ -94,9 +101,32 @@ def test_a_server_that_is_gone_is_unavailable_in_bounded_time() -> None:
         url, options = server.new_bucket(), server.storage_options
         open_object_store(url, options).put("d/a", b"x")
     with moto_s3():
-        store = RetryingObjectStore(open_object_store(url, options), 3, wait_seconds=0.01)
-        with pytest.raises(StoreUnavailableError, match="reading d/a failed 3 times"):
+        store = RetryingObjectStore(open_object_store(url, options), retry_seconds=1)
+        with pytest.raises(StoreUnavailableError, match="reading d/a failed for 1 s"):
             store.get("d/a")
+
+
+def test_a_server_that_is_away_for_some_seconds_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with moto_s3() as server:
+        url = f"{server.new_bucket()}/store"
+        store = RetryingObjectStore(open_object_store(url, server.storage_options))
+        store.put("d/a", b"x")
+        with ThreadPoolExecutor(4) as pool:
+            with server.away():
+                reading = [pool.submit(store.get, "d/a") for _ in range(2)]
+                writing = pool.submit(store.put, "d/b", b"y")
+                listing = pool.submit(store.list, "d")
+                time.sleep(SECONDS_AWAY)
+                assert not any(one.done() for one in (*reading, writing, listing))
+            assert [one.result() for one in reading] == [b"x", b"x"]
+            writing.result()
+            assert {info.name for info in listing.result()} >= {"d/a"}
+        assert store.get("d/b") == b"y"
+    lines = [r for r in caplog.records if r.name.startswith("checkpoint_store")]
+    assert [r.getMessage().split(" ")[1] for r in lines] == ["does", "answers"]
+    assert not any(r.exc_info for r in caplog.records)
 
 
 def test_the_endpoint_may_come_from_the_environment(
@@ -122,6 +152,30 @@ def test_missing_credentials_are_a_clear_error(
     store = open_object_store("s3://bucket/store", {"endpoint_url": s3.endpoint})
     with pytest.raises(StoreAccessError, match="NoCredentialsError"):
         store.put("d/a", b"x")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda store: store.put("d/a", b"x"),
+        lambda store: store.get("d/a"),
+        lambda store: store.list("d"),
+        lambda store: store.delete(["d/a"]),
+    ],
+    ids=["put", "get", "list", "delete"],
+)
+def test_a_library_that_cannot_be_loaded_makes_a_store_unusable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, use: Callable[[ObjectStore], object]
+) -> None:
+    for name in ("JAVA_HOME", "HADOOP_HOME", "ARROW_LIBHDFS_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(StoreAccessError, match=r"load lib.*ARROW_LIBHDFS_DIR"):
+        use(open_object_store("hdfs://localhost:1/store"))
+
+
+def test_a_store_that_needs_more_than_a_url_is_unusable() -> None:
+    with pytest.raises(StoreAccessError, match=r"missing 1 required .* 'host'"):
+        open_object_store("webhdfs://localhost:1/store").list("d")
 
 
 def test_an_s3_store_works_after_a_fork(s3: S3Server) -> None:
@@ -219,20 +273,111 @@ def test_creation_outlasts_the_deletion_of_its_directory(tmp_path: Path) -> None
     assert list(store.list("d")) == []
 
 
+def fails(error: OSError) -> Callable[..., None]:
+    def call(*arguments: object, **options: object) -> None:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("step", ["open", "write", "fsync", "link"])
 def test_a_local_write_that_fails_leaves_no_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     store = open_object_store(str(tmp_path))
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
+    store.put("d/other", b"x")
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
+        patched.setattr(os, step, fails(OSError(28, "No space left on device")))
         with pytest.raises(OSError, match="No space left"):
-            store.put("a", b"x")
-    assert list(tmp_path.iterdir()) == []
-    store.put("a", b"x")
+            store.put("d/a", b"x")
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["other"]
+    store.put("d/a", b"x")
+
+
+class TestAFailedPutBesideAnotherWriter:
+    """A writer whose put fails deletes nothing but what it wrote itself."""
+
+    @pytest.mark.parametrize("step", ["write", "fsync", "link"])
+    def test_an_object_that_another_one_put_meanwhile_stays(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        store, other = open_object_store(str(tmp_path)), open_object_store(str(tmp_path))
+        real = getattr(os, step)
+
+        def fails_after_another_put(*arguments: object) -> None:
+            monkeypatch.setattr(os, step, real)
+            other.put("versions/1.json", b"committed")
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(os, step, fails_after_another_put)
+        with pytest.raises(OSError, match="Input/output error"):
+            store.put("versions/1.json", b"mine")
+        assert store.get("versions/1.json") == b"committed"
+        with pytest.raises(ObjectExistsError):
+            store.put("versions/1.json", b"mine")
+        assert store.get("versions/1.json") == b"committed"
+
+    def test_an_object_whose_directory_could_not_be_synced_is_found_by_the_next_try(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, failed = os.fsync, []
+
+        def fails_for_the_directory(descriptor: int) -> None:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode) and not failed:
+                failed.append(descriptor)
+                raise OSError(5, "Input/output error")
+            real(descriptor)
+
+        store = open_object_store(str(tmp_path))
+        store.put("d/other", b"x")
+        monkeypatch.setattr(os, "fsync", fails_for_the_directory)
+        RetryingObjectStore(store, sleep=lambda _: None).put("d/a", b"mine")
+        assert (len(failed), store.get("d/a")) == (1, b"mine")
+
+    def test_a_link_whose_answer_was_lost_is_its_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = os.link
+
+        def asks_twice(*arguments: Any) -> None:
+            real(*arguments)
+            real(*arguments)
+
+        monkeypatch.setattr(os, "link", asks_twice)
+        store = open_object_store(str(tmp_path))
+        store.put("d/a", b"mine")
+        assert store.get("d/a") == b"mine"
+        with pytest.raises(ObjectExistsError):
+            store.put("d/a", b"other")
+
+
+@pytest.mark.parametrize("code", ["EPERM", "ENOTSUP", "ENOSYS", "EXDEV", "EMLINK"])
+def test_a_file_system_without_hard_links_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    store = open_object_store(str(tmp_path))
+    error = OSError(getattr(errno, code), "no links here")
+    monkeypatch.setattr(os, "link", fails(error))
+    with pytest.raises(StoreAccessError, match=r"no links here.*needs hard links.*s3://") as caught:
+        store.put("d/a", b"x")
+    assert caught.value.url == store.url
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_is_not_published_yet_is_in_no_listing(tmp_path: Path) -> None:
+    store = open_object_store(str(tmp_path))
+    store.put("d/a", b"x")
+    left = tmp_path / UNPUBLISHED / "0123"
+    left.parent.mkdir(exist_ok=True)
+    left.write_bytes(b"begun")
+    assert (list(store.list("")), list(store.list_directories(""))) == ([], ["/d"])
+    above = open_object_store(str(tmp_path.parent))
+    assert list(above.list_directories(tmp_path.name)) == [f"{tmp_path.name}/d"]
+    # The sweeps ask for it by name.
+    assert [info.name for info in store.list(UNPUBLISHED)] == [f"{UNPUBLISHED}/0123"]
+    store.delete([f"{UNPUBLISHED}/0123"])
+    assert not left.parent.exists()
+    store.put("d/b", b"x")
 
 
 def test_a_local_object_and_its_new_directories_are_synced(
@@ -248,10 +393,10 @@ def test_a_local_object_and_its_new_directories_are_synced(
     monkeypatch.setattr(os, "fsync", recording)
     open_object_store(str(tmp_path / "store")).put("epochs/1/a", b"x")
     root = tmp_path / "store"
-    assert synced == [
-        str(path)
-        for path in (tmp_path, root, root / "epochs", root / "epochs/1/a", root / "epochs/1")
-    ]
+    (own,) = (path for path in synced if path.startswith(f"{root}/{UNPUBLISHED}/"))
+    # The file is durable before it has its name, and its name before the put is over.
+    directories = [str(path) for path in (root, root / "epochs", root / "epochs/1")]
+    assert synced == [str(tmp_path), str(root), own, *directories]
 
 
 def test_storage_options_are_not_shown() -> None:

@@ -12,7 +12,12 @@ import pytest
 
 from checkpoint_store.completed_checkpoint import Barrier, StateSchema
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore, StateFileWriter
-from checkpoint_store.errors import StateNotFoundError, VersionNotRetainedError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    StateNotFoundError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import LocalObjectStore, ObjectStore
 from checkpoint_store.operator_history import OperatorHistory
@@ -247,6 +252,99 @@ class TestRollback:
         assert reader.read(2).to_pylist() == [{"key": 1, "n": 2}]
         KeyedOperator(objects, "run-b").run_epoch(2, {1: 20})
         assert reader.read(2).to_pylist() == [{"key": 1, "n": 20}]
+
+
+class TestDamage:
+    """See tests/fault/test_damaged_operator_stores.py for one object at a time."""
+
+    def committed(self, objects: DictObjectStore, epochs: Sequence[int]) -> KeyedOperator:
+        operator = KeyedOperator(objects)
+        for epoch in epochs:
+            objects.now = 10.0 * epoch
+            operator.run_epoch(epoch, {1: epoch})
+        return operator
+
+    def of_epoch(self, objects: DictObjectStore, epoch: int, run: int = 1) -> list[str]:
+        """The manifest and the barriers of an epoch."""
+        where = f"{epoch:019d}-{run:010d}"
+        return [name for name in objects.objects if where in name and not name.endswith(".arrow")]
+
+    def damage(self, objects: DictObjectStore, names: Sequence[str]) -> None:
+        for name in names:
+            objects.objects[name] = objects.objects[name][:-1]
+
+    def test_an_epoch_whose_manifest_is_damaged_is_read_from_its_barriers(
+        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.committed(objects, range(3))
+        manifests = [name for name in objects.objects if name.startswith("manifests/")]
+        self.damage(objects, manifests)
+        reader = keyed_reader(objects)
+        assert [info.version for info in reader.epochs()] == [0, 1, 2]
+        assert [info.timestamp_ms for info in reader.epochs()] == [0, 10_000, 20_000]
+        for epoch in range(3):
+            assert reader.read(epoch)["n"].to_pylist() == [epoch]
+        assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 2]
+        assert [name for name in manifests if caplog.text.count(f"passed over: {name}") != 1] == []
+
+    def test_a_damaged_epoch_is_never_an_older_one_and_hides_none(
+        self, objects: DictObjectStore
+    ) -> None:
+        self.committed(objects, range(4))
+        self.damage(objects, self.of_epoch(objects, 3))
+        reader = keyed_reader(objects)
+        for ask in (reader.read, reader.info, reader.epochs, lambda: reader.changes(1)):
+            with pytest.raises(CorruptObjectError) as caught:
+                ask()
+            assert caught.value.epoch == 3
+        assert reader.read(2)["n"].to_pylist() == [2]
+        assert reader.changes(0, 2)["n"].to_pylist() == [0, 1, 1, 2]
+        assert reader.latest_at(20_000) == 2
+        with pytest.raises(CorruptObjectError):
+            reader.latest_at(20_001)
+
+    def test_an_epoch_that_others_were_built_upon_is_missed(self, objects: DictObjectStore) -> None:
+        self.committed(objects, [0, 1, 2, 5, 6])
+        objects.delete(self.of_epoch(objects, 2))
+        reader = keyed_reader(objects)
+        assert [info.version for info in reader.epochs()] == [0, 1, 5, 6]
+        for epoch in (0, 1, 5, 6):
+            assert reader.read(epoch)["n"].to_pylist() == [epoch]
+        for ask in (
+            lambda: reader.read(2),
+            lambda: reader.changes(None),
+            lambda: reader.changes(0, 5),
+            lambda: reader.latest_at(10_001),
+        ):
+            with pytest.raises(VersionMissingError, match="manifest of epoch 2") as caught:
+                ask()
+            assert (caught.value.version, caught.value.between) == (2, (1, 5))
+        assert reader.changes(5)["n"].to_pylist() == [5, 6]
+        assert reader.latest_at(10_000) == 1
+
+    def test_an_epoch_that_spark_left_out_is_not_missed(self, objects: DictObjectStore) -> None:
+        self.committed(objects, [0, 1, 5])
+        reader = keyed_reader(objects)
+        assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 5]
+        with pytest.raises(VersionNotRetainedError) as caught:
+            reader.read(3)
+        assert type(caught.value) is VersionNotRetainedError
+        assert reader.latest_at(49_999) == 1
+
+    def test_an_epoch_of_a_run_does_not_bring_back_what_it_rolled_back(
+        self, objects: DictObjectStore
+    ) -> None:
+        self.committed(objects, range(4))
+        second = KeyedOperator(objects, "run-b")
+        for epoch in (2, 3):
+            second.run_epoch(epoch, {1: 10 * epoch})
+        objects.delete(self.of_epoch(objects, 2, run=2))
+        reader = keyed_reader(objects)
+        assert [info.version for info in reader.epochs()] == [0, 1, 3]
+        with pytest.raises(VersionMissingError):
+            reader.read(2)
+        assert reader.read(1)["n"].to_pylist() == [1]
+        assert reader.read(3)["n"].to_pylist() == [30]
 
 
 class TestRetention:

@@ -12,6 +12,7 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
     UnreadableStateError,
+    UnsupportedFormatError,
     VersionNotFoundError,
 )
 from checkpoint_store.object_store import ObjectStore, open_object_store
@@ -273,7 +274,8 @@ def test_a_row_that_is_none_of_its_schema_is_an_error_that_names_file_and_column
 
 
 def test_a_checkpoint_has_the_rows_of_all_its_partitions(store: ObjectStore) -> None:
-    for partition in (0, 1, 10):
+    partitions = range(11)
+    for partition in partitions:
         fill(store, partition)
     store.put("state/0/_metadata/schema/0_x", b"")
     for batch in range(4):
@@ -281,9 +283,9 @@ def test_a_checkpoint_has_the_rows_of_all_its_partitions(store: ObjectStore) -> 
     store.put("commits/.3.crc", b"")
     assert committed_batches(store) == [0, 1, 2, 3]
     found = read_state(store, 2).to_pylist()
-    assert sorted({row["partition_id"] for row in found}) == [0, 1, 10]
-    assert len(found) == 3 * len(STATES[3])
-    assert read_changes(store, 0).num_rows == 9
+    assert [*dict.fromkeys(row["partition_id"] for row in found)] == [*partitions]
+    assert len(found) == 11 * len(STATES[3])
+    assert read_changes(store, 0).num_rows == 33
     with pytest.raises(VersionNotFoundError, match=r"version 8 \(batch 7\); it has 1 to 4"):
         read_state(store, 7)
 
@@ -362,8 +364,76 @@ def test_the_commit_log_says_which_attempt_counts(store: ObjectStore) -> None:
     assert state(store, 1) == {9: "late"}
 
 
-@pytest.mark.parametrize("text", ["", "v1", "v1\n[]", "v2\n{", 'v2\n{"stateUniqueIds":{"0":[3]}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "v1",
+        "v1\n[]",
+        "v2\n{",
+        "w2\n{}",
+        'v2\n{"stateUniqueIds":{"0":[3]}}',
+        'v2\n{"stateUniqueIds":{"1":[["00"]]}}',
+        'v2\n{"stateUniqueIdr":{"0":[["00"]]}}',
+    ],
+)
 def test_a_damaged_commit_is_an_error_that_names_it(store: ObjectStore, text: str) -> None:
     store.put("commits/0", text.encode())
     with pytest.raises(CorruptObjectError, match="commits/0"):
         read_state(store, 0)
+
+
+def test_a_commit_of_a_later_format_is_told_from_a_damaged_one(store: ObjectStore) -> None:
+    store.put("commits/0", b"v4\n{}")
+    with pytest.raises(UnsupportedFormatError, match=r"commits/0 .* version 4"):
+        read_state(store, 0)
+
+
+def test_a_commit_may_say_more_of_its_sinks(store: ObjectStore) -> None:
+    fill(store)
+    store.put("commits/0", b'v3\n{"nextBatchWatermarkMs":0,"sinkMetadataMap":{}}')
+    assert len(read_state(store, 0)) == 3
+
+
+class TestPartitionsThatAreGone:
+    """A store that cannot list a directory without files does not show that it was there."""
+
+    def filled(self, store: ObjectStore, partitions: int) -> None:
+        for partition in range(partitions):
+            fill(store, partition)
+        committed(store, 4)
+
+    def describe(self, store: ObjectStore, partitions: int) -> None:
+        info = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
+        text = json.dumps({"operatorInfo": {"operatorId": 0}, "stateStoreInfo": [info]})
+        store.put("state/0/_metadata/metadata", b"v1\n" + text.encode())
+
+    @pytest.mark.parametrize("gone", [0, 1, 2])
+    def test_spark_wrote_down_how_many_there_are(self, store: ObjectStore, gone: int) -> None:
+        self.filled(store, 3)
+        self.describe(store, 3)
+        assert read_state(store, 3).num_rows == 3 * len(STATES[4])
+        store.delete([info.name for info in store.list(f"state/0/{gone}")])
+        for read in (read_state, read_changes):
+            with pytest.raises(ObjectMissingError, match=rf"state/0/{gone}/{4:019}-"):
+                read(store, 3)
+
+    @pytest.mark.parametrize("gone", [0, 1])
+    def test_without_that_one_between_others_is_missed(self, store: ObjectStore, gone: int) -> None:
+        self.filled(store, 3)
+        store.delete([info.name for info in store.list(f"state/0/{gone}")])
+        with pytest.raises(ObjectMissingError, match=rf"state/0/{gone}/{4:019}-"):
+            read_state(store, 3)
+
+    def test_fewer_than_there_are_is_damage(self, store: ObjectStore) -> None:
+        self.filled(store, 3)
+        self.describe(store, 2)
+        with pytest.raises(CorruptObjectError, match=r"_metadata/metadata .* more partitions"):
+            read_state(store, 3)
+
+    @pytest.mark.parametrize("text", ["", "v1", "v1\n{}", 'v1\n{"stateStoreInfo":[]}', "v1\n[1"])
+    def test_what_spark_did_not_write_is_damage(self, store: ObjectStore, text: str) -> None:
+        self.filled(store, 1)
+        store.put("state/0/_metadata/metadata", text.encode())
+        with pytest.raises(CorruptObjectError, match="_metadata/metadata"):
+            read_state(store, 3)

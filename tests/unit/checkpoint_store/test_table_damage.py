@@ -1,33 +1,32 @@
-"""What was left half-written, or was damaged: passed over, replaced, waited for, or an error."""
+"""What is damaged in a table is an error for whoever needs it, and stays as it is.
+
+tests/fault/test_damaged_tables.py asks all questions of all objects.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from pathlib import Path
+import logging
+from collections.abc import Sequence
 
 import pytest
 
 from checkpoint_store.errors import (
-    ConflictingWriterError,
     CorruptObjectError,
     LostVersionError,
+    ObjectMissingError,
     UnsupportedFormatError,
 )
-from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.object_store import ObjectInfo
+from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_codec import encode_table
-from checkpoint_store.table_layout import version_name
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableCompaction
+from checkpoint_store.table_compaction import MergeBounds, merge_files
+from checkpoint_store.table_layout import parse_table_file, version_name
+from checkpoint_store.table_store import TableCommit, TableStore
+from checkpoint_store.table_version import TableCompaction, TableVersion
 from tests.support.fake_object_store import DictObjectStore
-from tests.support.table_rows_of import (
-    METADATA,
-    ScriptedTable,
-    put,
-    reader_of,
-    state_of,
-)
+from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put, state_of
 
 
 def newer_format(data: bytes) -> bytes:
@@ -48,36 +47,30 @@ def flipped(data: bytes, position: int) -> bytes:
     return bytes(damaged)
 
 
+def every_damage(data: bytes) -> list[bytes]:
+    """Cut at every place, and every byte changed."""
+    return [data[:length] for length in range(len(data))] + [
+        flipped(data, position) for position in range(len(data))
+    ]
+
+
 @pytest.fixture
 def objects() -> DictObjectStore:
     return DictObjectStore()
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> LocalObjectStore:
-    return LocalObjectStore(tmp_path / "table")
-
-
 class TestTheTableItself:
-    @pytest.mark.parametrize("length", [0, 1, 60, -1])
-    def test_a_beginning_left_by_a_killed_creator_is_no_table_and_is_replaced(
-        self, objects: DictObjectStore, length: int
+    def test_wherever_it_is_damaged_it_is_an_error_for_readers_and_writers_and_stays(
+        self, objects: DictObjectStore
     ) -> None:
-        objects.put("table.json", encode_table(METADATA)[:length])
-        assert TableStore(objects).metadata() is None
-        TableStore(objects).create(METADATA)
-        assert objects.objects["table.json"] == encode_table(METADATA)
-
-    @pytest.mark.parametrize("position", [0, 40, 120])
-    def test_a_damaged_table_is_an_error_and_stays(
-        self, objects: DictObjectStore, position: int
-    ) -> None:
-        damaged = flipped(encode_table(METADATA), position)
-        objects.put("table.json", damaged)
-        for opening in (TableStore(objects).metadata, lambda: TableStore(objects).create(METADATA)):
-            with pytest.raises(CorruptObjectError, match=r"table\.json"):
-                opening()
-        assert objects.objects == {"table.json": damaged}
+        for damaged in every_damage(encode_table(METADATA)):
+            objects.objects["table.json"] = damaged
+            opens = (TableStore(objects).metadata, lambda: TableStore(objects).create(METADATA))
+            for opening in opens:
+                with pytest.raises(CorruptObjectError, match=r"table\.json") as caught:
+                    opening()
+            assert objects.objects == {"table.json": damaged}
+        assert "If the table has no version yet, delete it" in str(caught.value)
 
     def test_a_table_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
         objects.put("table.json", newer_format(encode_table(METADATA)))
@@ -85,133 +78,87 @@ class TestTheTableItself:
             with pytest.raises(UnsupportedFormatError, match=r"table\.json .* version 2"):
                 opening()
 
-
-LENGTHS: dict[str, Callable[[bytes], int]] = {
-    "empty": lambda data: 0,
-    "half": lambda data: len(data) // 2,
-    "up to the end of the body": lambda data: data.index(b',"checksum"'),
-    "all but the last byte": lambda data: len(data) - 1,
-}
-
-
-@pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
-class TestTornNewestVersion:
-    """Left by a writer that was killed while it wrote on a local disk."""
-
-    def torn(self, disk: LocalObjectStore, length: Callable[[bytes], int]) -> None:
-        """Versions 0 and 1 are whole, 2 is not; all are of batches of query-a."""
-        query = ScriptedTable(disk)
-        for batch in range(3):
-            query.commit(batch, put(1, "a", batch), put(batch, "b", batch))
-        path = disk.root / version_name(2)
-        path.write_bytes(path.read_bytes()[: length(path.read_bytes())])
-
-    def test_readers_pass_it_over(
-        self, disk: LocalObjectStore, length: Callable[[bytes], int]
+    def test_versions_without_it_are_not_taken_for_a_new_table(
+        self, objects: DictObjectStore
     ) -> None:
-        self.torn(disk, length)
-        newest = TableStore(disk).newest()
-        assert newest is not None
-        assert newest.version == 1
-        assert [info.version for info in reader_of(disk).epochs()] == [0, 1]
-        assert state_of(disk) == {0: ("b", 0), 1: ("b", 1)}
+        ScriptedTable(objects).commit(0, put(1, "a", 1))
+        objects.delete(["table.json"])
+        with pytest.raises(ObjectMissingError, match=r"table\.json is missing.*from a backup"):
+            TableStore(objects).create(METADATA)
+        assert "table.json" not in objects.objects
 
-    def test_the_batch_that_comes_again_replaces_it(
-        self, disk: LocalObjectStore, length: Callable[[bytes], int]
+    def test_a_table_that_another_one_creates_and_writes_meanwhile_is_there(
+        self, objects: DictObjectStore
     ) -> None:
-        self.torn(disk, length)
-        version = ScriptedTable(disk).commit(2, put(1, "a", 2), put(2, "c", 2))
-        assert version.version == 2
-        assert state_of(disk) == {0: ("b", 0), 1: ("a", 2), 2: ("c", 2)}
+        class Racing(DictObjectStore):
+            """Another writer is faster, after this one has found nothing."""
 
-    def test_a_later_batch_says_what_is_lost(
-        self, disk: LocalObjectStore, length: Callable[[bytes], int]
-    ) -> None:
-        self.torn(disk, length)
-        left = (disk.root / version_name(2)).read_bytes()
-        with pytest.raises(LostVersionError) as caught:
-            ScriptedTable(disk).commit(3, put(1, "a", 3))
-        error = caught.value
-        assert (error.name, error.query) == (version_name(2), "query-a")
-        assert (error.batch, error.newest) == (3, 1)
-        assert (disk.root / version_name(2)).read_bytes() == left
+            def list(self, directory: str) -> Sequence[ObjectInfo]:
+                if "table.json" not in self.objects:
+                    ScriptedTable(objects).commit(0, put(1, "a", 1))
+                return super().list(directory)
 
-    def test_another_query_is_refused_as_ever(
-        self, disk: LocalObjectStore, length: Callable[[bytes], int]
-    ) -> None:
-        self.torn(disk, length)
-        for batch in (0, 5):
-            with pytest.raises(ConflictingWriterError, match="query query-a; query query-b"):
-                ScriptedTable(disk, "query-b").commit(batch, put(1, "b", 0))
+        racing = Racing(objects=objects.objects, modified=objects.modified)
+        assert TableStore(racing).create(METADATA) == METADATA
 
 
-class TestTornVersions:
-    def test_a_torn_first_version_is_replaced(self, disk: LocalObjectStore) -> None:
-        query = ScriptedTable(disk)
-        disk.put(version_name(0), b"")
-        assert query.table.newest() is None
-        assert query.commit(0, put(1, "a", 1)).version == 0
-        assert state_of(disk) == {1: ("a", 1)}
-
-    def test_a_torn_version_without_any_before_it_is_not_replaced(
-        self, disk: LocalObjectStore
-    ) -> None:
-        query = ScriptedTable(disk)
-        disk.put(version_name(3), b"")
-        with pytest.raises(LostVersionError, match="no batch of it"):
-            query.commit(0, put(1, "a", 1))
-
-    def test_a_batch_job_replaces_what_an_earlier_one_left(self, disk: LocalObjectStore) -> None:
-        ScriptedTable(disk, "batch-a", is_query=False).commit(0, put(1, "a", 1))
-        disk.put(version_name(1), b'{"bo')
-        later = ScriptedTable(disk, "batch-b", is_query=False)
-        assert later.commit(0, put(2, "b", 2)).version == 1
-        assert state_of(disk) == {1: ("a", 1), 2: ("b", 2)}
-
-    def test_a_version_that_is_being_written_is_waited_for(
-        self, objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        query = ScriptedTable(objects, "batch-a", is_query=False)
-        query.commit(0, put(1, "a", 1))
-        whole = objects.objects[version_name(0)]
-        objects.objects[version_name(0)] = whole[:9]
-
-        def written(seconds: float) -> None:
-            objects.objects[version_name(0)] = whole
-
-        monkeypatch.setattr("checkpoint_store.table_store.time.sleep", written)
-        other = ScriptedTable(objects, "batch-b", is_query=False)
-        assert other.commit(0, put(2, "b", 2)).version == 1
-        assert state_of(objects) == {1: ("a", 1), 2: ("b", 2)}
-
-    def test_no_beginning_of_a_version_is_taken_for_one(self, objects: DictObjectStore) -> None:
-        query = ScriptedTable(objects)
-        query.commit(0, put(1, "a", 1))
-        whole = objects.objects[version_name(0)]
-        for length in range(len(whole)):
-            objects.objects[version_name(0)] = whole[:length]
-            assert query.table.read_version(0) is None
-
-
-class TestDamage:
-    def test_every_changed_byte_of_a_version_is_an_error_for_readers_and_writers(
+class TestVersions:
+    def test_wherever_the_newest_is_damaged_readers_and_writers_stop_and_it_stays(
         self, objects: DictObjectStore
     ) -> None:
         query = ScriptedTable(objects)
-        query.commit(0, put(1, "a", 1))
-        whole = objects.objects[version_name(0)]
-        # In the last bytes it looks as if it were not written to its end: it is passed over.
-        for position in range(0, whole.index(b'"format"'), 7):
-            objects.objects[version_name(0)] = flipped(whole, position)
+        for batch in range(3):
+            query.commit(batch, put(1, "a", batch))
+        name, whole = version_name(2), objects.objects[version_name(2)]
+        for damaged in every_damage(whole):
+            objects.objects[name] = damaged
             with pytest.raises(CorruptObjectError) as caught:
                 query.table.newest()
-            assert (caught.value.name, caught.value.epoch) == (version_name(0), 0)
-        with pytest.raises(CorruptObjectError):
-            query.commit(1, put(1, "a", 2))
-        with pytest.raises(CorruptObjectError):
-            state_of(objects)
+            assert (caught.value.name, caught.value.epoch) == (name, 2)
+        before = dict(objects.objects)
+        uses = (
+            lambda: state_of(objects),
+            lambda: query.publish(2, []),
+            lambda: query.publish(3, []),
+            lambda: ScriptedTable(objects, "job", is_query=False).publish(0, []),
+        )
+        for use in uses:
+            with pytest.raises(CorruptObjectError, match=name):
+                use()
+        assert objects.objects == before
+        assert state_of(objects, 1) == {1: ("a", 1)}
 
-    def test_a_version_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
+    def test_one_that_a_killed_writer_of_an_early_build_left_is_deleted_by_hand(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 0))
+        objects.put(version_name(1), b'{"body":{"batches"')
+        with pytest.raises(CorruptObjectError) as caught:
+            query.commit(1, put(1, "a", 1))
+        assert "because its writer was killed" in str(caught.value)
+        assert "delete it, and write the rows again; a query does so by itself" in str(caught.value)
+        objects.delete([version_name(1)])
+        assert query.commit(1, put(1, "a", 1)).version == 1
+        assert state_of(objects) == {1: ("a", 1)}
+
+    def test_one_that_vanishes_between_listing_and_reading_is_an_error(
+        self, objects: DictObjectStore
+    ) -> None:
+        class Vanishing(DictObjectStore):
+            def list(self, directory: str) -> Sequence[ObjectInfo]:
+                found = super().list(directory)
+                self.delete([version_name(1)])
+                return found
+
+        query = ScriptedTable(objects)
+        for batch in range(2):
+            query.commit(batch, put(1, "a", batch))
+        vanishing = Vanishing(objects=objects.objects, modified=objects.modified)
+        with pytest.raises(ObjectMissingError, match=version_name(1)):
+            TableStore(vanishing).newest()
+
+    def test_one_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 1))
         objects.objects[version_name(0)] = newer_format(objects.objects[version_name(0)])
@@ -219,33 +166,135 @@ class TestDamage:
             with pytest.raises(UnsupportedFormatError, match=r"versions/.*version 2"):
                 use()
 
-    @pytest.mark.parametrize(
-        ("damage", "error"),
-        [
-            (lambda data: flipped(data, 60), CorruptObjectError),
-            (lambda data: newer_format(data), UnsupportedFormatError),
-        ],
-    )
-    def test_a_damaged_compaction_is_an_error_for_readers_and_writers(
-        self, objects: DictObjectStore, damage: Callable[[bytes], bytes], error: type[Exception]
+
+class TestLostVersions:
+    """The newest version is gone: nothing that is listed says that there was one."""
+
+    def lost(self, objects: DictObjectStore, batches: int, *, versions: int) -> ScriptedTable:
+        """A query wrote so many batches; of the versions so many are there."""
+        query = ScriptedTable(objects)
+        for batch in range(batches):
+            query.commit(batch, put(batch, "a", batch))
+        objects.delete([version_name(number) for number in range(versions, batches)])
+        return query
+
+    def write(self, query: ScriptedTable, batch: int, *, after_all: bool = True) -> TableVersion:
+        file = query.write(batch, [put(batch, "b", batch)])
+        commit = TableCommit(
+            query.writer, f"run-of-{batch}", batch, COLUMNS, (file,), after_all=after_all
+        )
+        return query.table.commit(commit)
+
+    @pytest.mark.parametrize(("versions", "newest"), [(2, 1), (1, 0), (0, None)])
+    def test_a_query_whose_batches_are_gone_is_told(
+        self, objects: DictObjectStore, versions: int, newest: int | None
     ) -> None:
+        query = self.lost(objects, 3, versions=versions)
+        with pytest.raises(LostVersionError) as caught:
+            self.write(query, 3)
+        error = caught.value
+        assert (error.name, error.query) == (version_name(versions), "query-a")
+        assert (error.batch, error.newest) == (3, newest)
+        assert f"run again from batch {versions}" in str(error)
+
+    def test_the_query_may_run_its_batches_again(self, objects: DictObjectStore) -> None:
+        query = self.lost(objects, 3, versions=2)
+        assert self.write(query, 2).version == 2
+        assert self.write(query, 3).version == 3
+        assert state_of(objects)[2] == ("b", 2)
+
+    def test_batches_without_files_left_nothing_to_lose(self, objects: DictObjectStore) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 0))
+        query.publish(1, [])
+        objects.delete([version_name(1)])
+        assert self.write(query, 2).version == 1
+
+    def test_a_query_that_leaves_batches_out_has_not_lost_them(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 0))
+        # The user's function caught what went wrong with this one.
+        query.write(1, [put(1, "a", 1)])
+        assert self.write(query, 2, after_all=False).version == 1
+
+    def test_files_of_other_queries_and_of_the_batch_itself_are_no_sign(
+        self, objects: DictObjectStore
+    ) -> None:
+        query, other = ScriptedTable(objects), ScriptedTable(objects, "query-b")
+        other.write(1, [put(1, "b", 1)])
+        query.commit(0, put(1, "a", 0))
+        query.write(2, [put(1, "a", 2)])
+        assert self.write(query, 2).version == 1
+
+
+class TestCompactions:
+    def compacted(self, objects: DictObjectStore) -> tuple[ScriptedTable, str]:
         query = ScriptedTable(objects)
         version = query.commit(0, put(1, "a", 1))
         names = tuple(file.name for file in version.state)
         query.table.publish_compaction(TableCompaction(0, names, version.state))
         (name,) = (name for name in objects.objects if name.startswith("compactions/"))
-        objects.objects[name] = damage(objects.objects[name])
+        return query, name
+
+    def test_wherever_it_is_damaged_it_is_passed_over_by_readers_and_writers(
+        self, objects: DictObjectStore
+    ) -> None:
+        _, name = self.compacted(objects)
+        for damaged in every_damage(objects.objects[name]):
+            objects.objects[name] = damaged
+            assert TableStore(objects).compactions() == ()
+        assert state_of(objects) == {1: ("a", 1)}
+        assert ScriptedTable(objects).commit(1, put(1, "a", 2)).version == 1
+
+    def test_a_process_says_so_once_and_reads_it_once(
+        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        query, name = self.compacted(objects)
+        objects.objects[name] = objects.objects[name][:-1]
+        table = TableStore(objects)
+        objects.reads.clear()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert table.compactions() == ()
+            TableStore(objects).compactions()
+        assert objects.reads == [name, name]
+        (record,) = caplog.records
+        assert name in record.getMessage()
+        assert "it is not needed, delete it" in record.getMessage()
+        assert query.table.compactions() == ()
+
+    def test_one_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
+        query, name = self.compacted(objects)
+        objects.objects[name] = newer_format(objects.objects[name])
         for use in (lambda: state_of(objects), lambda: query.commit(1, put(1, "a", 2))):
-            with pytest.raises(error, match="compactions/"):
+            with pytest.raises(UnsupportedFormatError, match="compactions/"):
                 use()
 
-    def test_a_half_written_compaction_is_not_published(self, objects: DictObjectStore) -> None:
-        query = ScriptedTable(objects)
-        version = query.commit(0, put(1, "a", 1))
-        query.table.publish_compaction(TableCompaction(0, ("data/other",), version.state))
-        (name,) = (name for name in objects.objects if name.startswith("compactions/"))
-        assert len(query.table.compactions()) == 1
-        whole = objects.objects[name]
-        for length in range(len(whole)):
-            objects.objects[name] = whole[:length]
-            assert TableStore(objects).compactions() == ()
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_commit_does_not_need_the_files_that_it_would_fold(
+    objects: DictObjectStore, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = ScriptedTable(objects)
+
+    def merge(version: TableVersion) -> tuple[StateHandle, ...]:
+        return merge_files(query.table, version, MergeBounds(1 << 30, files=3))
+
+    for batch in range(2):
+        query.commit(batch, put(batch, "a", batch))
+    name = min(name for name in objects.objects if parse_table_file(name))
+    whole = objects.objects[name]
+    if damage == "cut":
+        objects.objects[name] = whole[:-1]
+    else:
+        del objects.objects[name]
+    with caplog.at_level(logging.WARNING):
+        version = query.publish(2, [query.write(2, [put(2, "a", 2)])], merge=merge)
+    assert len(version.state) == 3
+    assert f"version 2 are not folded: {name}" in caplog.text
+    with pytest.raises((CorruptObjectError, ObjectMissingError), match=name):
+        state_of(objects)
+    objects.objects[name] = whole
+    assert state_of(objects) == {batch: ("a", batch) for batch in range(3)}

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    TimestampOutOfRangeError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import LocalObjectStore, ObjectInfo
 from checkpoint_store.state_history import StateHistory, VersionInfo
+from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_compaction import compact_key_groups
 from checkpoint_store.table_history import TableHistory, shape_of
@@ -113,20 +119,79 @@ def test_what_is_committed_later_is_seen_and_versions_are_read_once(
     assert objects.reads == ["versions/0000000000000000001.json"]
 
 
-def test_a_version_that_is_being_written_is_seen_once_it_is_whole(tmp_path: Path) -> None:
-    disk = LocalObjectStore(tmp_path / "table")
-    query = ScriptedTable(disk)
-    query.commit(0, put(1, "a", 1))
-    query.commit(1, put(1, "a", 2))
-    path = tmp_path / "table" / "versions" / "0000000000000000001.json"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:20])
-    reader = StateReader(TableHistory(TableStore(disk), METADATA))
-    assert by_key(reader.read()) == {1: ("a", 1)}
-    with pytest.raises(VersionNotRetainedError):
-        reader.read(1)
-    path.write_bytes(whole)
-    assert by_key(reader.read()) == by_key(reader.read(1)) == {1: ("a", 2)}
+class TestDamage:
+    def damaged(self, objects: DictObjectStore, *numbers: int) -> StateReader:
+        """A reader of a table of versions 0 to 4, some of which are cut."""
+        query = ScriptedTable(objects)
+        for batch in range(5):
+            query.commit(batch, put(1, "a", batch))
+        for number in numbers:
+            objects.objects[version_name(number)] = objects.objects[version_name(number)][:-1]
+        return StateReader(history_of(objects))
+
+    def test_the_newest_is_an_error_and_never_an_older_one(self, objects: DictObjectStore) -> None:
+        reader = self.damaged(objects, 4)
+        for ask in (
+            reader.read,
+            reader.info,
+            reader.schema,
+            reader.epochs,
+            lambda: reader.changes(3),
+        ):
+            with pytest.raises(CorruptObjectError, match=version_name(4)):
+                ask()
+        assert by_key(reader.read(3)) == {1: ("a", 3)}
+        assert reader.changes(0, 3).num_rows == 6
+
+    def test_others_are_left_out_of_the_list_of_versions(
+        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        reader = self.damaged(objects, 1, 2)
+        assert [info.version for info in reader.epochs()] == [0, 3, 4]
+        assert version_name(1) in caplog.text
+        assert version_name(2) in caplog.text
+        for version in (1, 2):
+            with pytest.raises(CorruptObjectError, match=version_name(version)):
+                reader.read(version)
+
+    def test_a_time_is_answered_unless_a_damaged_version_may_be_meant(
+        self, objects: DictObjectStore
+    ) -> None:
+        reader = self.damaged(objects, 2, 4)
+        times = [FIRST_MS + 1000 * version for version in range(5)]
+        answered = {0: 0, 1: 0, 999: 0, 1000: 1, 3000: 3}
+        assert {ms: reader.latest_at(FIRST_MS + ms) for ms in answered} == answered
+        for milliseconds, version in ((1001, 2), (2000, 2), (2999, 2), (3001, 4), (9000, 4)):
+            with pytest.raises(CorruptObjectError, match=version_name(version)):
+                reader.latest_at(FIRST_MS + milliseconds)
+        with pytest.raises(TimestampOutOfRangeError, match="its oldest is of") as caught:
+            reader.latest_at(times[0] - 1)
+        assert caught.value.oldest_ms == times[0]
+
+    def test_a_time_before_all_that_can_be_read_is_not_known(
+        self, objects: DictObjectStore
+    ) -> None:
+        reader = self.damaged(objects, 0, 1)
+        with pytest.raises(CorruptObjectError, match=version_name(1)):
+            reader.latest_at(FIRST_MS + 1999)
+        assert reader.latest_at(FIRST_MS + 2000) == 2
+
+    def test_a_memory_of_states_does_not_need_the_versions_in_between(
+        self, objects: DictObjectStore
+    ) -> None:
+        self.damaged(objects)
+        memory = StateMemory()
+        reader = StateReader(history_of(objects), memory)
+        assert by_key(reader.read(1)) == {1: ("a", 1)}
+        self.damage(objects, 3)
+        later = StateReader(history_of(objects), memory)
+        assert by_key(later.read(4)) == {1: ("a", 4)}
+        objects.delete([version_name(3)])
+        assert by_key(StateReader(history_of(objects), memory).read(2)) == {1: ("a", 2)}
+        assert by_key(StateReader(history_of(objects), memory).read(4)) == {1: ("a", 4)}
+
+    def damage(self, objects: DictObjectStore, number: int) -> None:
+        objects.objects[version_name(number)] = b""
 
 
 class TestCompactions:
@@ -228,18 +293,51 @@ class TestRetention:
         with pytest.raises(VersionNotRetainedError):
             reader.read(0)
 
-    @pytest.mark.parametrize("deleted", [[0], [1], [1, 3], [0, 2, 3]])
-    def test_versions_before_a_gap_are_about_to_be_deleted_and_not_shown(
+    @pytest.mark.parametrize("deleted", [[1], [3, 4], [1, 3]])
+    def test_a_version_that_is_missing_between_others_is_named_and_hides_none(
         self, objects: DictObjectStore, deleted: list[int]
     ) -> None:
         self.committed(objects, range(7))
         objects.delete([version_name(number) for number in deleted])
         reader = StateReader(history_of(objects))
-        retained = [*range(max(deleted) + 1, 7)]
-        assert [info.version for info in reader.epochs()] == retained
-        assert reader.changes(retained[0]).num_rows == len(retained) - 1
-        with pytest.raises(VersionNotRetainedError):
-            reader.changes(retained[0] - 1)
+        there = [number for number in range(7) if number not in deleted]
+        assert [info.version for info in reader.epochs()] == there
+        for version in there:
+            assert by_key(reader.read(version)) == {n: ("a", n) for n in range(version + 1)}
+        for version in deleted:
+            with pytest.raises(VersionMissingError, match=version_name(version)) as caught:
+                reader.read(version)
+            assert (caught.value.oldest, caught.value.newest) == (0, 6)
+            before, after = caught.value.between
+            assert before < version < after
+            assert {before, after} <= {*there}
+        last = max(deleted)
+        for start in (None, 0, min(deleted) - 1):
+            with pytest.raises(VersionMissingError, match="Restore versions/"):
+                reader.changes(start)
+        assert reader.changes(last + 1).num_rows == 6 - last - 1
+        assert reader.changes(0, min(deleted) - 1).num_rows == min(deleted) - 1
+
+    def test_a_missing_version_stands_in_the_way_of_the_times_at_which_it_was_the_newest(
+        self, objects: DictObjectStore
+    ) -> None:
+        self.committed(objects, range(4))
+        objects.delete([version_name(1)])
+        reader = StateReader(history_of(objects))
+        times = [reader.info(version).timestamp_ms for version in (0, 2, 3)]
+        assert [reader.latest_at(time) for time in times] == [0, 2, 3]
+        with pytest.raises(VersionMissingError, match=version_name(1)):
+            reader.latest_at(times[0] + 1)
+        assert reader.latest_at(times[1] + 1) == 2
+
+    def test_the_oldest_versions_may_be_gone(self, objects: DictObjectStore) -> None:
+        self.committed(objects, range(4))
+        objects.delete([version_name(0)])
+        reader = StateReader(history_of(objects))
+        with pytest.raises(VersionNotRetainedError) as caught:
+            reader.read(0)
+        assert type(caught.value) is VersionNotRetainedError
+        assert reader.changes(None).num_rows == 4
 
 
 @pytest.fixture

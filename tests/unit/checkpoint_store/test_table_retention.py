@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.object_store import UNPUBLISHED
 from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.table_layout import parse_compaction, parse_table_file, version_name
 from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
@@ -101,6 +102,30 @@ class TestRetainingVersions:
         assert retain(objects, 3) > 0
         assert TableStore(objects).versions() == [10, 11, 12]
 
+    def test_the_oldest_go_first_so_that_there_never_is_a_gap(self) -> None:
+        objects = written(30)
+        seen: list[list[int]] = []
+
+        class Watched(DictObjectStore):
+            def delete(self, names: Sequence[str]) -> None:
+                super().delete(names)
+                seen.append(TableStore(objects).versions())
+
+        watched = Watched(objects=objects.objects, modified=objects.modified)
+        retain_versions(watched, TableStore(watched), 4)
+        assert seen[:26] == [[*range(number, 30)] for number in range(1, 27)]
+        assert seen[26:] == [[26, 27, 28, 29]] * len(seen[26:])
+
+    def test_of_very_many_some_are_left_for_later(self) -> None:
+        objects = written(0)
+        query = ScriptedTable(objects)
+        for batch in range(250):
+            query.publish(batch, [])
+        left = []
+        while retain(objects, 10):
+            left.append(len(query.table.versions()))
+        assert left == [150, 50, 10]
+
     def test_fewer_than_two_versions_are_never_kept(self) -> None:
         objects = written(13)
         with pytest.raises(ValueError, match="at least 2"):
@@ -179,6 +204,24 @@ class TestSweepingOrphans:
         assert sweep(objects, grace_seconds=50.0, now=250.0) == []
         assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
         assert state_of(objects) == expected(5)
+
+    def test_what_was_never_published_is_deleted(self) -> None:
+        objects = written(2)
+        objects.put(f"{UNPUBLISHED}/0123", b"begun")
+        assert sweep(objects, grace_seconds=100.0, now=100.0) == []
+        assert sweep(objects, grace_seconds=100.0, now=101.0) == [f"{UNPUBLISHED}/0123"]
+        assert state_of(objects) == expected(1)
+
+    def test_nothing_is_deleted_while_a_version_is_lost(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = written(6)
+        lost = objects.objects[version_name(3)]
+        objects.delete([version_name(3)])
+        assert sweep(objects, 0.0, 1.0) == []
+        assert "are kept, because a version is missing" in caplog.text
+        objects.put(version_name(3), lost)
+        assert state_of(objects, 3) == expected(3)
 
     def test_files_of_a_compaction_stay_while_it_is_there(self) -> None:
         objects = written(4)

@@ -98,7 +98,7 @@ class TestCreating:
     @pytest.mark.parametrize(
         ("name", "value", "option", "asked"),
         [
-            ("key_schema_json", schema_json(name="string"), "keys", 'name "string"'),
+            ("key_schema_json", schema_json(name="string"), "keys", "name string"),
             ("max_parallelism", 16, "maxParallelism", "16"),
             ("sequence_by", "at", "sequenceBy", "at"),
             ("ignore_null_updates", True, "ignoreNullUpdates", "true"),

@@ -142,6 +142,20 @@ class TestBarriersAhead:
         assert objects.listings == []
 
 
+def test_the_barrier_of_a_channel_is_read_once_by_all_parts_of_a_task(
+    objects: DictObjectStore, operator: KeyedOperator
+) -> None:
+    history = whole_history(objects)
+    operator.run_subtask(2, 1, {4: 3, 5: 3}, operator.checkpoints.latest_before(2))
+    position = ChannelPosition(subtask=1, epoch=2, run=1, attempt=1, parallelism=2)
+    ahead = barriers_ahead(history, {1: position}, 1)[1]
+    objects.reads.clear()
+    for _ in range(5):
+        channel = ChannelHistory(history, ahead)
+        assert [channel.at(version).info.version for version in (0, 1, 2)] == [0, 1, 2]
+    assert len(objects.reads) == len(set(objects.reads)) == 3
+
+
 def test_a_history_pickles(tmp_path: Path) -> None:
     disk = LocalObjectStore(tmp_path / "store")
     KeyedOperator(disk).run_subtask(0, 1, {4: 1}, None)

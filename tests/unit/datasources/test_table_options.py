@@ -48,6 +48,7 @@ def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
         "minEpochsToRetain": "2",
         "autoCompactBytes": "1g",
         "storageOptions": '{"key": "secret"}',
+        "storeRetrySeconds": "30",
         "checkpointlocation": "/checkpoints",
         "queryname": "upserts",
     }
@@ -65,6 +66,7 @@ def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
         min_epochs_to_retain=2,
         auto_compact_bytes=1 << 30,
         storage_options={"key": "secret"},
+        store_retry_seconds=30,
         given=parsed.given,
     )
     assert "max_parallelism" in parsed.given
@@ -87,6 +89,7 @@ def test_every_option_of_a_batch_read_is_parsed() -> None:
             "flattenCollectionTypes": "false",
             "numPartitions": "8",
             "storageOptions": "{}",
+            "storeretryseconds": "1",
         }
     ) == ReaderOptions(
         url="/t",
@@ -97,6 +100,7 @@ def test_every_option_of_a_batch_read_is_parsed() -> None:
         state_var_name="count",
         columns=("id", "total"),
         num_partitions=8,
+        store_retry_seconds=1,
     )
     flattened = parse_reader_options({"path": "/t", "flattenCollectionTypes": "true"})
     assert flattened.flatten_collection_types

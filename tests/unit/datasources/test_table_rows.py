@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.row_fold import flat_rows, flat_schema, fold_rules, fold_state
 from checkpoint_store.state_file import StateFileHeader, encode_state_file
@@ -99,6 +100,23 @@ def test_columns_of_the_file_are_those_of_the_format() -> None:
     assert schema.field("row__").metadata == {b"cowstate.state": b"row"}
     assert schema.field("row__").type == pa.struct([("x", pa.string())])
     assert schema.field("_sequence").type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"name": "string"}, "the rows have no column 'id', which is of the table's key; add it"),
+        ({"ID": "long", "at": "long"}, "no column 'id', which is of the table's key; rename 'ID'"),
+        ({"id": "long"}, "the rows have no column 'at', by which the table orders the rows of a"),
+    ],
+)
+def test_rows_without_a_column_that_the_table_needs_are_refused(
+    columns: dict[str, Any], message: str
+) -> None:
+    table = metadata(schema_json(id="long", at="long"), "id", sequence_by="at")
+    with pytest.raises(TableSchemaError) as caught:
+        row_plan(SinkOptions("/t", ()), table, schema_json(**columns))
+    assert message in str(caught.value)
 
 
 def test_a_plan_pickles() -> None:

@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructType
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
 from checkpoint_store.object_store import LocalObjectStore
 from checkpoint_store.state_reader import open_store
+from checkpoint_store.table_layout import version_name
 from checkpoint_store.table_store import TableCommit
 from datasources.asked_columns import asked_columns
 from datasources.errors import StateReplacedError
@@ -251,3 +256,67 @@ def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_pa
         reader(tmp_path / "other").latestOffset(end, ReadAllAvailable())
     lenient = reader(tmp_path / "other", failOnDataLoss=False)
     assert lenient.latestOffset(end, ReadAllAvailable()) is end
+
+
+class TestLostVersions:
+    """Of versions 0 to 5, each of which adds a key, version 2 is gone."""
+
+    def stream(self, table: Path, **options: Any) -> TableStreamReader:
+        write(table, *range(6))
+        (table / version_name(2)).unlink()
+        columns = StructType().add("id", LongType()).add("_commit_version", LongType())
+        texts = {name: str(value) for name, value in options.items()}
+        parsed = parse_stream_options({"path": str(table), **texts})
+        return TableStreamReader(parsed, asked_columns("", columns))
+
+    def rows(self, stream: TableStreamReader, start: dict[str, Any]) -> list[tuple[Any, ...]]:
+        end = stream.latestOffset(start, ReadAllAvailable())
+        assert end["version"] == 5
+        batches = [b for part in stream.partitions(start, end) for b in stream.read(part)]
+        return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
+
+    @pytest.mark.parametrize("start", [NOTHING, after(0), after(1)])
+    def test_a_stream_does_not_pass_over_one(self, tmp_path: Path, start: dict[str, Any]) -> None:
+        with pytest.raises(VersionMissingError, match=version_name(2)):
+            self.rows(self.stream(tmp_path), start)
+
+    @pytest.mark.parametrize("start", [NOTHING, after(0), after(1), after(2), after(3)])
+    def test_without_fail_on_data_loss_it_goes_on_after_it(
+        self, tmp_path: Path, start: dict[str, Any]
+    ) -> None:
+        rows = self.rows(self.stream(tmp_path, failOnDataLoss=False), start)
+        assert rows == [(4, 4), (5, 5)]
+
+    def test_a_stream_that_has_passed_it_before_goes_on(self, tmp_path: Path) -> None:
+        assert self.rows(self.stream(tmp_path), after(3)) == [(4, 4), (5, 5)]
+
+    def test_one_that_it_has_read_itself_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(VersionMissingError, match=r"version 2 of .* is missing"):
+            self.rows(self.stream(tmp_path), after(2))
+
+    def test_a_stream_that_begins_with_one_is_told(self, tmp_path: Path) -> None:
+        stream = self.stream(tmp_path, startingVersion=2)
+        with pytest.raises(VersionMissingError, match=version_name(2)):
+            self.rows(stream, stream.initialOffset())
+
+    def test_a_stream_that_begins_at_its_time_is_told(self, tmp_path: Path) -> None:
+        write(tmp_path, *range(6))
+        times = {info.version: info.timestamp_ms for info in open_store(str(tmp_path)).epochs()}
+        (tmp_path / version_name(2)).unlink()
+        for milliseconds, expected in ((times[1], after(0)), (times[4], after(3))):
+            stream = reader(tmp_path, startingTimestamp=milliseconds)
+            assert stream.initialOffset() == expected
+        # The one that is lost may be the first since then.
+        with pytest.raises(VersionMissingError, match=version_name(2)):
+            reader(tmp_path, startingTimestamp=times[1] + 1).initialOffset()
+
+
+def test_a_damaged_version_does_not_hide_the_first_one_since_a_time(tmp_path: Path) -> None:
+    write(tmp_path, *range(6))
+    times = {info.version: info.timestamp_ms for info in open_store(str(tmp_path)).epochs()}
+    (tmp_path / version_name(2)).write_bytes(b"")
+    for version in (0, 1, 3, 4, 5):
+        start = reader(tmp_path, startingTimestamp=times[version]).initialOffset()
+        assert start == (after(version - 1) if version else NOTHING)
+    with pytest.raises(CorruptObjectError, match=version_name(2)):
+        reader(tmp_path, startingTimestamp=times[1] + 2).initialOffset()

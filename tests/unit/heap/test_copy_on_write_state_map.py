@@ -46,7 +46,7 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     assert (new13.entry_version, new13.state_version) == (1, 1)
     assert bucket(entries, 42) == [old42, old23]
 
-    state23 = entries.get(k23, None)
+    state23 = entries.own(k23, None)
     new42, new23 = bucket(entries, 42)
     assert new42 is not old42
     assert new23 is not old23
@@ -57,7 +57,7 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     assert state23 is not old23.state
     assert state23 == old23.state == [3]
 
-    state42 = entries.get(k42, None)
+    state42 = entries.own(k42, None)
     assert bucket(entries, 42) == [new42, new23]
     assert (new42.entry_version, new42.state_version) == (1, 1)
     assert state42 is not old42.state
@@ -88,6 +88,7 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
 def test_an_absent_state_is_none_and_changes_nothing() -> None:
     entries = map_of_chain(1)
     assert entries.get(key(2, 5), None) is None
+    assert entries.own(key(2, 5), None) is None
     assert entries.remove_and_get_old(key(2, 5), None) is None
     assert not entries.contains(key(2, 5), None)
     entries.remove(key(2, 5), None)
@@ -142,41 +143,41 @@ def test_a_capacity_that_is_no_power_of_two_is_refused(capacity: int) -> None:
         CopyOnWriteStateMap(list, capacity)
 
 
-def test_get_returns_the_same_object_until_the_next_snapshot() -> None:
+def test_an_owned_state_is_the_same_object_until_the_next_snapshot() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)
     entries.put(key(1), None, put)
-    assert entries.get(key(1), None) is put
+    assert entries.own(key(1), None) is put
     snapshot = entries.snapshot()
-    copied = entries.get(key(1), None)
+    copied = entries.own(key(1), None)
     assert copied is not put
     assert copied == put
-    assert entries.get(key(1), None) is copied
+    assert entries.own(key(1), None) is copied
     snapshot.release()
-    assert entries.get(key(1), None) is copied
+    assert entries.own(key(1), None) is copied
 
 
-def test_a_state_is_not_copied_when_its_snapshot_was_released_before_the_get() -> None:
+def test_a_state_is_not_copied_when_its_snapshot_was_released_before() -> None:
     put = [1]
     entries: Map = CopyOnWriteStateMap(list)
     entries.put(key(1), None, put)
     entries.snapshot().release()
-    assert entries.get(key(1), None) is put
+    assert entries.own(key(1), None) is put
 
 
-def test_a_state_put_under_a_snapshot_is_handed_out_as_it_is() -> None:
+def test_a_state_put_under_a_snapshot_is_owned_as_it_is() -> None:
     entries = map_of_chain(1, 2)
     entries.snapshot()
     put = [9]
     entries.put(key(1, 5), None, put)
-    assert entries.get(key(1, 5), None) is put
+    assert entries.own(key(1, 5), None) is put
 
 
 def test_states_are_copied_as_deep_as_the_given_copy_goes() -> None:
     entries: CopyOnWriteStateMap[str, None, list[State]] = CopyOnWriteStateMap(deepcopy)
     entries.put("a", None, [[1]])
     snapshot = entries.snapshot()
-    state = entries.get("a", None)
+    state = entries.own("a", None)
     assert state is not None
     state[0].append(2)
     assert list(snapshot) == [("a", None, [[1]])]
@@ -214,11 +215,13 @@ def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
     }
 
 
-def test_contains_copies_nothing() -> None:
+def test_reading_copies_nothing() -> None:
     entries = map_of_chain(1, 2)
     shared = bucket(entries, 5)
+    states = [entry.state for entry in shared]
     entries.snapshot()
     assert entries.contains(key(2, 5), None)
+    assert entries.get(key(2, 5), None) is states[1]
     assert bucket(entries, 5) == shared
     assert [entry.state_version for entry in shared] == [0, 0]
 
@@ -232,14 +235,14 @@ def test_a_new_key_goes_to_the_head_of_a_shared_chain() -> None:
     assert bucket(entries, 5)[1:] == shared
 
 
-@pytest.mark.parametrize("operation", ["get", "put", "put_and_get_old"])
+@pytest.mark.parametrize("operation", ["own", "put", "put_and_get_old"])
 def test_the_entry_and_the_shared_ones_before_it_are_copied_and_no_other(operation: str) -> None:
     entries = map_of_chain(1, 2, 3, 4)
     shared = bucket(entries, 5)
     snapshot = entries.snapshot()
     entries.put(key(0, 5), None, [0])
     (new,) = bucket(entries, 5)[:1]
-    arguments = () if operation == "get" else ([9],)
+    arguments = () if operation == "own" else ([9],)
     getattr(entries, operation)(key(3, 5), None, *arguments)
     after = bucket(entries, 5)
     assert names(after) == [0, 1, 2, 3, 4]

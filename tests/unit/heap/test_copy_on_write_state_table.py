@@ -16,7 +16,7 @@ Content = dict[int, list[tuple[str, None, State]]]
 
 
 def table_with_two_groups() -> Table:
-    table: Table = CopyOnWriteStateTable(KeyGroupRange(2, 5), list)
+    table: Table = CopyOnWriteStateTable(KeyGroupRange(2, 5))
     table.map_for(4).put("d", None, [4])
     table.map_for(2).put("b", None, [2])
     return table
@@ -55,7 +55,7 @@ def test_a_key_group_outside_of_the_range_is_refused(key_group: int) -> None:
 
 
 def test_a_snapshot_covers_the_maps_that_exist_and_no_other() -> None:
-    table: Table = CopyOnWriteStateTable(KeyGroupRange(0, 127), list)
+    table: Table = CopyOnWriteStateTable(KeyGroupRange(0, 127))
     table.map_for(77).put("a", None, [1])
     assert [group for group, _ in table.snapshot().key_group_snapshots()] == [77]
 
@@ -63,7 +63,7 @@ def test_a_snapshot_covers_the_maps_that_exist_and_no_other() -> None:
 def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
     table = table_with_two_groups()
     snapshot = table.snapshot()
-    state = table.map_for(2).get("b", None)
+    state = table.map_for(2).own("b", None)
     assert state is not None
     state.append(0)
     table.map_for(3).put("c", None, [3])

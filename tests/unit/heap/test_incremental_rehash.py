@@ -37,6 +37,7 @@ def test_a_rehash_begins_above_three_quarters_and_moves_nothing_yet() -> None:
 
 OPERATIONS: list[tuple[str, Callable[[Map, ChosenHashKey], object]]] = [
     ("get", lambda entries, one: entries.get(one, None)),
+    ("own", lambda entries, one: entries.own(one, None)),
     ("contains", lambda entries, one: entries.contains(one, None)),
     ("put", lambda entries, one: entries.put(one, None, [1])),
     ("put_and_get_old", lambda entries, one: entries.put_and_get_old(one, None, [1])),

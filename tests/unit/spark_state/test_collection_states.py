@@ -306,7 +306,7 @@ def test_a_kind_of_state_of_a_later_release_is_refused() -> None:
     ],
 )
 def test_a_state_of_another_kind_or_schema_is_refused(other: StateDescriptor) -> None:
-    with pytest.raises(StateMigrationError, match="state 'm' is in the store as map"):
+    with pytest.raises(StateMigrationError, match="state 'm' is in the store as a map"):
         Backend().heap.state(other)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
 from checkpoint_store.state_reader import open_store
+from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
 from tests.support.processors import KeepsValues
 from tests.support.subtasks import Host, operator
@@ -56,14 +56,14 @@ def as_dicts(items: list[tuple[Any, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as executor:
-        yield executor
+def maintenance() -> Iterator[Maintenance]:
+    with Maintenance() as threads:
+        yield threads
 
 
-def host_of(folder: Path, pool: ThreadPoolExecutor, processor: StatefulProcessor) -> Host:
+def host_of(folder: Path, maintenance: Maintenance, processor: StatefulProcessor) -> Host:
     spec = operator(folder, processor, key_schema_json=schema_json(key="string"))
-    return Host(spec).open(pool)
+    return Host(spec).open(maintenance)
 
 
 def url_of(host: Host) -> str:
@@ -71,9 +71,9 @@ def url_of(host: Host) -> str:
 
 
 def test_a_list_or_map_is_one_column_beside_the_key(
-    tmp_path: Path, pool: ThreadPoolExecutor
+    tmp_path: Path, maintenance: Maintenance
 ) -> None:
-    host = host_of(tmp_path, pool, KeepsValues())
+    host = host_of(tmp_path, maintenance, KeepsValues())
     host.epoch(0, [("a", 1), ("b", 2), ("a", 3)])
     host.epoch(1, [("a", 1)])
     items, counts = (open_store(url_of(host), state=state) for state in ("items", "counts"))
@@ -112,9 +112,9 @@ def kinds(host: Host, state: str, epoch: int) -> list[str]:
 
 
 def test_what_an_epoch_did_is_told_by_whole_values(
-    tmp_path: Path, pool: ThreadPoolExecutor
+    tmp_path: Path, maintenance: Maintenance
 ) -> None:
-    host = host_of(tmp_path, pool, Scripted())
+    host = host_of(tmp_path, maintenance, Scripted())
     host.epoch(0, [("a", 0), ("b", 0), ("c", 0), ("d", 0)])
     host.epoch(1, [("a", 0), ("b", 1), ("c", 2), ("d", 3), ("e", 3)])
     # The order of a list counts, that of a map does not.
@@ -128,8 +128,8 @@ def test_what_an_epoch_did_is_told_by_whole_values(
     }
 
 
-def test_a_live_view_follows_lists_and_maps(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
-    host = host_of(tmp_path, pool, KeepsValues())
+def test_a_live_view_follows_lists_and_maps(tmp_path: Path, maintenance: Maintenance) -> None:
+    host = host_of(tmp_path, maintenance, KeepsValues())
     host.epoch(0, [("a", 1), ("b", 2)])
     with (
         live_view(url_of(host), state="items", poll_seconds=600) as items,

@@ -90,6 +90,16 @@ def test_what_is_not_supported_is_refused_on_the_driver(init: Init, message: str
         recorded(init)
 
 
+@pytest.mark.parametrize("init", [init for init, message in REFUSED if "time" in message])
+def test_what_needs_time_is_refused_without_sending_to_another_time_mode(init: Init) -> None:
+    with pytest.raises(UnsupportedOperationError) as caught:
+        recorded(init)
+    message = str(caught.value)
+    assert "in whatever time mode" in message
+    assert 'time mode "None"' not in message
+    assert "keep a time in the state" in message.lower()
+
+
 def test_a_state_declared_twice_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="state 'v' is declared twice"):
         recorded(

@@ -28,6 +28,7 @@ def test_defaults_follow_the_session() -> None:
     assert (parsed.parallelism, parsed.hosts_per_executor, parsed.max_parallelism) == (4, 4, 128)
     assert (parsed.store, parsed.backend) == ("s3://bucket/state", "heap")
     assert (parsed.min_epochs_to_retain, parsed.min_epochs_for_snapshot) == (100, 10)
+    assert parsed.store_retry_seconds == 120
 
 
 def test_a_large_cluster_gets_no_more_subtasks_than_key_groups() -> None:
@@ -38,6 +39,15 @@ def test_given_values_win() -> None:
     given = {**STORE, "spark.cowstate.parallelism": "7", "spark.cowstate.outputMemoryMB": "1"}
     parsed = parse_configuration(given, facts())
     assert (parsed.parallelism, parsed.output_memory_mb) == (7, 1)
+
+
+def test_how_long_a_store_may_be_away_is_whole_seconds() -> None:
+    given = {**STORE, "spark.cowstate.storeRetrySeconds": "900"}
+    assert parse_configuration(given, facts()).store_retry_seconds == 900
+    for bad in ("0", "-1", "2.5", "2m"):
+        given["spark.cowstate.storeRetrySeconds"] = bad
+        with pytest.raises(ConfigurationError, match=rf"storeRetrySeconds is '{bad}'; allowed are"):
+            parse_configuration(given, facts())
 
 
 def test_a_relative_store_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,31 +12,12 @@ from typing import Any
 import pytest
 from pyspark.sql import Row
 
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
 from tests.support.processors import FailingAt, KeepsValues, RunningTotals
-from tests.support.subtasks import Host, operator
+from tests.support.subtasks import OpenHost, operator
 
 ROWS_A = [("a", 1)]
-OpenHost = Callable[..., Host]
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as executor:
-        yield executor
-
-
-@pytest.fixture
-def open_host(tmp_path: Path, pool: ThreadPoolExecutor) -> OpenHost:
-    """Opens hosts over one store; keywords are OperatorSpec's and Host's fields."""
-
-    def open_one(processor: Any = None, **changes: Any) -> Host:
-        own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
-        return Host(operator(tmp_path, processor, **changes), **own).open(pool)
-
-    return open_one
 
 
 def test_state_goes_from_epoch_to_epoch(open_host: OpenHost) -> None:
@@ -155,10 +135,46 @@ def test_a_zombie_that_publishes_last_does_not_win_a_restart(open_host: OpenHost
 def test_a_zombie_of_an_older_run_does_not_win_a_restart(open_host: OpenHost) -> None:
     old, new = open_host(run_id="run-1"), open_host(run_id="run-2")
     old.epoch(0, ROWS_A)
+    stuck, free = threading.Event(), threading.Event()
+
+    def wait_before_the_changelog() -> None:
+        stuck.set()
+        assert free.wait(30)
+
+    late = threading.Thread(
+        target=lambda: old.epoch(1, [("a", 1000)], attempt=99, check=wait_before_the_changelog)
+    )
+    late.start()
+    assert stuck.wait(30)
     new.epoch(1, ROWS_A)
-    old.epoch(1, [("a", 1000)], attempt=99)
-    old.epoch(2, [("a", 1000)], attempt=100)
+    free.set()
+    late.join()
     assert open_host(run_id="run-3").epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_a_run_that_another_host_knows_to_be_over_is_refused(open_host: OpenHost) -> None:
+    old = open_host(run_id="run-1")
+    old.epoch(0, ROWS_A)
+    new = open_host(run_id="run-2")
+    new.epoch(1, ROWS_A)
+    for host in (old, open_host(run_id="run-1")):
+        with pytest.raises(
+            FencedError, match=r"run-1 .* is over: .* completed epoch 1 .* stop one"
+        ):
+            host.epoch(1, [("a", 1000)], attempt=99)
+    assert new.epoch(2, ROWS_A) == {"a": (3, 3)}
+
+
+def test_a_run_that_registers_behind_a_zombie_is_told_instead_of_forgotten(
+    open_host: OpenHost,
+) -> None:
+    """A host registered the run before so late that what it completed is newer by number."""
+    run = open_host(run_id="run-1")
+    run.epoch(0, ROWS_A)
+    open_host(run_id="zombie").epoch(1, ROWS_A)
+    with pytest.raises(FencedError, match="start the query again"):
+        run.epoch(1, ROWS_A)
+    assert open_host(run_id="run-2").epoch(2, ROWS_A) == {"a": (3, 3)}
 
 
 def test_an_epoch_with_barriers_of_some_subtasks_is_not_built_upon(open_host: OpenHost) -> None:
@@ -185,78 +201,6 @@ def test_parallelism_may_differ_at_every_run(
         assert emitted == {key: (epoch + 1, value * (epoch + 1)) for key, value in rows}
 
 
-def test_a_snapshot_replaces_the_changelogs_it_holds(open_host: OpenHost, tmp_path: Path) -> None:
-    host = open_host()
-    for epoch in range(25):
-        host.epoch(epoch, ROWS_A)
-        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
-    snapshots = list(tmp_path.glob("query/totals/epochs/*/snapshot-*"))
-    assert len(snapshots) == 2
-    resident = host.session._resident  # type: ignore[union-attr]
-    assert resident is not None
-    assert resident.handles[0].kind == "snapshot"
-    assert len(resident.handles) < 11
-    assert open_host(run_id="run-2").epoch(25, ROWS_A) == {"a": (26, 26)}
-
-
-def test_chains_stay_short_when_every_epoch_runs_in_a_host_of_its_own(
-    open_host: OpenHost, tmp_path: Path
-) -> None:
-    written: list[int] = []
-    for epoch in range(40):
-        host = open_host(run_id=f"run-{epoch}")
-        assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
-        resident = host.session._resident  # type: ignore[union-attr]
-        assert resident is not None
-        assert len(resident.handles) <= 11
-        written.append(len(list(tmp_path.glob("query/totals/epochs/*/snapshot-*"))))
-    assert 3 <= written[-1] <= 8  # one or two for ten epochs
-
-
-def test_a_snapshot_taken_at_a_restore_does_not_keep_the_epoch_from_running_again(
-    open_host: OpenHost,
-) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
-    old = open_host(checkpoints=settings)
-    for epoch in range(3):
-        old.epoch(epoch, ROWS_A)
-    host = open_host(checkpoints=settings, run_id="run-2")
-    for attempt in (5, 6):
-        assert host.epoch(3, ROWS_A, attempt=attempt) == {"a": (4, 4)}
-    assert open_host(run_id="run-3").epoch(4, ROWS_A) == {"a": (5, 5)}
-
-
-def test_a_snapshot_at_a_restore_that_the_sweep_may_have_taken_is_not_named(
-    open_host: OpenHost,
-) -> None:
-    settings = replace(
-        operator(Path()).checkpoints, min_epochs_for_snapshot=2, orphan_grace_seconds=0
-    )
-    for epoch in range(6):
-        host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
-        host.epoch(epoch, ROWS_A)
-    resident = host.session._resident  # type: ignore[union-attr]
-    assert resident is not None
-    assert {handle.kind for handle in resident.handles} == {"changelog"}
-
-
-def test_a_snapshot_that_cannot_be_written_at_a_restore_does_not_stop_the_query(
-    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = CompletedCheckpointStore.write_state
-
-    def write_state(self: Any, kind: str, table: Any, writer: Any) -> Any:
-        if kind == "snapshot":
-            raise OSError(28, "No space left on device")
-        return original(self, kind, table, writer)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(CompletedCheckpointStore, "write_state", write_state)
-    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
-    for epoch in range(5):
-        host = open_host(run_id=f"run-{epoch}", checkpoints=settings)
-        assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
-
-
 def test_a_task_that_is_gone_ends_its_restore(open_host: OpenHost) -> None:
     old = open_host()
     for epoch in range(5):
@@ -276,30 +220,6 @@ def test_a_task_that_is_gone_ends_its_restore(open_host: OpenHost) -> None:
     assert host.epoch(5, ROWS_A, attempt=9) == {"a": (6, 6)}
 
 
-def test_a_snapshot_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:
-    settings = replace(operator(Path()).checkpoints, orphan_grace_seconds=0)
-    host = open_host(checkpoints=settings)
-    for epoch in range(15):
-        host.epoch(epoch, ROWS_A)
-        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
-    resident = host.session._resident  # type: ignore[union-attr]
-    assert resident is not None
-    assert {handle.kind for handle in resident.handles} == {"changelog"}
-
-
-def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
-    host = open_host(checkpoints=replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2))
-    host.epoch(0, ROWS_A)
-    host.epoch(1, [("a", 1000)], attempt=2)
-    assert host.session is not None
-    assert host.session._snapshot is not None
-    host.session._maintenance.submit(lambda: None).result()
-    assert host.session._snapshot.done()
-    assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
-    host.epoch(2, ROWS_A, attempt=4)
-    assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}
-
-
 class OtherSchema(RunningTotals):
     def init(self, handle: Any) -> None:
         self._totals = handle.getValueState("totals", "rows bigint, name string")
@@ -316,8 +236,8 @@ def test_another_schema_of_a_stored_state_is_refused_naming_both(open_host: Open
         open_host(OtherSchema(), run_id="run-2").epoch(1, ROWS_A)
     message = str(caught.value)
     assert "state 'totals'" in message
-    assert '"name":"total"' in message
-    assert '"name":"name"' in message
+    assert "a value state of (rows bigint, total bigint)" in message
+    assert "declares a value state of (rows bigint, name string)" in message
 
 
 class ListOfTotals(RunningTotals):
@@ -327,7 +247,7 @@ class ListOfTotals(RunningTotals):
 
 def test_another_kind_of_a_stored_state_is_refused_naming_both(open_host: OpenHost) -> None:
     open_host().epoch(0, ROWS_A)
-    with pytest.raises(StateMigrationError, match=r"as value .* the processor declares list"):
+    with pytest.raises(StateMigrationError, match=r"as a value state of .* declares a list"):
         open_host(ListOfTotals(), run_id="run-2").epoch(1, ROWS_A)
 
 
@@ -422,7 +342,7 @@ def test_retention_goes_on_after_a_rollback(open_host: OpenHost, tmp_path: Path)
         host.run_id = run_id
         for epoch in epochs:
             host.epoch(epoch, ROWS_A)
-            host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+            host.finish_maintenance()
     assert len(list(tmp_path.glob("query/totals/manifests/*"))) <= 12
 
 
@@ -439,7 +359,7 @@ def test_epochs_beyond_the_retention_are_deleted_and_the_rest_restores(
     host = open_host(checkpoints=settings)
     for epoch in range(31):
         host.epoch(epoch, ROWS_A)
-        host.session._maintenance.submit(lambda: None).result()  # type: ignore[union-attr]
+        host.finish_maintenance()
     assert len(list(tmp_path.glob("query/totals/manifests/*"))) == 3
     assert not list(tmp_path.glob("query/totals/epochs/*/barrier-*"))[3:]
     assert open_host(run_id="run-2").epoch(31, ROWS_A) == {"a": (32, 32)}
@@ -447,7 +367,7 @@ def test_epochs_beyond_the_retention_are_deleted_and_the_rest_restores(
 
 @pytest.mark.parametrize(
     ("changes", "field"),
-    [({"max_parallelism": 16}, "max_parallelism"), ({"key_schema_json": "[]"}, "key_schema")],
+    [({"max_parallelism": 16}, "max_parallelism"), ({"key_schema_json": "[]"}, "key columns")],
 )
 def test_a_store_of_another_configuration_is_refused(
     open_host: OpenHost, changes: dict[str, Any], field: str

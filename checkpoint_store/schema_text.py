@@ -1,0 +1,50 @@
+"""Spark's schemas as people write them, in DDL, for messages. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_OF_SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def schema_text(schema_json: str) -> str:
+    """The columns of a schema that Spark wrote as JSON; text that is no schema stays as it is."""
+    try:
+        fields = json.loads(schema_json)["fields"]
+        return ", ".join(_field(field, " ") for field in fields)
+    except (ValueError, KeyError, TypeError):
+        return schema_json
+
+
+def schema_texts(one: str, other: str) -> tuple[str, str]:
+    """Two schemas that differ: in DDL, or as they are where DDL cannot say what differs."""
+    texts = schema_text(one), schema_text(other)
+    return texts if texts[0] != texts[1] else (one, other)
+
+
+def type_text(described: Any) -> str:
+    """A type as Spark describes it in JSON, parsed."""
+    if isinstance(described, str):
+        return _OF_SPARK.get(described, described)
+    match described["type"]:
+        case "struct":
+            return f"struct<{', '.join(_field(field, ': ') for field in described['fields'])}>"
+        case "array":
+            return f"array<{type_text(described['elementType'])}>"
+        case "map":
+            return f"map<{type_text(described['keyType'])}, {type_text(described['valueType'])}>"
+        case "udt":
+            return type_text(described["sqlType"])
+        case unknown:
+            return str(unknown)
+
+
+def _field(field: dict[str, Any], separator: str) -> str:
+    name = field["name"]
+    if not _PLAIN_NAME.fullmatch(name):
+        name = f"`{name.replace('`', '``')}`"
+    required = "" if field.get("nullable", True) else " NOT NULL"
+    return f"{name}{separator}{type_text(field['type'])}{required}"

@@ -1,0 +1,127 @@
+"""Which object stores do not answer this process, said in the log once an outage.
+
+An outage begins when a call fails again after it was tried again, and ends when a call is answered
+and none is failing any more. However many calls and threads meet it, the log has one line when it
+begins, one when the first of them is given up, and one when the store answers again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from checkpoint_store.errors import StoreUnavailableError
+
+RETRY_SECONDS = 120
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Outage:
+    """`since`: when it was first noticed; `failing`: the calls that are tried again now."""
+
+    since: float
+    failing: int = 0
+    given_up: bool = False
+
+
+class StoreOutages:
+    """The outages of this process, by the URL of the store. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outages: dict[str, _Outage] = {}
+
+    def fails(self, url: str, since: float, retry_seconds: float, problem: str) -> None:
+        """A call that failed at `since` failed again. One of the methods below follows."""
+        with self._lock:
+            outage = self._outages.get(url)
+            if outage is None:
+                outage = self._outages[url] = _Outage(since)
+                waits = f"calls to it are tried again for {retry_seconds:.0f} s"
+                _log.warning("%s does not answer (%s); %s", url, problem, waits)
+            outage.failing += 1
+
+    def is_answered(self, url: str, now: float, *, failed: bool) -> None:
+        """A call was answered; `failed`: it had failed. Costs one look-up if all is well."""
+        if url not in self._outages:
+            return
+        with self._lock:
+            outage = self._outages.get(url)
+            if outage is None:
+                return
+            outage.failing -= failed
+            if not outage.failing:
+                del self._outages[url]
+                _log.warning("%s answers again, after %.0f s", url, now - outage.since)
+
+    def is_given_up(self, url: str, now: float, problem: str) -> None:
+        """A call that failed is not tried again; the outage goes on."""
+        with self._lock:
+            outage = self._outages[url]
+            outage.failing -= 1
+            if not outage.given_up:
+                outage.given_up = True
+                seconds = now - outage.since
+                _log.error("%s has not answered for %.0f s: %s", url, seconds, problem)
+
+    def is_abandoned(self, url: str) -> None:
+        """A call that failed was interrupted; the outage goes on."""
+        with self._lock:
+            self._outages[url].failing -= 1
+
+
+class StoreCall:
+    """One call to a store, tried until `retry_seconds` after it failed. A context manager."""
+
+    def __init__(
+        self,
+        url: str,
+        retry_seconds: float,
+        clock: Callable[[], float],
+        outages: StoreOutages,
+    ) -> None:
+        self._url = url
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._outages = outages
+        self._failed_at: float | None = None
+        self._has_failed_again = False
+
+    def fails(self, problem: str) -> None:
+        """An attempt failed."""
+        if self._failed_at is None:
+            self._failed_at = self._clock()
+        elif not self._has_failed_again:
+            self._has_failed_again = True
+            self._outages.fails(self._url, self._failed_at, self._retry_seconds, problem)
+
+    def seconds_failing(self) -> float:
+        """Since its first attempt failed."""
+        return 0.0 if self._failed_at is None else self._clock() - self._failed_at
+
+    def seconds_left(self) -> float:
+        """In which it is tried again; 0 if it is to be given up."""
+        return max(self._retry_seconds - self.seconds_failing(), 0.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, StoreUnavailableError):
+            if self._has_failed_again:
+                self._outages.is_given_up(self._url, self._clock(), error.problem)
+        elif error is None or isinstance(error, Exception):
+            # A missing object or a taken name is an answer, too.
+            self._outages.is_answered(self._url, self._clock(), failed=self._has_failed_again)
+        elif self._has_failed_again:
+            self._outages.is_abandoned(self._url)

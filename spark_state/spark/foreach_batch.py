@@ -1,0 +1,72 @@
+"""What cowstate does around a function that is given to `foreachBatch`.
+
+Spark calls the function in the thread of its query. Before, the run of the query is written into a
+local property of that thread, where tasks find it: what Spark itself says of the run is replaced as
+soon as user code calls `setJobGroup`. Afterwards the epoch is completed, see `epoch_completion`. An
+interruption on the way is reworded, see `stopped_batches`.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_state.errors import BatchIdentityError
+from spark_state.spark.batch_identity import QUERY, BatchIdentity, name_run
+from spark_state.spark.epoch_completion import EpochCompletion
+from spark_state.spark.planned_operators import operators_in
+from spark_state.spark.stopped_batches import BatchFunction, brief_when_interrupted
+
+_MARK = "_cowstate_completes_epochs"
+
+
+def complete_epochs_of_foreach_batch() -> None:
+    """From now on in this process; may be called again."""
+    known: Any = DataStreamWriter.foreachBatch
+    if hasattr(known, _MARK):
+        return
+
+    @wraps(known)
+    def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
+        operators = operators_in(self._df._jdf.queryExecution().analyzed())
+        completion = EpochCompletion(operators) if operators else None
+        watched = WatchedFunction(func, self._spark, completion)
+        writer: DataStreamWriter = known(self, brief_when_interrupted(watched))
+        return writer
+
+    setattr(foreach_batch, _MARK, True)
+    DataStreamWriter.foreachBatch = foreach_batch  # type: ignore[method-assign]
+
+
+class WatchedFunction:
+    """The function that Spark gets instead of the user's. `completion`: None without operators."""
+
+    def __init__(
+        self, function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None
+    ) -> None:
+        self._function = function
+        self._spark = spark
+        self._completion = completion
+
+    def __call__(self, batch: DataFrame, epoch: int) -> None:
+        context = self._spark.sparkContext
+        query = self._query(context.getLocalProperty(QUERY))
+        if query is not None:
+            name_run(context, query.id, query.runId)
+        elif self._completion is not None:
+            raise BatchIdentityError(
+                f"the function of foreachBatch is called outside of its query's thread: {QUERY} is "
+                "not set, so no operator can tell its epoch. Leave PYSPARK_PIN_THREAD unset"
+            )
+        self._function(batch, epoch)
+        if self._completion is not None and query is not None:
+            identity = BatchIdentity(query.id, query.runId, epoch)
+            plan = query._jsq.streamingQuery().lastExecution().analyzed()
+            self._completion.complete(batch, identity, plan)
+
+    def _query(self, query_id: str | None) -> StreamingQuery | None:
+        return None if query_id is None else self._spark.streams.get(query_id)

@@ -1,0 +1,164 @@
+"""A heap table against a dict that is copied at every step, with calls in any order.
+
+The current key is set anew only now and then: epochs are sealed, rolled back and undone, and
+snapshots taken, while it stays, and what is put, got, owned or removed next is of the new epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint_store.key_group_range import KeyGroupRange
+from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
+from spark_state.heap.heap_state_table import HeapStateTable
+from spark_state.keyed_state.state_rows import StateEntries
+
+KEY_GROUPS = KeyGroupRange(0, 2)
+State = list[int]
+Contents = dict[tuple[Any, ...], State]
+
+
+class Lists:
+    """Lists of numbers, which are changed in place by whoever owns one."""
+
+    struct_type = pa.struct([])
+
+    def copy(self, state: State) -> State:
+        return state.copy()
+
+    def to_arrow(self, states: Any) -> Any:
+        raise AssertionError("nothing is written")
+
+    def from_arrow(self, array: Any) -> Any:
+        raise AssertionError("nothing is read")
+
+
+def entries(contents: dict[tuple[Any, ...], State | None]) -> StateEntries:
+    keys = list(contents)
+    groups = [key_group(key) for key in keys]
+    states = [copy.copy(state) for state in contents.values()]
+    return StateEntries("items", Lists(), keys, groups, states)
+
+
+def key_group(key: tuple[Any, ...]) -> int:
+    return sum(key) % 3
+
+
+calls = st.one_of(
+    st.tuples(st.just("key"), st.integers(0, 4)),
+    st.tuples(st.just("put"), st.integers(0, 9)),
+    st.tuples(st.just("append"), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["get", "remove", "share", "put again"])),
+    st.tuples(st.sampled_from(["seal", "seal", "rollback", "undo", "snapshot", "read"])),
+    st.tuples(st.just("apply"), st.integers(0, 4), st.none() | st.integers(0, 9)),
+)
+
+
+@dataclass
+class Script:
+    """The table, what it must hold, and what it must be able to go back to."""
+
+    table: HeapStateTable[State] = field(
+        default_factory=lambda: HeapStateTable("items", Lists(), KEY_GROUPS)
+    )
+    key: tuple[Any, ...] = ()
+    now: Contents = field(default_factory=dict)
+    base: Contents = field(default_factory=dict)
+    sealed_from: Contents | None = None
+    snapshots: list[tuple[CopyOnWriteStateTableSnapshot[Any, None, State], Contents]] = field(
+        default_factory=list
+    )
+
+    def run(self, call: tuple[Any, ...]) -> None:
+        table = self.table
+        match call:
+            case "key", number:
+                self.key = (number,)
+                table.set_current_key(self.key, key_group(self.key))
+            case "put", number:
+                table.put([number])
+                self.now[self.key] = [number]
+            case ("put again",) if self.key in self.now:
+                table.put(list(self.now[self.key]))
+            case "append", number:
+                owned = table.own()
+                assert owned == self.now.get(self.key)
+                if owned is not None:
+                    owned.append(number)
+                    self.now[self.key] = [*self.now[self.key], number]
+            case ("get",):
+                assert table.get() == self.now.get(self.key)
+            case ("remove",):
+                table.remove()
+                self.now.pop(self.key, None)
+            case ("share",):
+                table.share()
+            case ("seal",):
+                table.seal()
+                self.sealed_from, self.base = self.base, copy.deepcopy(self.now)
+            case ("rollback",):
+                self.roll_back()
+            case ("undo",) if self.sealed_from is not None:
+                self.roll_back()
+                table.undo_sealed()
+                self.now, self.base = copy.deepcopy(self.sealed_from), self.sealed_from
+                self.sealed_from = None
+            case ("apply", number, state):
+                self.roll_back()
+                changed = None if state is None else [state]
+                table.apply(entries({(number,): changed}))
+                self.now.pop((number,), None)
+                if changed is not None:
+                    self.now[number,] = changed
+                self.base, self.sealed_from = copy.deepcopy(self.now), None
+            case ("snapshot",):
+                self.snapshots.append((table.snapshot(), copy.deepcopy(self.now)))
+            case ("read",) if self.snapshots:
+                snapshot, held = self.snapshots.pop(0)
+                read = [one for _, group in snapshot.key_group_snapshots() for one in group]
+                assert {key: state for key, _, state in read} == held
+                snapshot.release_all()
+
+    def roll_back(self) -> None:
+        self.table.rollback()
+        self.now = copy.deepcopy(self.base)
+
+    def check(self) -> None:
+        """The changelog makes of the base what the table holds, and so does the undo list back."""
+        changes = self.table.changes()
+        followed = copy.deepcopy(self.base)
+        for key, state in zip(changes.keys, changes.states, strict=True):
+            followed.pop(key, None)
+            if state is not None:
+                followed[key] = state
+        assert followed == self.now
+        assert [key_group(key) for key in changes.keys] == list(changes.key_groups)
+        self.table.check_invariants()
+
+
+@settings(max_examples=400)
+@given(st.lists(calls, max_size=40))
+def test_every_change_is_in_the_changelog_whether_the_key_is_set_anew_or_not(
+    script: list[tuple[Any, ...]],
+) -> None:
+    model = Script()
+    for call in script:
+        model.run(call)
+        model.check()
+
+
+def test_a_put_after_a_seal_without_a_new_key_is_in_the_changelog() -> None:
+    for end in ("seal", "rollback"):
+        model = Script()
+        for call in (("key", 1), ("put", 1), (end,), ("put", 2)):
+            model.run(call)
+        assert list(model.table.changes().keys) == [(1,)]
+        model.check()
+        model.run(("rollback",))
+        assert model.table.get() == ([1] if end == "seal" else None)

@@ -1,0 +1,230 @@
+"""Hosts that register runs at the same moment, their steps in every order.
+
+A host's steps are the calls of its object store: a page of a listing, or the creation of a mark. A
+host is run again from its beginning with the answers that it got so far, up to its next call; so it
+can be stopped between any two calls, and hosts can go on in every order.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint_store.completed_checkpoint import Run
+from checkpoint_store.object_store import ObjectInfo
+from checkpoint_store.run_registry import RunRegistry
+
+Names = frozenset[str]
+LONGEST_ORDER = 22
+MOST_STEPS_ALONE = 40
+
+
+@dataclass(frozen=True)
+class Page:
+    """The next call of a host is for a page of the listing."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Creation:
+    """The next call of a host creates an object."""
+
+    name: str
+
+
+class _NextCall(Exception):
+    """The answers are used up."""
+
+    def __init__(self, call: Page | Creation) -> None:
+        super().__init__(call)
+        self.call = call
+
+
+@dataclass
+class _AnsweredStore:
+    """An object store whose answers are given: the names of a page, or what was created."""
+
+    answers: list[Names]
+    pages: int
+    url: str = "answered://store"
+
+    def put(self, name: str, data: bytes) -> None:
+        self._answer(Creation(name))
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        pages = [self._answer(Page(number)) for number in range(self.pages)]
+        return [ObjectInfo(name, 0, None) for page in pages for name in page]
+
+    def _answer(self, call: Page | Creation) -> Names:
+        if not self.answers:
+            raise _NextCall(call)
+        return self.answers.pop(0)
+
+    def get(self, name: str) -> bytes:
+        raise AssertionError("a registration reads nothing")
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        raise AssertionError("a registration lists no directories")
+
+    def delete(self, names: Sequence[str]) -> None:
+        raise AssertionError("a registration deletes nothing")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of a run, with the answers it got. `unique`: of the names that it makes."""
+
+    run_id: str
+    unique: str = "0" * 12
+    pages: int = 1
+    answers: tuple[Names, ...] = ()
+
+    @cached_property
+    def next_call(self) -> Run | Page | Creation:
+        """What it does next; its run if it is registered."""
+        store = _AnsweredStore([*self.answers], self.pages)
+        try:
+            return RunRegistry(store, lambda: self.unique).register(self.run_id)
+        except _NextCall as caught:
+            return caught.call
+
+    @property
+    def progress(self) -> object:
+        """What its future depends on."""
+        return self.run_id, frozenset().union(*self.answers), self.next_call
+
+
+@dataclass(frozen=True)
+class Race:
+    """What the store has, and where the hosts are."""
+
+    hosts: tuple[Host, ...]
+    names: Names = frozenset()
+
+    def after_step_of(self, index: int) -> Race:
+        """Let a host make its next call."""
+        host, names = self.hosts[index], self.names
+        match host.next_call:
+            case Creation(name):
+                answer = Names({name})
+                names |= answer
+            case Page(number):
+                answer = Names(n for n in names if zlib.crc32(n.encode()) % host.pages == number)
+            case run:
+                raise AssertionError(f"{run} is registered")
+        moved = replace(host, answers=(*host.answers, answer))
+        return Race((*self.hosts[:index], moved, *self.hosts[index + 1 :]), names)
+
+    def running(self) -> list[int]:
+        """The hosts that have not registered yet."""
+        return [i for i, host in enumerate(self.hosts) if not isinstance(host.next_call, Run)]
+
+    def finished(self) -> Race:
+        """Every host goes on alone, one after the other, until it has registered."""
+        race = self
+        for index in self.running():
+            steps = 0
+            while index in race.running():
+                race, steps = race.after_step_of(index), steps + 1
+                assert steps < MOST_STEPS_ALONE, race
+        return race
+
+    def check(self) -> None:
+        """One number a run, one run a number."""
+        runs = {run for host in self.hosts if isinstance(run := host.next_call, Run)}
+        assert len({run.run_id for run in runs}) == len(runs), runs
+        assert len({run.number for run in runs}) == len(runs), runs
+
+    @property
+    def state(self) -> object:
+        return self.names, tuple(host.progress for host in self.hosts)
+
+
+def all_orders(race: Race, steps: int) -> Iterable[Race]:
+    """Every state that the first `steps` calls lead to, in every order of the hosts."""
+    seen, reached = {race.state}, [race]
+    for _ in range(steps):
+        following = [one.after_step_of(index) for one in reached for index in one.running()]
+        fresh = {one.state: one for one in following if one.state not in seen}
+        seen |= fresh.keys()
+        reached = list(fresh.values())
+        yield from reached
+
+
+def test_every_order_of_two_hosts_of_a_run_and_one_of_another_gives_each_run_one_number() -> None:
+    # Hosts of one run may even draw the same names: what they mark is then one object.
+    start = Race((Host("a"), Host("a"), Host("b")))
+    outcomes = set()
+    for number, race in enumerate(all_orders(start, LONGEST_ORDER)):
+        race.check()
+        if not race.running():
+            outcomes.add(tuple(host.next_call for host in race.hosts))
+        elif number % 10 == 0:
+            race.finished().check()
+    a_first = (Run(1, "a"), Run(1, "a"), Run(2, "b"))
+    b_first = (Run(2, "a"), Run(2, "a"), Run(1, "b"))
+    assert outcomes == {a_first, b_first}
+
+
+@st.composite
+def races(draw: st.DrawFn) -> Race:
+    """Hosts of several runs, listings in pages, and marks of runs that came before."""
+    ids = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=7))
+    hosts = [
+        Host(run_id, f"{number:012x}", pages=draw(st.integers(1, 3)))
+        for number, run_id in enumerate(ids)
+    ]
+    before = draw(st.lists(st.sampled_from(["w", "x", "yz"]), max_size=3))
+    race = Race(tuple(Host(run_id, f"{number:011x}f") for number, run_id in enumerate(before)))
+    return Race(tuple(hosts), race.finished().names)
+
+
+@settings(max_examples=500)
+@given(races(), st.lists(st.integers(0, 6), max_size=150))
+def test_hosts_of_many_runs_agree_whatever_the_order_of_their_steps(
+    race: Race, order: list[int]
+) -> None:
+    begun: set[int] = set()
+    must_be_later: dict[int, set[Run]] = {}
+    for drawn in order:
+        running = race.running()
+        if not running:
+            break
+        index = running[drawn % len(running)]
+        if index not in begun:
+            begun.add(index)
+            done = {host.next_call for host in race.hosts}
+            must_be_later[index] = {run for run in done if isinstance(run, Run)}
+        race = race.after_step_of(index)
+        race.check()
+    race = race.finished()
+    race.check()
+    for index, earlier in must_be_later.items():
+        run = race.hosts[index].next_call
+        assert isinstance(run, Run)
+        assert all(run > other for other in earlier if other.run_id != run.run_id)
+
+
+def old_mark(run: Run, unique: str) -> str:
+    """The entry that a release without levels made of a run."""
+    return f"runs/{run.number:010d}-{run.run_id}-{unique}.json"
+
+
+def test_runs_of_releases_without_levels_keep_their_numbers() -> None:
+    runs = [Run(1, "x"), Run(2, "y"), Run(2, "z"), Run(3, "w")]
+    names = Names(old_mark(run, f"{n:012x}") for n, run in enumerate(runs))
+    for run in runs:
+        assert Race((Host(run.run_id),), names).finished().hosts[0].next_call == run
+    race = Race((Host("a"), Host("b"), Host("a")), names).finished()
+    assert [host.next_call for host in race.hosts] == [Run(4, "a"), Run(5, "b"), Run(4, "a")]
+
+
+def test_runs_whose_marks_were_swept_do_not_give_their_numbers_away() -> None:
+    names = Names(old_mark(Run(number, f"x{number}"), "0" * 12) for number in (7, 8))
+    assert Race((Host("a"),), names).finished().hosts[0].next_call == Run(9, "a")

@@ -1,0 +1,148 @@
+"""A run of a query is told from the one before it, whatever user code sets in the query's thread.
+
+A restart in these tests is a query that is started again on its checkpoint, which gives it another
+run id. A rollback lets batches run again that had been committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark import SparkContext
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from checkpoint_store import open_store
+from checkpoint_store.checkpoint_layout import parse_run
+from tests.support.streams import Stream, Totals, random_rows, totals_of
+from tests.support.table_jobs import write
+
+pytestmark = pytest.mark.spark
+
+Label = Callable[[SparkContext], None]
+
+LABELS: dict[str, Label] = {
+    "a name": lambda context: context.setJobGroup("etl", "a step of it"),
+    "a UUID": lambda context: context.setJobGroup(str(uuid4()), "a step of it"),
+    "nothing": lambda context: context._jsc.clearJobGroup(),
+    "the query": lambda context: context.setJobGroup(
+        str(context.getLocalProperty("sql.streaming.queryId")), "of the query"
+    ),
+}
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path)
+
+
+def state_of(stream: Stream) -> Totals:
+    rows = open_store(stream.store().as_uri()).read().to_pylist()
+    return {row["key"]: (row["rows"], row["total"]) for row in rows}
+
+
+def feed(stream: Stream, files: int) -> None:
+    for _ in range(files):
+        stream.feed(random_rows(len(stream.fed), count=60, keys=20))
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_an_operator_survives_restarts_and_rollbacks_under_any_job_group(
+    stream: Stream, label: str
+) -> None:
+    def sink(batch: DataFrame, epoch: int) -> None:
+        LABELS[label](batch.sparkSession.sparkContext)
+        stream.keep(batch, epoch)
+
+    feed(stream, 3)
+    stream.run(sink=sink)
+    feed(stream, 2)
+    stream.run(sink=sink)
+    stream.roll_back(2)
+    stream.run(sink=sink)
+    feed(stream, 1)
+    stream.run(sink=sink)
+    assert stream.totals() == state_of(stream) == totals_of(stream.fed)
+    names = [parse_run(f"runs/{path.name}") for path in (stream.store() / "runs").iterdir()]
+    assert len({name.run.run_id for name in names if name}) == 4
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_table_survives_restarts_and_rollbacks_under_any_job_group(
+    stream: Stream, tmp_path: Path, label: str
+) -> None:
+    table = str(tmp_path / "table")
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        LABELS[label](batch.sparkSession.sparkContext)
+        write(batch, table, keys="key")
+
+    feed(stream, 3)
+    stream.run(sink=sink)
+    stream.roll_back(stream.committed() - 1)
+    stream.run(sink=sink)
+    feed(stream, 2)
+    stream.run(sink=sink)
+    stream.roll_back(2)
+    stream.run(sink=sink)
+    rows = open_store(table).read().to_pylist()
+    written = {row["key"]: (row["rows"], row["total"]) for row in rows}
+    assert written == totals_of(stream.fed)
+    assert [info.version for info in open_store(table).epochs()] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("label", ["a name", "nothing", "the query"])
+@pytest.mark.parametrize("writes_table", [False, True], ids=["operator", "table"])
+def test_where_nobody_names_the_run_a_label_is_refused_and_the_way_out_is_said(
+    stream: Stream, tmp_path: Path, label: str, writes_table: bool
+) -> None:
+    def sink(batch: DataFrame, epoch: int) -> None:
+        LABELS[label](batch.sparkSession.sparkContext)
+        if writes_table:
+            write(batch, str(tmp_path / "table"), keys="key")
+        else:
+            batch.collect()
+
+    feed(stream, 1)
+    output = stream.source() if writes_table else None
+    with pytest.raises(StreamingQueryException, match="which run of query") as caught:
+        stream.run_unseen(sink, output)
+    message = str(caught.value)
+    assert "sc.setJobDescription(text), sc.addJobTag(tag) or spark.addTag(tag)" in message
+    assert "spark_state.configure" in message
+
+
+def test_labels_that_are_recommended_do_no_harm(spark: SparkSession, stream: Stream) -> None:
+    def sink(batch: DataFrame, epoch: int) -> None:
+        context = batch.sparkSession.sparkContext
+        context.setJobDescription("etl")
+        context.addJobTag("etl")
+        batch.sparkSession.addTag("etl-step")
+        batch.collect()
+
+    feed(stream, 2)
+    stream.run_unseen(sink)
+    feed(stream, 1)
+    stream.run_unseen(sink)
+    assert state_of(stream) == totals_of(stream.fed)
+
+
+def test_a_query_that_is_started_in_a_function_is_a_run_of_its_own(
+    spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
+    (tmp_path / "inner").mkdir()
+    inner = Stream(spark, tmp_path / "inner")
+    feed(inner, 2)
+    feed(stream, 1)
+
+    def sink(batch: DataFrame, epoch: int) -> None:
+        batch.collect()
+        inner.run_unseen(inner.keep)
+
+    outer_query = stream.run(sink=sink)
+    (run,) = (inner.store() / "runs").iterdir()
+    assert outer_query.runId not in run.name
+    assert state_of(inner) == totals_of(inner.fed)

@@ -1,0 +1,100 @@
+"""Jobs whose driver runs another interpreter than the `python3` of the PATH."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).resolve().parents[1] / "support" / "interpreter_job.py"
+COUNTED = "counted [('a', 2), ('b', 1)]"
+
+
+def interpreter(path: Path, script: str) -> Path:
+    """An interpreter that a shell script starts."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def bare_interpreter(folder: Path) -> Path:
+    """A python3 without any package."""
+    return interpreter(folder / "bin" / "python3", f'exec {sys.executable} -S "$@"')
+
+
+def interpreter_without_cowstate(folder: Path) -> Path:
+    """With all packages but cowstate, which an editable installation adds when a site starts; if
+    WITHOUT_COWSTATE is set, as on an executor. Else with cowstate."""
+    packages = Path(pyspark.__file__).resolve().parents[1]
+    return interpreter(
+        folder / "some" / "python",
+        f'test -z "$WITHOUT_COWSTATE" && exec {sys.executable} "$@"\n'
+        f'export PYTHONPATH="$PYTHONPATH:{packages}"\n'
+        f'exec {sys.executable} -S "$@"',
+    )
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the job in `folder`, where no module of this project is found by accident."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PYSPARK_") and name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
+    return subprocess.run(
+        [sys.executable, str(JOB), str(folder), *arguments],
+        cwd=folder,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plain", "operator", "table"),
+        ("configure", "table", "operator"),
+        ("unnamed", "table", "operator"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_without_an_activated_environment_a_local_job_runs(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    path = f"{bare_interpreter(tmp_path).parent}:{os.environ['PATH']}"
+    done = run(tmp_path, *arguments, PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert COUNTED in done.stdout
+    assert "read 3" in done.stdout
+
+
+def test_an_interpreter_that_the_user_chose_is_kept_and_told_from_the_drivers(
+    tmp_path: Path,
+) -> None:
+    chosen = interpreter_without_cowstate(tmp_path)
+    done = run(tmp_path, "plain", "operator", PYSPARK_PYTHON=str(chosen), WITHOUT_COWSTATE="1")
+    assert done.returncode != 0
+    assert f"the driver runs {sys.executable}" in done.stderr
+    assert "this Python worker runs" in done.stderr
+
+
+@pytest.mark.parametrize("step", ["operator", "table"])
+def test_an_executor_whose_interpreter_lacks_cowstate_names_both_interpreters(
+    tmp_path: Path, step: str
+) -> None:
+    chosen = interpreter_without_cowstate(tmp_path)
+    arguments = ("plain", step, "--executor-lacks-cowstate")
+    done = run(tmp_path, *arguments, PYSPARK_PYTHON=str(chosen))
+    assert done.returncode != 0
+    assert "this Python worker runs" in done.stderr
+    assert f"the driver runs {sys.executable}" in done.stderr

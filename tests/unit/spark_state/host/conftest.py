@@ -1,0 +1,29 @@
+"""State hosts of one subtask over a store in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_state.host.maintenance import Maintenance
+from tests.support.subtasks import Host, OpenHost, operator
+
+
+@pytest.fixture
+def maintenance() -> Iterator[Maintenance]:
+    with Maintenance() as threads:
+        yield threads
+
+
+@pytest.fixture
+def open_host(tmp_path: Path, maintenance: Maintenance) -> OpenHost:
+    """Opens hosts over one store; keywords are OperatorSpec's and Host's fields."""
+
+    def open_one(processor: Any = None, **changes: Any) -> Host:
+        own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
+        return Host(operator(tmp_path, processor, **changes), **own).open(maintenance)
+
+    return open_one
