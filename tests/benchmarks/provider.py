@@ -1,7 +1,8 @@
 """The state store provider against HDFSBacked, RocksDB and a store that does nothing.
 
     python tests/benchmarks/provider.py [--scenario a b c] [--rounds 3] [--scale 1.0]
-                                        [--no-snapshots] [--soak] [--providers cowstate …]
+                                        [--partitions 2] [--no-snapshots] [--soak]
+                                        [--providers cowstate …]
 
 Every run is a process with a JVM of its own (local[2], default collector); in each round every
 provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
@@ -26,7 +27,9 @@ is required of them; they fail nothing. A ratio is the median of the rounds' rat
 after the other sees the same machine.
 
 `--providers cowstate unsynced` compares with …cowstate.fsync = false: what syncing files costs.
-`commit_ms` is the time of commits summed over the two partitions, which commit side by side.
+`commit_ms` is the time of commits summed over the partitions, of which two commit side by side. So
+half of what commits take more, over the batch without syncing, is the share of syncing: where the
+machine does other work, too, it is steadier than the ratio of two batches.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from provider_run.process import PROVIDERS, SNAPSHOT_FILES, Task
+from provider_run.process import CORES, PROVIDERS, SNAPSHOT_FILES, Task
 from provider_run.queries import SCENARIOS
 
 from spark_state.jvm.scala_compiler import compile_jar
@@ -167,6 +170,15 @@ def verdicts(scenario: str, runs: Runs) -> list[str]:
     return lines
 
 
+def share_of_syncing(runs: Runs) -> float:
+    """Of a batch that syncs nothing, in the median round."""
+    pairs = zip(runs["cowstate"], runs["unsynced"], strict=True)
+    return statistics.median(
+        (synced["commit_ms"] - unsynced["commit_ms"]) / CORES / unsynced["wall_ms"]
+        for synced, unsynced in pairs
+    )
+
+
 def print_scenario(scenario: str, runs: Runs) -> None:
     figures = {provider: medians(of_one) for provider, of_one in runs.items()}
     columns = [name for name in (*FIGURES, *RESTARTS) if any(name in f for f in figures.values())]
@@ -180,6 +192,8 @@ def print_scenario(scenario: str, runs: Runs) -> None:
         )
         print(f"{label:20}" + "".join(cells))
     print("\n".join(verdicts(scenario, runs)))
+    if {"cowstate", "unsynced"} <= runs.keys():
+        print(f"share of syncing: {share_of_syncing(runs):.1%} of a batch")
 
 
 def measure(scenario: str, task: Task, providers: list[str], rounds: int) -> dict[str, Any]:
@@ -218,6 +232,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--providers", nargs="+", choices=list(PROVIDERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of keys and rows")
+    parser.add_argument("--partitions", type=int, default=CORES)
     parser.add_argument("--no-snapshots", action="store_true", help="no restart from snapshots")
     parser.add_argument("--memory", default="8g", help="of each JVM")
     parser.add_argument("--soak", action="store_true", help="the soak only; cowstate by default")
@@ -235,8 +250,9 @@ def main() -> None:
         compile_jar((HERE / "scala").glob("*.scala"), floor_jar)
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
-        task = replace(task, with_snapshots=not given.no_snapshots)
+        task = replace(task, with_snapshots=not given.no_snapshots, partitions=given.partitions)
         result: dict[str, Any] = {"scale": given.scale, "memory": given.memory}
+        result["partitions"] = given.partitions
         if given.soak:
             result["soak"] = soak(task, given.providers or ["cowstate"])
         else:

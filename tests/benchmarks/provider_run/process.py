@@ -33,7 +33,7 @@ OURS = "*.snapshot.arrow"
 SNAPSHOT_FILES = {"hdfs": "*.snapshot", "rocksdb": "*.zip", "cowstate": OURS, "unsynced": OURS}
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
-PARTITIONS = 2
+CORES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Task:
     floor_jar: str
     checks_state: bool = False
     with_snapshots: bool = True
+    partitions: int = CORES
 
     @property
     def checkpoint(self) -> Path:
@@ -72,14 +73,14 @@ def start_session(task: Task) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "FATAL",
         "spark.local.dir": str(Path(task.folder) / "scratch"),
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.sql.shuffle.partitions": str(task.partitions),
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
         f"{STATE_STORE}.maintenanceInterval": interval,
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
     }
-    builder = SparkSession.builder.master(f"local[{PARTITIONS}]").appName("provider")
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
 
@@ -184,7 +185,7 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
     stream.wait_for(1)
     began = time.monotonic()
-    stores = [task.checkpoint / "state" / "0" / str(number) for number in range(PARTITIONS)]
+    stores = [task.checkpoint / "state" / "0" / str(number) for number in range(task.partitions)]
     while time.monotonic() - began < SNAPSHOT_WAIT_SECONDS and not all(
         any(store.glob(SNAPSHOT_FILES[task.provider])) for store in stores
     ):
