@@ -13,6 +13,12 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "spark_state" / "jvm"
 JAR = ROOT / "spark_state" / "jars" / "cowstate-provider.jar"
+# What makes format("cowstate") known to Spark.
+SERVICES = {
+    "org.apache.spark.sql.sources.DataSourceRegister": (
+        "org.apache.spark.sql.execution.datasources.v2.cowstate.CowStateTableProvider"
+    )
+}
 
 
 class BuildWithJar(build_py):
@@ -20,12 +26,12 @@ class BuildWithJar(build_py):
 
     def run(self) -> None:
         """Compile if need be, then copy."""
-        sources = [*SOURCES.glob("*.scala"), SOURCES / "scala_compiler.py"]
+        sources = [*SOURCES.glob("*.scala"), SOURCES / "scala_compiler.py", Path(__file__)]
         newest = max(source.stat().st_mtime for source in sources)
         if not JAR.exists() or JAR.stat().st_mtime < newest:
             compiler = runpy.run_path(str(SOURCES / "scala_compiler.py"))
             try:
-                compiler["compile_jar"](SOURCES.glob("*.scala"), JAR)
+                compiler["compile_jar"](SOURCES.glob("*.scala"), JAR, services=SERVICES)
             except compiler["ScalaCompilerError"] as error:
                 # An editable install goes on after any other exception, without the jar.
                 raise SystemExit(f"cowstate cannot be built: {error}") from error

@@ -27,10 +27,8 @@ from checkpoint_store.errors import (
     TableSchemaError,
     TimestampOutOfRangeError,
     UnknownColumnError,
-    UnreadableStateError,
     UnsupportedFormatError,
     VersionMissingError,
-    VersionNotFoundError,
     VersionNotRetainedError,
     WrittenTwiceError,
 )
@@ -38,6 +36,8 @@ from checkpoint_store.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
     StoreNotFoundError,
+    UnreadableStateError,
+    VersionNotFoundError,
 )
 
 if TYPE_CHECKING:

@@ -15,18 +15,16 @@
     ├── StateNotFoundError      an operator has no state of a name, or several: name one
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
-    ├── NotATableError          a table is to be where the store of an operator is
+    ├── NotATableError          a table is to be where something else is: name another place
     ├── StoreMismatchError      the store belongs to another operator or configuration
     │   └── TableMismatchError  the table was created with another option
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
-    ├── VersionNotFoundError    the provider has no state of a version: ask for another one
     ├── VersionNotRetainedError  a table or operator's store lacks a version: ask for another one
     │   └── VersionMissingError    there are versions before and after it: restore it
     ├── TimestampOutOfRangeError  no version, or not yet one, was the newest at a time: the same
-    ├── UnknownColumnError      a state has no column of a name: ask for one that it has
-    └── UnreadableStateError    state of the provider that only Spark can read: read it there
+    └── UnknownColumnError      a state has no column of a name: ask for one that it has
 
-Of reading what the provider wrote there are more in `provider_errors`.
+`provider_errors` has those of reading what the provider wrote.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -330,16 +328,25 @@ class TableMismatchError(StoreMismatchError):
 
 
 class NotATableError(CheckpointStoreError):
-    """A table is to be created where the store of an operator is."""
+    """A table is to be created where the store of an operator is, or `strangers`: names of others'
+    files and directories."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, strangers: tuple[str, ...] = ()) -> None:
+        super().__init__(url, strangers)
         self.url = url
+        self.strangers = strangers
 
     def __str__(self) -> str:
+        if not self.strangers:
+            return (
+                f"{self.url} is the store of an operator, and a table cannot be written into it: "
+                "write the table to a directory of its own"
+            )
+        more = len(self.strangers) - 5
+        there = ", ".join(self.strangers[:5]) + (f" and {more} more" if more > 0 else "")
         return (
-            f"{self.url} is the store of an operator, and a table cannot be written into it: write "
-            "the table to a directory of its own"
+            f"{self.url} is no table and not empty: it has {there}. A table needs a directory of "
+            f"its own: write it to {self.url.rstrip('/')}/table, say, or move away what is there"
         )
 
 
@@ -360,43 +367,6 @@ class UnsupportedFormatError(CheckpointStoreError):
         )
 
 
-class VersionNotFoundError(CheckpointStoreError):
-    """A store of the provider has no files of a version, or of no version at all."""
-
-    def __init__(
-        self, url: str, directory: str, version: int, present: tuple[int, ...] = ()
-    ) -> None:
-        super().__init__(url, directory, version, present)
-        self.url = url
-        self.directory = directory
-        self.version = version
-        self.present = present
-
-    def __str__(self) -> str:
-        there = f"it has {self.present[0]} to {self.present[-1]}" if self.present else "it has none"
-        return (
-            f"{self.directory} in {self.url} has no state of version {self.version} (batch "
-            f"{self.version - 1}); {there}. Ask for a version that is there, or check the operator "
-            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are kept"
-        )
-
-
-class UnreadableStateError(CheckpointStoreError):
-    """A file of the provider, or one below it, holds what is not decoded without Spark."""
-
-    def __init__(self, url: str, name: str, problem: str) -> None:
-        super().__init__(url, name, problem)
-        self.url = url
-        self.name = name
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name} in {self.url} cannot be read without Spark: {self.problem}. Read this "
-            'state with spark.read.format("statestore")'
-        )
-
-
 class VersionNotRetainedError(CheckpointStoreError):
     """A version was deleted by retention, was rolled back, or is not written yet.
 
@@ -414,11 +384,21 @@ class VersionNotRetainedError(CheckpointStoreError):
         self.newest = newest
 
     def __str__(self) -> str:
-        if self.oldest is None:
+        if self.oldest is None or self.newest is None:
             return f"{self.url} holds no version yet: let the query that writes it run first"
+        there = f"it holds versions {self.oldest} to {self.newest}"
+        if self.version is None or self.oldest < self.version < self.newest:
+            return (
+                f"version {self.version} of {self.url} is not there; {there}. Ask for another one"
+            )
+        if self.version > self.newest:
+            return (
+                f"version {self.version} of {self.url} is not written yet; {there}. Ask for one of "
+                "these, or for none to get the newest"
+            )
         return (
-            f"version {self.version} of {self.url} is not there; it holds versions {self.oldest} "
-            f"to {self.newest}. Ask for one of these; minEpochsToRetain keeps more"
+            f"version {self.version} of {self.url} was deleted by retention; {there}. Ask for one "
+            "of these; minEpochsToRetain of its writer keeps more of those to come"
         )
 
 
@@ -455,10 +435,16 @@ class TimestampOutOfRangeError(CheckpointStoreError):
         self.newest_ms = newest_ms
 
     def __str__(self) -> str:
+        at, oldest, newest = map(_utc, (self.timestamp_ms, self.oldest_ms, self.newest_ms))
+        if self.timestamp_ms > self.newest_ms:
+            return (
+                f"which version of {self.url} will be the newest at {at} is not known yet: its "
+                f"newest is of {newest}. Ask for a time up to that, or for none to get the newest"
+            )
         return (
-            f"{self.url} has no version of {_utc(self.timestamp_ms)}: its oldest is of "
-            f"{_utc(self.oldest_ms)}, its newest of {_utc(self.newest_ms)}. Ask for a time between "
-            "them; minEpochsToRetain keeps older versions"
+            f"{self.url} has no version of {at}: its oldest is of {oldest}, its newest of "
+            f"{newest}. Ask for a time between them; minEpochsToRetain of its writer keeps more of "
+            "the versions to come"
         )
 
 

@@ -2,7 +2,8 @@
 
 An object is created whole, read whole, listed and deleted; never changed, renamed or appended to
 (I1). Local directories are written directly, because there durability needs fsync and creation
-needs a hard link; every other URL goes through fsspec. This is the only module that imports fsspec.
+needs a hard link; every other URL goes through fsspec. This is the only module that imports fsspec,
+and only for such a URL: Spark starts a process for each read and write, and most are local.
 
 Stores hold no connection of their own: one object may be used by several threads, pickled, and
 used after a fork.
@@ -21,8 +22,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
-
-import fsspec
 
 from checkpoint_store.errors import (
     CheckpointStoreError,
@@ -118,13 +117,14 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())
+    import fsspec
+
     try:
         fsspec.get_filesystem_class(protocol)
     except ValueError as error:
         raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
     except ImportError as error:
-        s3 = protocol in ("s3", "s3a")
-        advice = 'pip install "cowstate[s3]"' if s3 else "install the package that it names"
+        advice = "pip install s3fs" if protocol in ("s3", "s3a") else "install the package it names"
         problem = f"{error}: {advice}"
         raise StoreAccessError(url, problem) from error
     return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
@@ -312,6 +312,8 @@ class FsspecObjectStore:
         return f"{self.url}/{name}"
 
     def _filesystem(self) -> Any:
+        import fsspec
+
         protocol = self.url.partition("://")[0]
         options = {"use_listings_cache": False, **self.storage_options}
         if protocol in ("s3", "s3a"):
@@ -345,6 +347,11 @@ class FsspecObjectStore:
         except OSError as error:
             if error.errno in _UNUSABLE:
                 raise StoreAccessError(self.url, str(error)) from error
+            raise
+        except TypeError as error:
+            if "unexpected keyword argument" in str(error) and self.storage_options:
+                problem = f"a storage option is not known to its client: {error}"
+                raise StoreAccessError(self.url, problem) from error
             raise
         except Exception as error:
             if type(error).__module__ == "builtins":

@@ -21,10 +21,13 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
     UnsupportedFormatError,
-    VersionNotFoundError,
 )
 from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.provider_errors import NotACheckpointError, StoreNotFoundError
+from checkpoint_store.provider_errors import (
+    NotACheckpointError,
+    StoreNotFoundError,
+    VersionNotFoundError,
+)
 from checkpoint_store.provider_state import (
     DEFAULT_STORE,
     StorePartition,

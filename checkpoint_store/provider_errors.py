@@ -3,6 +3,8 @@
 CheckpointStoreError
 ├── NotACheckpointError     no query has committed a batch at a URL: name another one
 ├── StoreNotFoundError      a query has no operator or store of a name: name one that it has
+├── VersionNotFoundError    a store has no state of a version: ask for another one
+├── UnreadableStateError    state that only Spark can read: read it there
 └── ChangesNotKnownError    only the state after a batch is there: ask for a later batch
 """
 
@@ -51,6 +53,43 @@ class StoreNotFoundError(CheckpointStoreError):
         return (
             f"{self.url} has no store {self.store_name!r} of operator {self.operator}. Its stores "
             f"are {there or 'none'}. Choose with operator and store_name"
+        )
+
+
+class VersionNotFoundError(CheckpointStoreError):
+    """A store of the provider has no files of a version, or of no version at all."""
+
+    def __init__(
+        self, url: str, directory: str, version: int, present: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(url, directory, version, present)
+        self.url = url
+        self.directory = directory
+        self.version = version
+        self.present = present
+
+    def __str__(self) -> str:
+        there = f"it has {self.present[0]} to {self.present[-1]}" if self.present else "it has none"
+        return (
+            f"{self.directory} in {self.url} has no state of version {self.version} (batch "
+            f"{self.version - 1}); {there}. Ask for a version that is there, or check the operator "
+            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are kept"
+        )
+
+
+class UnreadableStateError(CheckpointStoreError):
+    """A file of the provider, or one below it, holds what is not decoded without Spark."""
+
+    def __init__(self, url: str, name: str, problem: str) -> None:
+        super().__init__(url, name, problem)
+        self.url = url
+        self.name = name
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} in {self.url} cannot be read without Spark: {self.problem}. Read this "
+            'state with spark.read.format("statestore")'
         )
 
 

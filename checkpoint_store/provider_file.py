@@ -21,8 +21,10 @@ from checkpoint_store.checkpoint_codec import Source
 from checkpoint_store.crc32c import CRC32C, crc32c_of_rows
 from checkpoint_store.errors import (
     CorruptObjectError,
-    UnreadableStateError,
     UnsupportedFormatError,
+)
+from checkpoint_store.provider_errors import (
+    UnreadableStateError,
 )
 from checkpoint_store.provider_file_names import ProviderFileName
 from checkpoint_store.spark_schema import (

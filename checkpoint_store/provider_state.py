@@ -19,12 +19,14 @@ from checkpoint_store.checkpoint_codec import Source
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
-    UnreadableStateError,
     UnsupportedFormatError,
-    VersionNotFoundError,
 )
 from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.provider_errors import ChangesNotKnownError
+from checkpoint_store.provider_errors import (
+    ChangesNotKnownError,
+    UnreadableStateError,
+    VersionNotFoundError,
+)
 from checkpoint_store.provider_file import ProviderFile, decode_provider_file
 from checkpoint_store.provider_file_names import (
     ProviderFileName,

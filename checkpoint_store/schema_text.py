@@ -6,7 +6,13 @@ import json
 import re
 from typing import Any
 
-_OF_SPARK = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_OF_SPARK = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "null": "void",
+}
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

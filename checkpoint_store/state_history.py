@@ -28,12 +28,14 @@ class VersionInfo:
     """A version that can be read, and when it was committed (ms since 1970; grows).
 
     `watermark_ms`: how far in event time all its writers are (ms since 1970), None if its rows have
-    no event time; see checkpoint_store.event_time.
+    no event time; see checkpoint_store.event_time. `failed_upkeep`: of a table, how often its
+    writer has failed to fold files or to delete old ones since that last worked.
     """
 
     version: int
     timestamp_ms: int
     watermark_ms: int | None = None
+    failed_upkeep: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ def encode_version(version: TableVersion) -> bytes:
             "by_subtask": {str(k): ms for k, ms in sorted(version.watermarks.by_subtask.items())},
             "least_ms": version.watermarks.least_ms,
         },
+        "failed_upkeep": version.failed_upkeep,
     }
     return encode_document("table-version", body)
 
@@ -91,6 +92,8 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
                 for one in body["state"]
             ),
             watermarks=_decode_watermarks(body["watermarks"]),
+            # Tables of 0.1.0 do not have it.
+            failed_upkeep=decode_number(body.get("failed_upkeep", 0)),
         )
 
     return decode_document("table-version", data, source, build)

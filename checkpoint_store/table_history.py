@@ -57,7 +57,9 @@ class TableHistory:
         if found is None:
             raise self.absent(version, self.versions())
         state = compacted(found, self._compactions).state
-        info = VersionInfo(found.version, found.timestamp_ms, found.watermarks.least_ms)
+        info = VersionInfo(
+            found.version, found.timestamp_ms, found.watermarks.least_ms, found.failed_upkeep
+        )
         return StateVersion(
             info=info,
             shape=shape_of(self.metadata, found.schema_json),

@@ -39,6 +39,12 @@ _FILE = re.compile(
 )
 
 
+def may_be_beside_a_table(name: str) -> bool:
+    """Whether something of this name, directly in a table's directory, is ours or nobody's rows:
+    Spark, too, takes what begins with `_` or `.` for no data."""
+    return name in (TABLE, VERSIONS, COMPACTIONS, DATA) or name.startswith(("_", "."))
+
+
 def version_name(version: int) -> str:
     """The name of a version's document."""
     return f"{VERSIONS}/{version:019d}.json"

@@ -88,6 +88,7 @@ class TableCommit:
     table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
     `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
     `after_all`: the query writes each of its batches, so the one before this is in the table.
+    `failed_upkeep`: see TableVersion.
     """
 
     writer: str
@@ -100,6 +101,7 @@ class TableCommit:
     writers: int = 0
     watermarks_ms: Mapping[int, int] = field(default_factory=dict)
     after_all: bool = False
+    failed_upkeep: int = 0
 
 
 MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
@@ -109,7 +111,7 @@ class TableStore:
     """The table in `store`. Safe to use from several processes.
 
     `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
-    the time in seconds since 1970.
+    the time in seconds since 1970; `metadata` is known to be the table's.
     """
 
     def __init__(
@@ -117,11 +119,12 @@ class TableStore:
         store: ObjectStore,
         unique: Callable[[], str] = unique_of_uuid,
         now: Callable[[], float] = time.time,
+        metadata: TableMetadata | None = None,
     ) -> None:
         self._store = store
         self._unique = unique
         self._now = now
-        self._metadata: TableMetadata | None = None
+        self._metadata = metadata
         # None: one that is damaged.
         self._known_compactions: dict[CompactionName, TableCompaction | None] = {}
 
@@ -146,14 +149,15 @@ class TableStore:
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Create the table, or check that the one that is there is the same.
 
-        Raises TableMismatchError, which names the option and both values, NotATableError if it is
-        the store of an operator, ObjectMissingError if it has versions but not what is fixed.
+        Raises TableMismatchError, which names the option and both values; NotATableError if the
+        place is taken: by the store of an operator, or by what others have put there;
+        ObjectMissingError if it has versions but not what is fixed.
         """
         if self.metadata() is None:
-            self._check_no_operator()
             # What is fixed is written first, so it is looked for last.
             if self.versions() and self.metadata() is None:
                 raise ObjectMissingError(self.url, layout.TABLE)
+            self._check_free()
         data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
         stored = decode_table(data, Source(self.url, layout.TABLE))
         asked = dict(_shown_options(metadata))
@@ -164,12 +168,14 @@ class TableStore:
         self._metadata = stored
         return stored
 
-    def _check_no_operator(self) -> None:
-        try:
-            self._store.get(STORE)
-        except ObjectMissingError:
-            return
-        raise NotATableError(self.url)
+    def _check_free(self) -> None:
+        objects = [info.name for info in self._store.list("")]
+        found = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
+        if STORE in found:
+            raise NotATableError(self.url)
+        strangers = [name for name in found if not layout.may_be_beside_a_table(name)]
+        if strangers:
+            raise NotATableError(self.url, tuple(sorted(strangers)))
 
     def versions(self) -> list[int]:
         """The numbers of the versions, oldest first: one listing."""
@@ -341,6 +347,7 @@ class TableStore:
             changes=commit.files,
             state=state + commit.files,
             watermarks=watermarks.advanced(commit.writers, commit.watermarks_ms),
+            failed_upkeep=commit.failed_upkeep,
         )
 
     def _put_version(self, version: TableVersion) -> bool:

@@ -51,7 +51,8 @@ class TableVersion:
     batch that the table holds. `schema_json`: all columns, in order, as Spark's StructType writes
     itself. `changes`: the files that this version added; `state`: those of the whole state. Both in
     the order in which they apply: of two rows of a key the later one counts. `watermarks`: how far
-    in event time the tasks of the commits were, if the rows have an event time.
+    in event time the tasks of the commits were, if the rows have an event time. `failed_upkeep`:
+    how often the writer has failed to fold files or to clean up since that last worked.
     """
 
     version: int
@@ -63,6 +64,7 @@ class TableVersion:
     state: tuple[StateHandle, ...]
     run: str | None = None
     watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
+    failed_upkeep: int = 0
 
     def object_names(self) -> frozenset[str]:
         """The state files that a reader of this version may need."""

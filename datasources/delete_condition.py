@@ -80,13 +80,17 @@ def _parsed(text: str, schema: pa.Schema) -> _Node:
     try:
         parsed = sqlglot.parse(text, dialect="spark")
     except sqlglot.ParseError as error:
-        problem = error.errors[0]["description"] if error.errors else error
-        raise ConfigurationError(f"{_OPTION} {text!r} is no predicate: {problem}") from error
+        places = [f" at {one['highlight']!r} (character {one['col']})" for one in error.errors[:1]]
+        raise _no_predicate(text, f"it is not understood{''.join(places)}") from error
     except sqlglot.errors.TokenError as error:
-        raise ConfigurationError(f"{_OPTION} {text!r} is no predicate: {error}") from error
+        raise _no_predicate(text, "a quote has no end, or a character is not allowed") from error
     if len(parsed) != 1 or parsed[0] is None:
         raise ConfigurationError(f"{_OPTION} {text!r} is not one predicate; {_ALLOWED}")
     return parsed[0]
+
+
+def _no_predicate(text: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(f"{_OPTION} {text!r} is no predicate: {problem}; {_ALLOWED}")
 
 
 class _Compiler:

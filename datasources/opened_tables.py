@@ -1,71 +1,126 @@
-"""The tables that a process writes: opened, and created if they are new, once."""
+"""The tables of sinks: created or found when a write is planned, known to its tasks and its commit.
+
+planning   plan_of_sink   what the options mean for the table that is there, or is made now
+task       open_table     no request: the plan says all
+commit     open_planned   that it is still the table of the plan
+"""
 
 from __future__ import annotations
 
 import pickle
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StringType, StructType
 
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.table_schema import column_names, selected
+from checkpoint_store.table_schema import column_names, selected, without_nullability
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableMetadata
-from datasources.table_options import column_named, missing_keys_error
+from datasources.event_time_columns import EventTimeColumn, event_time_columns
+from datasources.table_options import (
+    SinkOptions,
+    column_named,
+    missing_keys_error,
+    parse_sink_options,
+)
 from datasources.table_rows import RowPlan, row_plan
-
-if TYPE_CHECKING:
-    from datasources.table_sink import SinkPlan
+from spark_state.errors import KeyGroupError
 
 _MOST_OPENED = 64
 _OPENED: dict[bytes, OpenedTable] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """What driver and tasks of one write agree on. `schema_json`: the columns of the rows, as
+    Spark writes schemas, without nullability. `metadata`: the table's. `event_times`: the columns
+    of `withWatermark`."""
+
+    options: SinkOptions
+    schema_json: str
+    metadata: TableMetadata
+    event_times: tuple[EventTimeColumn, ...] = ()
 
 
 @dataclass(frozen=True)
 class OpenedTable:
     """A table that exists, and what becomes of rows that are written into it."""
 
-    store: ObjectStore
     table: TableStore
     metadata: TableMetadata
     rows: RowPlan
 
 
+def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
+    """The plan for rows of `schema`; the table is created if there is none.
+
+    Raises ConfigurationError for options that cannot be, without keys for a new table, or for a
+    column that the rows do not have; KeyGroupError; TableMismatchError when the table was created
+    with other options; the errors of the store.
+    """
+    parsed, schema_json = parse_sink_options(options), without_nullability(schema.json())
+    table = TableStore(_store(parsed))
+    wanted = _wanted(parsed, schema_json, table.metadata(), table.url)
+    rows = row_plan(parsed, wanted, schema_json)
+    _check_collations(rows, schema)
+    metadata = table.create(wanted)
+    return SinkPlan(parsed, schema_json, metadata, event_time_columns(schema))
+
+
 def open_table(plan: SinkPlan) -> OpenedTable:
-    """The table of a sink as this process knows it; see `open_anew`."""
+    """The table of a plan, as this process knows it."""
     key = pickle.dumps(plan)
     if key not in _OPENED:
-        _OPENED[key] = open_anew(plan)
+        _OPENED[key] = _opened(plan)
         while len(_OPENED) > _MOST_OPENED:
             del _OPENED[next(iter(_OPENED))]
     return _OPENED[key]
 
 
-def open_anew(plan: SinkPlan) -> OpenedTable:
-    """The table of a sink, created if there is none.
+def open_planned(plan: SinkPlan) -> OpenedTable:
+    """The table of a plan. Raises TableMismatchError if there is another one by now."""
+    opened = _opened(plan)
+    opened.table.create(plan.metadata)
+    return opened
 
-    Raises ConfigurationError without keys for a new table or for a column that the rows do not
-    have, TableMismatchError when the table was created with other options.
-    """
-    options = plan.options
-    store = RetryingObjectStore(
+
+def _opened(plan: SinkPlan) -> OpenedTable:
+    table = TableStore(_store(plan.options), metadata=plan.metadata)
+    rows = row_plan(plan.options, plan.metadata, plan.schema_json)
+    return OpenedTable(table, plan.metadata, rows)
+
+
+def _store(options: SinkOptions) -> ObjectStore:
+    return RetryingObjectStore(
         open_object_store(options.url, dict(options.storage_options)), options.store_retry_seconds
     )
-    table = TableStore(store)
-    metadata = table.create(_wanted(plan, table.metadata(), store.url))
-    return OpenedTable(store, table, metadata, row_plan(options, metadata, plan.schema_json))
 
 
-def _wanted(plan: SinkPlan, stored: TableMetadata | None, url: str) -> TableMetadata:
+def _check_collations(rows: RowPlan, schema: StructType) -> None:
+    """Spark takes texts of a collation for equal whose bytes differ."""
+    for name in rows.key_names:
+        of = schema[name].dataType
+        if isinstance(of, StringType) and of != StringType():
+            raise KeyGroupError(
+                f"key column {name!r} is {of.simpleString()}, and a table compares texts by their "
+                "bytes: cast it to string, or make one spelling of it, with lower(…) say"
+            )
+
+
+def _wanted(
+    options: SinkOptions, schema_json: str, stored: TableMetadata | None, url: str
+) -> TableMetadata:
     """What the options ask for, and otherwise what the table has."""
-    options, columns = plan.options, column_names(plan.schema_json)
+    columns = column_names(schema_json)
     if not options.keys and stored is None:
         raise missing_keys_error(options.url)
     where = f"option {{}} of {options.url} names"
     key_schema_json = (
         selected(
-            plan.schema_json,
+            schema_json,
             [column_named(name, columns, where.format("keys")) for name in options.keys],
         )
         if options.keys or stored is None

@@ -3,25 +3,34 @@
 Option names are camel case and, as Spark's, of any case; `path` is the table's. Unknown options,
 bad values and options that contradict each other are ConfigurationErrors that say what is allowed.
 
-A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
-"2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
-1024), `storageOptions` is a JSON object, lists are separated by commas. `storeRetrySeconds` is how
-long a call to the store that fails is tried again.
+What a value may be, see option_values. `storeRetrySeconds` is how long a call to the store is tried
+again that fails.
 """
 
 from __future__ import annotations
 
-import datetime
 import difflib
-import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from checkpoint_store.store_outages import RETRY_SECONDS
+from datasources.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
+from datasources.option_values import (
+    Choice,
+    Integer,
+    IntegerOrChoice,
+    a_boolean,
+    a_duration,
+    a_json_object,
+    a_positive_size,
+    a_size,
+    a_table_url,
+    a_text,
+    a_time,
+    column_list,
+)
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator_configuration import MAX_PARALLELISM_LIMIT
 
@@ -30,11 +39,6 @@ OnNullKey = Literal["error", "drop", "keep"]
 CheckpointingMode = Literal["exactly_once", "at_least_once"]
 
 _MEBIBYTE = 1 << 20
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_MILLISECOND = datetime.timedelta(milliseconds=1)
-_SIZE = re.compile(r"([0-9]+)([kmgt]?)b?", re.IGNORECASE)
-_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": _MEBIBYTE, "g": 1 << 30, "t": 1 << 40}
-_MOST = 2**63 - 1
 # Each look is a request or two, and Spark asks a hundred times a second while nothing comes.
 _REMOTE_POLL_SECONDS = 1.0
 
@@ -143,6 +147,9 @@ class StreamOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigurationError."""
     values = _parsed(options, "writes")
+    if are_of_catalog(options):
+        # Spark lets rows have only columns that the catalog knows.
+        values["mergeSchema"] = True
     _refuse_both(values, "sequenceBy", "onDuplicate", "the row with the greatest value wins")
     parsed = SinkOptions(**_as_fields(values), given=frozenset(_as_fields(values)) - {"url"})
     if parsed.sequence_by in parsed.keys:
@@ -204,7 +211,8 @@ def missing_keys_error(url: str) -> ConfigurationError:
     """A table is about to be created, and nobody has said what its keys are."""
     return ConfigurationError(
         f"there is no table at {url} yet, and option keys is not set: name the columns that tell "
-        'rows apart, as in option("keys", "id") or option("keys", "country,city")'
+        'rows apart, as in option("keys", "id") or option("keys", "country,city"), or in OPTIONS '
+        "(keys 'id') of CREATE TABLE"
     )
 
 
@@ -226,10 +234,14 @@ def column_named(name: str, columns: Sequence[str], where: str) -> str:
 def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
     """The values of the options that are set, by their names as we spell them."""
     spelled = {name.lower(): name for name in _OPTIONS[use]}
+    ignored = set(_OF_SPARK)
+    if are_of_catalog(options):
+        # OPTIONS of CREATE TABLE are for reads and for writes.
+        ignored |= _NAMES - set(spelled)
     values: dict[str, Any] = {}
     for given, text in options.items():
         name = _ALIASES.get(given.lower(), given.lower())
-        if name in _OF_SPARK:
+        if name in ignored:
             continue
         if name not in spelled:
             raise _unknown(given, use)
@@ -242,7 +254,8 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
         values[name] = value
     if "path" not in values:
         raise ConfigurationError(
-            "the table's path is missing: pass it to load, save or start, or set option path"
+            "the table's path is missing: pass it to load, save or start, or set option path. "
+            + NO_CATALOG
         )
     return values
 
@@ -254,6 +267,8 @@ def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _unknown(name: str, use: str) -> ConfigurationError:
     allowed = tuple(_OPTIONS[use])
+    if name.lower() in OF_CATALOG:
+        return ConfigurationError(NO_CATALOG)
     if name.lower() == "paths":
         return ConfigurationError("several paths are given; a table has one")
     meant = _ALIASES.get(name.lower(), name.lower())
@@ -293,189 +308,62 @@ def _refuse_without_change_feed(values: Mapping[str, Any], names: Sequence[str])
             )
 
 
-def _bad(name: str, text: str, allowed: str) -> ConfigurationError:
-    return ConfigurationError(f"option {name} is {text!r}; allowed are {allowed}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Integer:
-    low: int
-    high: int = _MOST
-
-    def __call__(self, name: str, text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = self.low - 1
-        if not self.low <= value <= self.high:
-            raise _bad(name, text, f"whole numbers from {self.low} to {self.high}")
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    allowed: tuple[str, ...]
-
-    def __call__(self, name: str, text: str) -> str:
-        if text.strip().lower() not in self.allowed:
-            raise _bad(name, text, ", ".join(self.allowed))
-        return text.strip().lower()
-
-
-@dataclass(frozen=True, slots=True)
-class _IntegerOrChoice:
-    integer: _Integer
-    choice: _Choice
-
-    def __call__(self, name: str, text: str) -> int | str:
-        if text.strip().lower() in self.choice.allowed:
-            return self.choice(name, text)
-        try:
-            return self.integer(name, text)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{error}, {', '.join(self.choice.allowed)}") from None
-
-
-def _boolean(name: str, text: str) -> bool:
-    return _Choice(("true", "false"))(name, text) == "true"
-
-
-def _text(name: str, text: str) -> str:
-    if not text.strip():
-        raise ConfigurationError(f"option {name} is empty; set it, or leave it out")
-    return text.strip()
-
-
-def _names(name: str, text: str) -> tuple[str, ...]:
-    names = tuple(one.strip() for one in text.split(","))
-    if not all(names):
-        raise _bad(name, text, "names of columns, separated by commas")
-    twice = next((one for one in names if names.count(one) > 1), None)
-    if twice:
-        raise ConfigurationError(f"option {name} names {twice!r} twice")
-    return names
-
-
-def _size(name: str, text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    value = int(found[1]) * _SIZE_UNITS[found[2].lower()] if found else _MOST + 1
-    if value > _MOST:
-        raise _bad(name, text, "bytes, as a whole number that may end in k, m, g or t")
-    return value
-
-
-def _positive_size(name: str, text: str) -> int:
-    size = _size(name, text)
-    if not size:
-        raise _bad(name, text, "1 byte or more")
-    return size
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise _bad(name, text, "numbers of seconds from 0, such as 0.5")
-    return value
-
-
-def _time(name: str, text: str) -> int:
-    """Milliseconds since 1970. Digits alone are milliseconds, though ISO 8601 has dates of them."""
-    try:
-        if re.fullmatch(r"-?[0-9]+", text.strip()):
-            return int(text)
-        moment = datetime.datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise _bad(
-            name, text, 'milliseconds since 1970 and ISO 8601 as "2026-01-31 12:00:00" (UTC)'
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return (moment - _EPOCH) // _MILLISECOND
-
-
-def _storage_options(name: str, text: str) -> dict[str, Any]:
-    """The value is in no message: it may hold credentials."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ConfigurationError(
-            f'option {name} is not a JSON object; it is one such as {{"anon": true}}'
-        )
-    return value
-
-
-def _url(name: str, text: str) -> str:
-    url = _text(name, text)
-    if url.startswith("memory:"):
-        raise ConfigurationError(
-            f"option {name} is {url!r}, which every process has for itself; use a path or the URL "
-            "of a store that all executors reach"
-        )
-    if re.match("file:/(?!/)", url):
-        url = url.removeprefix("file:")
-    return url if "://" in url else str(Path(url).absolute())
-
-
 _Parse = Callable[[str, str], Any]
 _ON_ALL: dict[str, _Parse] = {
-    "path": _url,
-    "storageOptions": _storage_options,
-    "storeRetrySeconds": _Integer(1),
+    "path": a_table_url,
+    "storageOptions": a_json_object,
+    "storeRetrySeconds": Integer(1),
 }
 _ON_READS: dict[str, _Parse] = {
     **_ON_ALL,
-    "stateVarName": _text,
-    "numPartitions": _Integer(1, MAX_PARALLELISM_LIMIT),
+    "stateVarName": a_text,
+    "numPartitions": Integer(1, MAX_PARALLELISM_LIMIT),
 }
 _OPTIONS: dict[str, dict[str, _Parse]] = {
     "writes": {
         **_ON_ALL,
-        "keys": _names,
-        "sequenceBy": _text,
-        "deleteWhen": _text,
-        "ignoreNullUpdates": _boolean,
-        "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
-        "mergeSchema": _boolean,
-        "onDuplicate": _Choice(("error", "first", "last")),
-        "onNullKey": _Choice(("error", "drop", "keep")),
-        "takeOver": _boolean,
-        "minEpochsToRetain": _Integer(2),
-        "autoCompactBytes": _size,
+        "keys": column_list,
+        "sequenceBy": a_text,
+        "deleteWhen": a_text,
+        "ignoreNullUpdates": a_boolean,
+        "maxParallelism": Integer(1, MAX_PARALLELISM_LIMIT),
+        "mergeSchema": a_boolean,
+        "onDuplicate": Choice(("error", "first", "last")),
+        "onNullKey": Choice(("error", "drop", "keep")),
+        "takeOver": a_boolean,
+        "minEpochsToRetain": Integer(2),
+        "autoCompactBytes": a_size,
     },
     "batch reads": {
         **_ON_READS,
-        "versionAsOf": _Integer(0),
-        "timestampAsOf": _time,
-        "readChangeFeed": _boolean,
-        "preimages": _boolean,
-        "startingVersion": _Integer(0),
-        "endingVersion": _Integer(0),
-        "startingTimestamp": _time,
-        "endingTimestamp": _time,
-        "columns": _names,
-        "flattenCollectionTypes": _boolean,
-        "pushFilters": _boolean,
+        "versionAsOf": Integer(0),
+        "timestampAsOf": a_time,
+        "readChangeFeed": a_boolean,
+        "preimages": a_boolean,
+        "startingVersion": Integer(0),
+        "endingVersion": Integer(0),
+        "startingTimestamp": a_time,
+        "endingTimestamp": a_time,
+        "columns": column_list,
+        "flattenCollectionTypes": a_boolean,
+        "pushFilters": a_boolean,
     },
     "streams": {
         **_ON_READS,
-        "startingVersion": _IntegerOrChoice(_Integer(0), _Choice(("earliest", "latest"))),
-        "startingTimestamp": _time,
-        "maxEpochsPerTrigger": _Integer(1),
-        "maxBytesPerTrigger": _positive_size,
-        "maxFilesPerTrigger": _Integer(1),
-        "failOnDataLoss": _boolean,
-        "checkpointingMode": _Choice(("exactly_once", "at_least_once")),
-        "readChangeFeed": _boolean,
-        "preimages": _boolean,
-        "pollIntervalSeconds": _seconds,
-        "stateCacheBytes": _size,
+        "startingVersion": IntegerOrChoice(Integer(0), Choice(("earliest", "latest"))),
+        "startingTimestamp": a_time,
+        "maxEpochsPerTrigger": Integer(1),
+        "maxBytesPerTrigger": a_positive_size,
+        "maxFilesPerTrigger": Integer(1),
+        "failOnDataLoss": a_boolean,
+        "checkpointingMode": Choice(("exactly_once", "at_least_once")),
+        "readChangeFeed": a_boolean,
+        "preimages": a_boolean,
+        "pollIntervalSeconds": a_duration,
+        "stateCacheBytes": a_size,
     },
 }
+_NAMES = {name.lower() for names in _OPTIONS.values() for name in names}
 _ALIASES = {"batchid": "versionasof"}
-# What Spark sets for its own use when a query is started with it as an option.
-_OF_SPARK = {"checkpointlocation", "queryname"}
+# What Spark sets for its own use when a query is started with it as an option, and the jar.
+_OF_SPARK = {"checkpointlocation", "queryname", IN_CATALOG}

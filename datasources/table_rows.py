@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +27,20 @@ import pyarrow.compute
 from checkpoint_store.errors import TableSchemaError
 from checkpoint_store.key_codes import key_codes
 from checkpoint_store.row_fold import ADDED_COLUMNS
+from checkpoint_store.schema_text import schema_text, type_text
 from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
 from checkpoint_store.state_file import DELETE, PUT
 from checkpoint_store.table_rows import file_schema, row_structs
-from checkpoint_store.table_schema import column_names
+from checkpoint_store.table_schema import column_names, selected
 from checkpoint_store.table_version import ROW_STATE, TableMetadata
-from datasources.delete_condition import compile_delete_condition
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
 from datasources.table_options import OnDuplicate, OnNullKey, SinkOptions
-from spark_state.errors import ConfigurationError
-from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.errors import ConfigurationError, KeyGroupError
+from spark_state.key_group_assignment import is_hashable_type
 from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
+
+if TYPE_CHECKING:
+    from datasources.delete_condition import DeleteCondition
 
 # The stubs of the compute functions do not take what the functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
@@ -114,11 +117,12 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
         on_duplicate=options.on_duplicate,
         on_null_key=options.on_null_key,
     )
-    KeyGroupAssignment(plan.key_types, plan.max_parallelism)
     _check_needed(plan, options.url)
+    for field in key_fields:
+        _check_key(field["name"], field["type"])
     _check_columns(plan)
     if plan.delete_when is not None:
-        compile_delete_condition(plan.delete_when, plan.schema)
+        _delete_condition(plan.delete_when, plan)
     return plan
 
 
@@ -216,8 +220,15 @@ def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
 def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
     if plan.delete_when is None:
         return np.zeros(rows.num_rows, np.bool_)
-    deleted = compile_delete_condition(plan.delete_when, plan.schema)(rows)
+    deleted = _delete_condition(plan.delete_when, plan)(rows)
     return np.asarray(deleted.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
+    # Its parser takes longer to import than all of ours, and few tables have a condition.
+    from datasources.delete_condition import compile_delete_condition
+
+    return compile_delete_condition(text, plan.schema)
 
 
 def _key_groups(rows: pa.Table, plan: RowPlan) -> npt.NDArray[np.int32]:
@@ -266,9 +277,18 @@ def _check_needed(plan: RowPlan, url: str) -> None:
         needed[plan.sequence_by] = "by which the table orders the rows of a key"
     for name, what in needed.items():
         if name not in names:
-            near = [one for one in names if one.lower() == name.lower()]
+            near = [column for column in names if column.lower() == name.lower()]
             remedy = f"rename {near[0]!r}" if near else "add it to the rows"
             raise TableSchemaError(url, f"the rows have no column {name!r}, {what}", remedy)
+
+
+def _check_key(name: str, spark_type: Any) -> None:
+    if not is_hashable_type(str(spark_type)):
+        raise KeyGroupError(
+            f"key column {name!r} is {type_text(spark_type)}, which has no stable hash and so no "
+            "key group: name columns of booleans, numbers, texts, binaries, dates or timestamps in "
+            "option keys (a field of the struct, or a cast)"
+        )
 
 
 def _check_columns(plan: RowPlan) -> None:
@@ -285,13 +305,25 @@ def _check_columns(plan: RowPlan) -> None:
         schema = plan.schema
     except UnsupportedSparkTypeError as error:
         raise ConfigurationError(f"{error}, which a table cannot hold; cast it") from error
-    if plan.sequence_by is not None:
-        of = schema.field(plan.sequence_by).type
-        if not _is_ordered(of):
+    for field in schema:
+        if _holds_interval(field.type):
             raise ConfigurationError(
-                f"column {plan.sequence_by!r} of option sequenceBy is {of}, which has no order; "
-                "allowed are numbers, dates, timestamps, texts and binaries"
+                f"column {field.name!r} holds an interval of months or years, which Spark does not "
+                "hand to Python; cast it to a number of months"
             )
+    if plan.sequence_by is not None and not _is_ordered(schema.field(plan.sequence_by).type):
+        raise ConfigurationError(
+            "option sequenceBy names "
+            f"{schema_text(selected(plan.schema_json, [plan.sequence_by]))}, which has no "
+            "order; allowed are numbers, dates, timestamps, texts and binaries"
+        )
+
+
+def _holds_interval(of: pa.DataType) -> bool:
+    """Whether values have months, at any depth: pyarrow has no type for what Spark sends then."""
+    return pa.types.is_interval(of) or any(
+        _holds_interval(of.field(child).type) for child in range(of.num_fields)
+    )
 
 
 def _is_ordered(of: pa.DataType) -> bool:

@@ -1,5 +1,6 @@
 """Writing a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
 
+    driver   options -> plan: the table is there, and has a place for the rows
     task     rows -> files, each durable, named by query (or job), batch and attempt
     driver   keys that came in several files -> commit: versions/<n>.json names the files
 
@@ -7,19 +8,17 @@ What a task wrote counts only when the driver's commit names it, so an attempt t
 twice leaves files that nothing names. The table knows by query which batch it holds last: Spark
 repeats a batch whose commit it did not see, and then the commit changes nothing.
 
-In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. So do
-rows of output mode "update" get into a table: Spark does not give them to a sink in Python.
+In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. Rows
+of output modes "append" and "update" are the same here; the jar lets Spark give us the latter.
 
-Spark makes a writer anew for every batch, in worker processes that stay; what they learned of a
-table is kept there.
+Spark makes a writer anew for every batch, in worker processes that stay. What tasks have to know of
+the table is in the plan, so they ask the store for nothing.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import uuid4
 
@@ -30,46 +29,40 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
-from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.row_fold import SEQUENCE
 from checkpoint_store.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.table_compaction import MergeBounds, merge_files
-from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.table_compaction import MergeBounds
 from checkpoint_store.table_store import TableCommit, TableFileWriter
-from checkpoint_store.table_version import TableVersion
+from checkpoint_store.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError
-from datasources.event_time_columns import EventTimeColumn, watermark_ms
-from datasources.opened_tables import OpenedTable, open_anew, open_table
+from datasources.event_time_columns import watermark_ms
+from datasources.opened_tables import (
+    OpenedTable,
+    SinkPlan,
+    open_planned,
+    open_table,
+    plan_of_sink,
+)
 from datasources.table_options import SinkOptions
 from datasources.table_rows import duplicate_keys, rows_to_write
-from spark_state.errors import BatchIdentityError
+from datasources.table_upkeep import upkeep_of
+from spark_state.errors import BatchIdentityError, ConfigurationError
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity
 from spark_state.spark.worker_loading import LoadedInWorkers
 
-_LOG = logging.getLogger(__name__)
 _FILE_ROWS = 1_000_000
 _FILE_BYTES = 256 << 20
-_VERSIONS_PER_SWEEP = 100
-_ORPHAN_GRACE_SECONDS = 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class SinkPlan:
-    """What driver and tasks of one write agree on. `schema_json`: the columns of the rows, as
-    Spark writes schemas, without nullability. `event_times`: those of `withWatermark`."""
-
-    options: SinkOptions
-    schema_json: str
-    event_times: tuple[EventTimeColumn, ...] = ()
 
 
 @dataclass
 class FilesMessage(WriterCommitMessage):
-    """The files of one task, in order, for whom they were written, and how far in event time their
-    rows are."""
+    """The files of one task, in order, for which table and for whom they were written, and how far
+    in event time their rows are."""
 
+    table: TableMetadata
     batch: WrittenBatch
     subtask: int
     files: tuple[StateHandle, ...]
@@ -139,6 +132,24 @@ class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
         """The files stay as orphans, and are deleted when they are old."""
 
 
+def table_batch_writer(
+    options: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> TableBatchWriter:
+    """The sink of rows of `schema`; raises as plan_of_sink."""
+    plan = plan_of_sink(options, schema)
+    if overwrite and open_table(plan).table.versions():
+        raise ConfigurationError(
+            f'mode("overwrite") is not for {plan.options.url}: rows replace those of the same '
+            'key; use mode("append"), and deleteWhen to remove rows'
+        )
+    return TableBatchWriter(plan)
+
+
+def table_stream_writer(options: Mapping[str, str], schema: StructType) -> TableStreamWriter:
+    """The sink of rows of `schema`; raises as plan_of_sink."""
+    return TableStreamWriter(plan_of_sink(options, schema))
+
+
 def _context() -> TaskContext:
     context = TaskContext.get()
     assert context is not None, "a task has a context"
@@ -165,7 +176,7 @@ def _write(
         table = rows_to_write(rows, opened.rows)
         if table.num_rows:
             files.append(opened.table.write_rows("changelog", table, who))
-    return FilesMessage(batch, subtask, tuple(files), max(reached, default=None))
+    return FilesMessage(plan.metadata, batch, subtask, tuple(files), max(reached, default=None))
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -196,13 +207,15 @@ def _commit(
     if not parts:
         return
     batch = parts[0].batch
-    opened = open_anew(plan)
+    # Spark plans a stream's commit apart from its tasks.
+    opened = open_planned(replace(plan, metadata=parts[0].table))
     files = tuple(file for part in parts for file in part.files)
     _check_duplicates(opened, plan.options, files)
     if opened.rows.sequence_by is not None and opened.rows.ignore_null_updates and len(files) > 1:
         files = (_in_sequence(opened, files, TableFileWriter(batch.writer, batch.number, 0, 0)),)
     if plan.options.on_duplicate == "first":
         files = files[::-1]
+    upkeep = upkeep_of(plan.options)
     commit = TableCommit(
         writer=batch.writer,
         run=batch.run,
@@ -216,12 +229,13 @@ def _commit(
             part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
         },
         after_all=after_all,
+        failed_upkeep=upkeep.failures,
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
     version = opened.table.commit(
-        commit, lambda next_one: merge_files(opened.table, next_one, bounds)
+        commit, lambda next_one: upkeep.folded(opened.metadata, next_one, bounds)
     )
-    _clean_up(opened, version, plan.options.min_epochs_to_retain)
+    upkeep.clean_up(version.version, plan.options.min_epochs_to_retain)
 
 
 def _check_duplicates(
@@ -263,13 +277,3 @@ def _in_sequence(
     return opened.table.write_rows(
         "changelog", pa.Table.from_batches(batches).sort_by(order), writer
     )
-
-
-def _clean_up(opened: OpenedTable, version: TableVersion, min_versions: int) -> None:
-    try:
-        retain_versions(opened.store, opened.table, min_versions)
-        if version.version % _VERSIONS_PER_SWEEP == _VERSIONS_PER_SWEEP - 1:
-            sweep_table_orphans(opened.store, opened.table, _ORPHAN_GRACE_SECONDS, time.time())
-    except CorruptObjectError as error:
-        # What the damaged version names is unknown, so nothing was deleted. The batch is committed.
-        _LOG.warning("old versions are kept: %s", error)

@@ -13,7 +13,7 @@ columns in `option("columns", "id, total")` or in `.schema(...)` and the others 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
+from pyspark.sql.types import StructType
 
 from checkpoint_store.key_bounds import ValueRange
 from checkpoint_store.key_group_range import KeyGroupRange
@@ -30,15 +31,17 @@ from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_schema import column_names
-from datasources.asked_columns import AskedColumns, batches_of
+from datasources.asked_columns import AskedColumns, asked_columns, batches_of
+from datasources.catalog_tables import are_of_catalog, may_be_unwritten
 from datasources.collection_types import FlattenedColumns
 from datasources.key_filters import AskedValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
-from datasources.table_options import ReaderOptions
+from datasources.table_options import ReaderOptions, parse_reader_options
 from datasources.version_choice import (
     end_version,
     first_version_since,
     history_of,
+    is_written,
     version_before,
 )
 from spark_state.errors import ConfigurationError
@@ -50,13 +53,15 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
     """What a read is of: `columns` of the state at `end`, or of its changes after `start` (None:
-    from the beginning) up to `end`."""
+    from the beginning) up to `end`. `fills_columns`: those that the version does not have are null,
+    because Spark's catalog has them."""
 
     options: ReaderOptions
     columns: AskedColumns
     end: int
     start: int | None = None
     is_feed: bool = False
+    fills_columns: bool = False
 
 
 @dataclass
@@ -118,9 +123,12 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             preimages = plan.options.preimages
             table = reader.changes(plan.start, plan.end, partition.key_groups, preimages=preimages)
         else:
-            ranges = self._ranges(history)
-            table = reader.read(plan.end, partition.key_groups, plan.columns.names, ranges)
-        yield from batches_of(plan.columns.of(table))
+            names = plan.columns.names
+            if plan.fills_columns:
+                names = [name for name in names if name in history.at(plan.end).shape.columns]
+            table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
+        of = plan.columns.of_some if plan.fills_columns else plan.columns.of
+        yield from batches_of(of(table))
 
 
 class FilteringTableReader(TableReader):
@@ -131,6 +139,28 @@ class FilteringTableReader(TableReader):
         for one in filters:
             self._asked.add(one)
             yield one
+
+
+class EmptyTableReader(DataSourceReader):
+    """The reader of a table of Spark's catalog that nobody has written into."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """None."""
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Nothing."""
+        return iter(())
+
+
+def table_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """What Spark asks for `schema`. Raises ConfigurationError, and the errors of the store."""
+    parsed = parse_reader_options(options)
+    columns = asked_columns(parsed.url, schema)
+    if may_be_unwritten(options) and not is_written(parsed):
+        return EmptyTableReader()
+    plan = plan_of(parsed, columns)
+    return reader_of(replace(plan, fills_columns=are_of_catalog(options)))
 
 
 def reader_of(plan: ReadPlan) -> TableReader:

@@ -29,7 +29,7 @@ one that was read, and come again if the epoch was run again since.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,19 +43,25 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    NotAStoreError,
+    VersionNotRetainedError,
+)
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.row_fold import COMMIT_WATERMARK
+from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
 from checkpoint_store.state_history import StateHistory, lost_version
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
-from datasources.asked_columns import AskedColumns, batches_of
+from datasources.asked_columns import AskedColumns, asked_columns, batches_of
+from datasources.catalog_tables import are_of_catalog
 from datasources.change_columns import with_change_columns, with_watermark
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
@@ -72,9 +78,11 @@ from datasources.errors import StateReplacedError
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.operator_channels import OperatorChannels, barriers_after
+from datasources.source_schema import check_columns
 from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
-from datasources.table_options import StreamOptions
+from datasources.table_options import StreamOptions, parse_stream_options
 from datasources.version_choice import first_version_since, history_of, version_before
+from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.worker_loading import LoadedInWorkers
 
 Offset = dict[str, Any]
@@ -407,6 +415,61 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
                 break
             last = version
         return last
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream that cannot be: it raises `error` when it is asked for anything. Spark would bury an
+    error of `DataSource.streamReader` under one of its own."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Raises the error."""
+        raise self._error
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Raises the error."""
+        raise self._error
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Raises the error."""
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Raises the error."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises the error."""
+        raise self._error
+
+
+def table_stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """What Spark asks for `schema`; a RefusedStreamReader of a ConfigurationError or an error of
+    the store."""
+    try:
+        return _stream_reader(options, schema)
+    except (CowstateError, CheckpointStoreError) as error:
+        return RefusedStreamReader(error)
+
+
+def _stream_reader(options: Mapping[str, str], schema: StructType) -> TableStreamReader:
+    parsed = parse_stream_options(options)
+    if CHANGE_TYPE not in schema.names:
+        remedy = 'set option("readChangeFeed", "true"), and keep the column in a schema of your own'
+        if are_of_catalog(options):
+            remedy = (
+                "the catalog says which columns its table has. Read the table by its path, "
+                f'spark.readStream.format("cowstate").load("{parsed.url}"), or create a table of '
+                "its changes, with readChangeFeed 'true' in OPTIONS"
+            )
+        raise ConfigurationError(
+            f"a stream of {parsed.url} has inserts, updates and deletes, and the column "
+            f"{CHANGE_TYPE} that tells them apart is not read: {remedy}"
+        )
+    check_columns(parsed, schema)
+    return TableStreamReader(parsed, asked_columns(parsed.url, schema))
 
 
 def _offset(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader
@@ -41,6 +41,14 @@ def history_of(options: Located) -> StateHistory:
         options.state_var_name,
         options.store_retry_seconds,
     )
+
+
+def is_written(options: Located) -> bool:
+    """Whether there is a version. Raises the errors of the object store."""
+    try:
+        return bool(history_of(options).versions())
+    except NotAStoreError:
+        return False
 
 
 def newest_version(history: StateHistory) -> int:

@@ -30,6 +30,7 @@ def check_claim(newest: Claim | None, claim: Claim, subtask: int) -> None:
         f"subtask {subtask}: epoch {claim.epoch}, attempt {claim.attempt} of run "
         f"{claim.run.run_id} comes after epoch {newest.epoch}, attempt {newest.attempt} of run "
         f"{newest.run.run_id}: a newer {what} took over, nothing was changed. If two queries use "
-        "one checkpoint location, stop one of them; if foreachBatch runs two actions on a batch at "
-        "the same time, persist() it first"
+        "one checkpoint location, stop one of them. If foreachBatch runs two actions on a batch at "
+        "the same time, persist() it first. If the query unites or joins the operator's output "
+        "with itself, use a second operator there, with a name of its own"
     )

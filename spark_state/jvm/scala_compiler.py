@@ -10,7 +10,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _JAVA = "17"
@@ -28,8 +29,14 @@ def spark_jars() -> Path:
     return Path(spec.origin).parent / "jars"
 
 
-def compile_jar(sources: Iterable[Path], jar: Path, classpath: Sequence[Path] = ()) -> None:
-    """Compile `sources` against PySpark's jars and `classpath` into `jar`.
+def compile_jar(
+    sources: Iterable[Path],
+    jar: Path,
+    classpath: Sequence[Path] = (),
+    services: Mapping[str, str] | None = None,
+) -> None:
+    """Compile `sources` against PySpark's jars and `classpath` into `jar`. `services`: by the name
+    of an interface, the class that Java finds as an implementation of it.
 
     Raises ScalaCompilerError with the compiler's messages; `jar` is then as it was before.
     """
@@ -48,6 +55,9 @@ def compile_jar(sources: Iterable[Path], jar: Path, classpath: Sequence[Path] = 
                 f"the Scala sources do not compile against {spark_jars()}, which must be Spark "
                 f"4.3's:\n{run.stdout}{run.stderr}"
             )
+        with zipfile.ZipFile(unfinished, "a") as archive:
+            for interface, implementation in (services or {}).items():
+                archive.writestr(f"META-INF/services/{interface}", f"{implementation}\n")
         unfinished.replace(jar)
     finally:
         unfinished.unlink(missing_ok=True)

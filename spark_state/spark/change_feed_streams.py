@@ -1,19 +1,28 @@
-"""Lets `spark.readStream.format("cowstate")` read changes without being told so.
+"""What `spark_state.configure` lets streams of `format("cowstate")` do, and not do.
 
-Spark asks a source written in Python for its columns before it says whether it is for a batch or
-for a stream, so the source itself cannot give the columns of changes to streams only; the option
-`readChangeFeed` tells it. A stream always needs it, so the reader of the session sets it.
+A stream that is read gives changes without being told so. Spark asks a source written in Python for
+its columns before it says whether it is for a batch or for a stream, so the source itself cannot
+give the columns of changes to streams only; the option `readChangeFeed` tells it. A stream always
+needs it, so the reader of the session sets it.
+
+A stream that is written has no partitions. Spark drops `partitionBy` and `clusterBy` on the way to
+a source of its newer interface, without a word, so the writer of the session refuses them.
 """
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
-from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+from spark_state.errors import ConfigurationError
 
 FORMAT = "cowstate"
 CHANGE_FEED_OPTION = "readChangeFeed"
-_MARK = "_cowstate_reads_changes"
+_MARK = "_cowstate_knows"
+_ASKED = "_cowstate_asked"
+_LAYOUTS = ("partitionBy", "clusterBy")
 
 
 def let_streams_read_changes() -> None:
@@ -22,10 +31,38 @@ def let_streams_read_changes() -> None:
     if hasattr(known, _MARK):
         return
 
+    @wraps(known)
     def format_and_option(self: DataStreamReader, source: str) -> DataStreamReader:
         reader: DataStreamReader = known(self, source)
         return reader.option(CHANGE_FEED_OPTION, "true") if source.lower() == FORMAT else reader
 
     setattr(format_and_option, _MARK, True)
-    format_and_option.__doc__ = known.__doc__
     DataStreamReader.format = format_and_option  # type: ignore[method-assign]
+
+
+def refuse_partitions_of_streams() -> None:
+    """From now on in this process; may be called again."""
+    for name in ("format", *_LAYOUTS):
+        known = getattr(DataStreamWriter, name)
+        if not hasattr(known, _MARK):
+            setattr(DataStreamWriter, name, _noting(name, known))
+
+
+def _noting(name: str, known: Any) -> Any:
+    """A method of the writer that remembers what it was asked with. Methods come in any order."""
+
+    @wraps(known)
+    def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:
+        writer: DataStreamWriter = known(self, *arguments, **named)
+        asked: dict[str, tuple[Any, ...]] = vars(writer).setdefault(_ASKED, {})
+        asked[name] = (*arguments, *named.values())
+        layout = next((one for one in _LAYOUTS if one in asked), None)
+        if layout and str(asked.get("format", ("",))[0]).lower() == FORMAT:
+            raise ConfigurationError(
+                f"{layout} is not for streams into cowstate tables: their rows are kept by key. "
+                "Leave it out"
+            )
+        return writer
+
+    setattr(noted, _MARK, True)
+    return noted

@@ -11,7 +11,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.change_feed_streams import let_streams_read_changes
+from spark_state.spark.change_feed_streams import (
+    let_streams_read_changes,
+    refuse_partitions_of_streams,
+)
 from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
@@ -33,7 +36,7 @@ def jar_path() -> str:
     if not _JAR.is_file():
         raise ConfigurationError(
             f"{_JAR} is missing: this copy was not installed by pip. Run `pip install -e .` in the "
-            "source tree (it needs Java 17), or `pip install cowstate`"
+            "source tree (it needs Java 17)"
         )
     return str(_JAR)
 
@@ -46,10 +49,11 @@ def configure(builder: _Builder) -> _Builder:
     see `cowstate adopt`. From now on, Spark's offline repartitioning, which would break a
     checkpoint on cowstate, refuses it first.
 
-    For `format("cowstate")`: streams read the change feed without being told so. Functions of
-    foreachBatch may run any action on their batch, and set any job group; `stop` on a query that is
-    in one prints no StackOverflowError of Spark's. On a local master, Python workers run the
-    interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
+    For `format("cowstate")`: streams read the change feed without being told so, and are written in
+    output mode update, too; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
+    Functions of foreachBatch may run any action on their batch, and set any job group; `stop` on a
+    query that is in one prints no StackOverflowError of Spark's. On a local master, Python workers
+    run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.
@@ -67,6 +71,7 @@ def configure(builder: _Builder) -> _Builder:
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
     let_streams_read_changes()
+    refuse_partitions_of_streams()
     complete_epochs_of_foreach_batch()
     _complete_launch(builder)
     return builder

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
 from checkpoint_store.object_store import UNPUBLISHED, LocalObjectStore
-from checkpoint_store.orphan_sweep import sweep_orphans
 from checkpoint_store.table_retention import sweep_table_orphans
 from checkpoint_store.table_store import TableStore
 
@@ -72,11 +73,14 @@ def test_an_object_is_there_whole_or_not_at_all_wherever_its_writer_is_killed(
         else:
             store.put(NAME, b"next")
         left = [info.name for info in store.list(UNPUBLISHED)]
-        sweep = (sweep_orphans, lambda *a: sweep_table_orphans(a[0], TableStore(a[0]), *a[1:]))
+        sweeps = (
+            CompletedCheckpointStore(store).sweep_orphans,
+            partial(sweep_table_orphans, store, TableStore(store)),
+        )
         with_newest = max((info.modified or 0 for info in store.list(UNPUBLISHED)), default=0.0)
-        assert sweep[0](store, 100.0, with_newest + 99.0) == []
+        assert sweeps[0](100.0, with_newest + 99.0) == []
         store.delete([NAME])
-        assert sweep[len(outcomes) % 2](store, 100.0, with_newest + 101.0) == left
+        assert sweeps[len(outcomes) % 2](100.0, with_newest + 101.0) == left
         outcomes.append((published, bool(left)))
     # Before its file, while it is written, between file and name, between name and clean-up, after.
     assert dict.fromkeys(outcomes) == dict.fromkeys(

@@ -127,6 +127,21 @@ def test_a_chain_killed_before_spark_knows_of_a_commit_has_exact_sums(tmp_path: 
     assert totals_without_zeros(tmp_path) == sums_of(fed)
 
 
+def test_an_aggregation_in_update_mode_killed_at_any_point_has_exact_sums(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 4)
+    table = tmp_path / "sums"
+    for batch, (point, published) in enumerate((("before-commit", 0), ("after-commit", 1))):
+        assert start(tmp_path, "sums", f"{point}:{batch}").wait(300) == KILLED
+        assert not (tmp_path / "sums-checkpoint" / "commits" / str(batch)).exists()
+        assert len(version_files(str(table))) == batch + published
+    finish(tmp_path, "sums")
+    sums: Counter[str] = Counter()
+    for _, key, value in fed:
+        sums[key] += value
+    assert dict(content(table)) == dict(sums)
+    assert len(version_files(str(table))) == 4
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_forty_kills_at_random_moments_keep_the_sums(tmp_path: Path) -> None:

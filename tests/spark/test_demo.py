@@ -105,7 +105,8 @@ def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
 def test_a_store_that_cannot_be_used_ends_the_demo_with_a_message(tmp_path: Path) -> None:
     process = demo(tmp_path / "out", "--store", "nosuchstore://bucket/state")
     printed, messages = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert "The query failed; the same command resumes it." in messages
+    assert process.returncode == 2
+    assert "cowstate: cannot use the store nosuchstore://bucket/state" in messages
     assert "no file system is known for nosuchstore://" in messages
+    assert "Traceback" not in messages
     assert printed == ""

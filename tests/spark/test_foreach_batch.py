@@ -191,14 +191,18 @@ def behind_a_shuffle(output: DataFrame) -> DataFrame:
     return output.repartition(3)
 
 
+def another_input(output: DataFrame) -> DataFrame:
+    """Rows without an operator, as `output` has them."""
+    rate = output.sparkSession.readStream.format("rate").load()
+    return rate.selectExpr("cast(value as string) as key", "value as rows", "value as total")
+
+
 def behind_a_wide_union(output: DataFrame) -> DataFrame:
-    return output.repartition(2).union(output.repartition(1))
+    return output.repartition(2).union(another_input(output).repartition(1))
 
 
 def behind_a_union(output: DataFrame) -> DataFrame:
-    rate = output.sparkSession.readStream.format("rate").load()
-    other = rate.selectExpr("cast(value as string) as key", "value as rows", "value as total")
-    return output.union(other)
+    return output.union(another_input(output))
 
 
 def behind_a_join_with_nothing(output: DataFrame) -> DataFrame:

@@ -143,6 +143,7 @@ def test_a_query_that_is_started_in_a_function_is_a_run_of_its_own(
         inner.run_unseen(inner.keep)
 
     outer_query = stream.run(sink=sink)
-    (run,) = (inner.store() / "runs").iterdir()
-    assert outer_query.runId not in run.name
+    names = [parse_run(f"runs/{path.name}") for path in (inner.store() / "runs").iterdir()]
+    (run,) = {name.run for name in names if name is not None}
+    assert run.run_id != outer_query.runId
     assert state_of(inner) == totals_of(inner.fed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -213,14 +214,6 @@ class TestStreams:
         assert rows_of(upserts.spark, table) == [("a", 4), ("b", 2)]
         assert rows_of(upserts.spark, table, versionAsOf=0) == [("a", 1), ("b", 2)]
 
-    def test_update_output_is_refused_by_spark(self, upserts: Upserts) -> None:
-        upserts.feed((1, "a", 1))
-        writer = totals_of(upserts).writeStream.format("cowstate").outputMode("update")
-        writer = writer.option("keys", "key").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(upserts.checkpoint)).start(upserts.table)
-        with pytest.raises(PySparkException, match="cowstate does not support Update mode"):
-            run_to_the_end(query)
-
 
 class TestForeachBatch:
     def test_update_output_is_upserted_once_even_if_spark_repeats_the_batch(
@@ -364,6 +357,20 @@ class TestColumns:
             write(spark.range(3).selectExpr(*columns), old, mergeSchema="true")
         assert rows_of(spark, old) == [(0, 0), (1, 10), (2, 20)]
 
+    def test_a_table_that_is_made_anew_with_another_key_is_written_by_that(
+        self, spark: SparkSession, table: str
+    ) -> None:
+        rows = spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string")
+        more = spark.createDataFrame([(3, "a"), (3, "c")], "id long, v string")
+        for keys, expected in (("id", None), ("v", [(2, "b"), (3, "a"), (3, "c")])):
+            write(rows, table, keys=keys)
+            if expected is None:
+                write(rows, table)
+                shutil.rmtree(table)
+            else:
+                write(more, table)
+                assert rows_of(spark, table) == expected
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
@@ -401,12 +408,24 @@ class TestBadInput:
             write(spark.range(3).selectExpr("id", "id as v"), table, **options)
         assert version_files(table) == []
 
-    def test_modes_that_would_replace_the_table_are_refused(
+    def test_a_key_with_a_collation_is_refused(self, spark: SparkSession, table: str) -> None:
+        rows = spark.sql("select 'a' collate UTF8_LCASE as id, 1 as v")
+        with pytest.raises(PySparkException, match="string collate UTF8_LCASE, and a table comp"):
+            write(rows, table, keys="id")
+        write(
+            rows.selectExpr("cast(id as string collate UTF8_BINARY) as id", "v"), table, keys="id"
+        )
+        assert rows_of(spark, table) == [("a", 1)]
+
+    def test_modes_that_would_replace_rows_are_refused(
         self, spark: SparkSession, table: str
     ) -> None:
-        writer = spark.range(3).selectExpr("id", "id as v").write.format("cowstate")
-        with pytest.raises(PySparkException, match=r'mode\("overwrite"\) is not for'):
-            writer.mode("overwrite").option("keys", "id").save(table)
+        rows = spark.range(3).selectExpr("id", "id as v")
+        writer = rows.write.format("cowstate").option("keys", "id")
         with pytest.raises(PySparkException, match='"ErrorIfExists" mode'):
-            writer.mode("errorifexists").option("keys", "id").save(table)
-        assert version_files(table) == []
+            writer.mode("errorifexists").save(table)
+        writer.mode("overwrite").save(table)
+        with pytest.raises(PySparkException, match=r'mode\("overwrite"\) is not for'):
+            writer.mode("overwrite").save(table)
+        assert rows_of(spark, table) == [(0, 0), (1, 1), (2, 2)]
+        assert len(version_files(table)) == 1

@@ -101,10 +101,10 @@ class TestVersions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"versionAsOf": 4}, r"version 4 of .* is not there; it holds versions 0 to 3"),
+            ({"versionAsOf": 4}, r"version 4 of .* is not written yet; it holds versions 0 to 3"),
             ({"versionAsOf": -1}, r"versionAsOf is '-1'; allowed are"),
             ({"timestampAsOf": "1999-12-31"}, r"has no version of 1999-12-31 00:00:00"),
-            ({"timestampAsOf": "2999-12-31"}, r"has no version of 2999-12-31 00:00:00"),
+            ({"timestampAsOf": "2999-12-31"}, r"2999-12-31 00:00:00.* is not known yet"),
             ({"versionAsof": 1, "batchId": 2}, r"versionAsOf and batchId are one"),
             ({"versionAsOf": 1, "timestampAsOf": 2}, r"are both set"),
             (

@@ -185,3 +185,42 @@ class FlakyObjectStore:
     def delete(self, names: Sequence[str]) -> None:
         self._trip()
         self.store.delete(names)
+
+
+@dataclass
+class RefusingObjectStore:
+    """`store`, each call of which fails with what `refusal` says of its operation ("put", "get",
+    "list" or "delete") and a name; None: it does not fail."""
+
+    store: ObjectStore
+    refusal: Callable[[str, str], Exception | None]
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    def _check(self, operation: str, *names: str) -> None:
+        for name in names:
+            error = self.refusal(operation, name)
+            if error is not None:
+                raise error
+
+    def put(self, name: str, data: bytes) -> None:
+        self._check("put", name)
+        self.store.put(name, data)
+
+    def get(self, name: str) -> bytes:
+        self._check("get", name)
+        return self.store.get(name)
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        self._check("list", directory)
+        return self.store.list(directory)
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        self._check("list", directory)
+        return self.store.list_directories(directory)
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._check("delete", *names)
+        self.store.delete(names)

@@ -3,6 +3,7 @@ python -m tests.support.table_jobs JOB FOLDER [--kill POINT:BATCH]
 
     upsert   files of events in FOLDER/input -> table FOLDER/events
     totals   changes of FOLDER/events -> transform_with_state -> table FOLDER/totals
+    sums     the same files -> an aggregation of Spark's, in output mode update -> table FOLDER/sums
 
 A job ends when everything that was there at its start is processed, or kills its own driver with
 SIGKILL at a point of a batch: `before-commit` (files, no version yet) or `after-commit` (the
@@ -16,7 +17,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,7 +35,8 @@ from pyspark.sql.types import StructType
 
 import spark_state
 from datasources.cowstate_source import CowStateDataSource
-from datasources.table_sink import SinkPlan, TableStreamWriter
+from datasources.opened_tables import SinkPlan
+from datasources.table_sink import TableStreamWriter
 from tests.support.processors import RunningTotals
 from tests.support.spark_session import start_spark, stop_spark
 
@@ -81,6 +84,7 @@ class Upserts:
     options: Mapping[str, Any] = field(default_factory=lambda: {"keys": "id"})
     files_per_batch: int = 1
     table: str = ""
+    format: str = "cowstate"
     fed: list[Values] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -102,7 +106,7 @@ class Upserts:
 
     def start(self, checkpoint: Path | None = None, **options: Any) -> StreamingQuery:
         """Process what is there; `options` replace those of this object."""
-        writer = self.source().writeStream.format("cowstate").trigger(availableNow=True)
+        writer = self.source().writeStream.format(self.format).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         return writer.options(**{**self.options, **options}).start(self.table)
 
@@ -211,11 +215,7 @@ class KilledWriter(TableStreamWriter):
 
 
 class KilledDataSource(CowStateDataSource):
-    """The data source with a sink that can be killed."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "killed"
+    """The data source, in its own name, with a sink that can be killed."""
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KilledWriter:  # noqa: N802
         writer: Any = super().streamWriter(schema, overwrite)
@@ -259,9 +259,24 @@ def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     )
 
 
+def _sums(spark: SparkSession, folder: Path) -> DataFrame:
+    return _upsert(spark, folder).groupBy("key").agg(F.sum("value").alias("total"))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a job reads, and where and how it writes that."""
+
+    frame: Callable[[SparkSession, Path], DataFrame]
+    table: str
+    options: Mapping[str, str]
+    output_mode: str = "append"
+
+
 _JOBS = {
-    "upsert": (_upsert, "events", {"keys": "id", "sequenceBy": "value"}),
-    "totals": (_totals, "totals", {"keys": "key"}),
+    "upsert": _Job(_upsert, "events", {"keys": "id", "sequenceBy": "value"}),
+    "totals": _Job(_totals, "totals", {"keys": "key"}),
+    "sums": _Job(_sums, "sums", {"keys": "key"}, "update"),
 }
 
 
@@ -273,15 +288,16 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.update({_KILL: arguments.kill, _DRIVER: str(os.getpid())})
-    frame_of, table, options = _JOBS[arguments.job]
-    own = arguments.folder / arguments.job
+    job = _JOBS[arguments.job]
+    own = arguments.folder / f"{arguments.job}-session"
     spark = start_spark("local[2]", own)
     spark.dataSource.register(KilledDataSource)
     try:
-        writer = frame_of(spark, arguments.folder).writeStream.format("killed")
-        writer = writer.option("checkpointLocation", str(arguments.folder / f"{table}-checkpoint"))
-        writer = writer.options(**options).trigger(availableNow=True)
-        run_to_the_end(writer.start(str(arguments.folder / table)))
+        writer = job.frame(spark, arguments.folder).writeStream.format("cowstate")
+        checkpoint = arguments.folder / f"{job.table}-checkpoint"
+        writer = writer.option("checkpointLocation", str(checkpoint)).options(**job.options)
+        writer = writer.outputMode(job.output_mode).trigger(availableNow=True)
+        run_to_the_end(writer.start(str(arguments.folder / job.table)))
     finally:
         stop_spark(spark)
 

@@ -126,9 +126,9 @@ class ScriptedTable:
         files: Sequence[StateHandle],
         columns: str = COLUMNS,
         merge: MergeFiles | None = None,
-        **options: bool,
+        **options: Any,
     ) -> TableVersion:
-        """Commit files. `options`: merges_schema, takes_over."""
+        """Commit files. `options`: merges_schema, takes_over, failed_upkeep."""
         run = next(RUNS) if self.is_query else None
         commit = TableCommit(self.writer, run, batch, columns, tuple(files), **options)
         return self.table.commit(commit, merge)

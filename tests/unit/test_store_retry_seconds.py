@@ -16,13 +16,11 @@ from pyspark.sql.types import LongType, StructType
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.state_reader import open_store
 from datasources.asked_columns import asked_columns
-from datasources.opened_tables import open_anew
+from datasources.opened_tables import plan_of_sink
 from datasources.table_options import (
     parse_reader_options,
-    parse_sink_options,
     parse_stream_options,
 )
-from datasources.table_sink import SinkPlan
 from datasources.table_stream import TableStreamReader
 from datasources.version_choice import history_of
 from spark_state.host.maintenance import Maintenance
@@ -64,7 +62,7 @@ WAYS: dict[str, Callable[[], object]] = {
     "a state host": open_in_a_host,
     "a batch read": lambda: history_of(parse_reader_options(OPTIONS)),
     "a stream": open_as_a_stream,
-    "a sink": lambda: open_anew(SinkPlan(parse_sink_options(OPTIONS), COLUMNS.json())),
+    "a sink": lambda: plan_of_sink(OPTIONS, COLUMNS),
 }
 
 

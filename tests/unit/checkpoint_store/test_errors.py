@@ -27,10 +27,8 @@ from checkpoint_store.errors import (
     TableSchemaError,
     TimestampOutOfRangeError,
     UnknownColumnError,
-    UnreadableStateError,
     UnsupportedFormatError,
     VersionMissingError,
-    VersionNotFoundError,
     VersionNotRetainedError,
     WrittenTwiceError,
 )
@@ -38,6 +36,8 @@ from checkpoint_store.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
     StoreNotFoundError,
+    UnreadableStateError,
+    VersionNotFoundError,
 )
 
 URL = "s3://bucket/store"
@@ -119,15 +119,17 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         [URL, "keys a", "not b", "no rows", f"delete {URL}/table.json"],
     ),
     (NotATableError(URL), [URL, "store of an operator", "directory of its own"]),
+    (NotATableError(URL, ("a.csv",)), [URL, "a.csv", "directory of its own", f"{URL}/table"]),
     (TableSchemaError(URL, "column 'x' is new", "drop it"), [URL, "column 'x' is new", "drop it"]),
     (
         TimestampOutOfRangeError(URL, 0, 1_700_000_000_000, 1_800_000_000_000),
-        [URL, "1970-01-01", "2023-11-14", "2027-01-15"],
+        [URL, "1970-01-01", "2023-11-14", "2027-01-15", "minEpochsToRetain"],
     ),
+    (TimestampOutOfRangeError(URL, 9_000, 0, 8_000), [URL, "00:00:09", "00:00:08", "not known"]),
     (UnknownColumnError(URL, "amout", ("id", "amount")), [URL, "'amout'", "'amount'", "id"]),
     (
         VersionNotRetainedError(URL, 7, 12, 30),
-        ["version 7", URL, "12 to 30", "minEpochsToRetain"],
+        ["version 7", URL, "12 to 30", "deleted by retention", "minEpochsToRetain"],
     ),
     (
         VersionMissingError(URL, 3, 0, 9, (2, 4), "versions/3.json"),
@@ -140,6 +142,8 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
             "after version 4",
         ],
     ),
+    (VersionNotRetainedError(URL, 31, 12, 30), ["version 31", URL, "not written yet", "12 to 30"]),
+    (VersionNotRetainedError(URL, 20, 12, 30), ["version 20", URL, "is not there", "12 to 30"]),
     (WrittenTwiceError(URL, "q", 3), ["batch 3", "query q", URL, "union"]),
     (VersionNotRetainedError(URL, None, None, None), [URL, "no version yet", "run first"]),
 ]

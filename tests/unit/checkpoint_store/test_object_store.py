@@ -71,7 +71,7 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
     # Known classes of file systems; `fsspec.registry` is a read-only view of them.
     known = sys.modules["fsspec.registry"]._registry
     monkeypatch.delitem(known, "s3", raising=False)
-    with pytest.raises(StoreAccessError, match=r'pip install "cowstate\[s3\]"'):
+    with pytest.raises(StoreAccessError, match="pip install s3fs"):
         open_object_store("s3://bucket/store")
 
 
@@ -227,6 +227,47 @@ class AnsweringFileSystem(MemoryFileSystem):
 
 
 fsspec.register_implementation("answering", AnsweringFileSystem, clobber=True)
+
+
+class UnbuiltFileSystem(MemoryFileSystem):
+    """A client whose library is missing, as pyarrow's of HDFS says it."""
+
+    protocol = "unbuilt"
+    problem = "Unable to load libjvm\ndlopen(/usr/lib/libjvm.so) failed"
+
+    def __init__(self, **_: Any) -> None:
+        raise OSError(self.problem)
+
+
+class SurprisedFileSystem(MemoryFileSystem):
+    """A client that passes its options on to a library when it is used."""
+
+    protocol = "surprised"
+
+    def cat_file(self, *_: Any, **__: Any) -> bytes:
+        raise TypeError("connect() got an unexpected keyword argument 'surprise'")
+
+
+fsspec.register_implementation("unbuilt", UnbuiltFileSystem, clobber=True)
+fsspec.register_implementation("surprised", SurprisedFileSystem, clobber=True)
+
+
+@pytest.mark.parametrize(
+    "problem", [UnbuiltFileSystem.problem, "Prior attempt to load libhdfs failed"]
+)
+def test_a_client_without_its_library_is_no_store_that_may_come_back(
+    monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    monkeypatch.setattr(UnbuiltFileSystem, "problem", problem)
+    store = RetryingObjectStore(open_object_store("unbuilt://namenode/store"))
+    with pytest.raises(StoreAccessError, match=r"load lib.*ARROW_LIBHDFS_DIR"):
+        store.get("d/a")
+
+
+def test_an_option_that_the_client_does_not_know_is_told() -> None:
+    store = open_object_store("surprised://store", {"surprise": 1})
+    with pytest.raises(StoreAccessError, match=r"option is not known to its client: .*'surprise'"):
+        store.get("d/a")
 
 
 def test_a_server_that_answers_precondition_failed_has_the_object(

@@ -7,8 +7,10 @@ import pytest
 from checkpoint_store.checkpoint_codec import Source
 from checkpoint_store.errors import (
     CorruptObjectError,
-    UnreadableStateError,
     UnsupportedFormatError,
+)
+from checkpoint_store.provider_errors import (
+    UnreadableStateError,
 )
 from checkpoint_store.provider_file import ProviderFile, decode_provider_file
 from tests.unit.checkpoint_store.provider_file_bytes import (

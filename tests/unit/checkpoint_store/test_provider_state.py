@@ -11,9 +11,7 @@ import pytest
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
-    UnreadableStateError,
     UnsupportedFormatError,
-    VersionNotFoundError,
 )
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
@@ -21,6 +19,8 @@ from checkpoint_store.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
     StoreNotFoundError,
+    UnreadableStateError,
+    VersionNotFoundError,
 )
 from checkpoint_store.provider_file_names import ProviderFileName
 from checkpoint_store.provider_state import (

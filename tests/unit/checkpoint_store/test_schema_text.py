@@ -6,8 +6,17 @@ import json
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from checkpoint_store.schema_text import schema_text, schema_texts
+
+DDL = (
+    "a tinyint, b smallint, c int NOT NULL, d bigint, e float, f double, g decimal(10,2), "
+    "h boolean, i string, j binary, k date, l timestamp, m timestamp_ntz, n array<int>, "
+    "o map<string, array<bigint>>, p struct<x: int, `y z`: struct<q: string>>, `a``b` string, "
+    "r interval day to second, s interval year, t void"
+)
 
 
 def field(name: str, described: Any, nullable: bool = True) -> dict[str, Any]:
@@ -25,6 +34,7 @@ def schema(*fields: dict[str, Any]) -> dict[str, Any]:
         ("integer", "int"),
         ("short", "smallint"),
         ("byte", "tinyint"),
+        ("null", "void"),
         ("decimal(10,2)", "decimal(10,2)"),
         ("interval day to second", "interval day to second"),
         ({"type": "array", "elementType": "long", "containsNull": True}, "array<bigint>"),
@@ -38,11 +48,19 @@ def schema(*fields: dict[str, Any]) -> dict[str, Any]:
             "map<string, struct<n: int NOT NULL>>",
         ),
         ({"type": "udt", "class": "a.B", "sqlType": "double"}, "double"),
+        ({"type": "of a Spark to come"}, "of a Spark to come"),
     ],
 )
 def test_types_have_the_names_of_sql(described: Any, text: str) -> None:
     columns = schema(field("key", "string", nullable=False), field("v", described))
     assert schema_text(json.dumps(columns)) == f"key string NOT NULL, v {text}"
+
+
+@pytest.mark.spark
+def test_spark_takes_back_what_is_said(spark: SparkSession) -> None:
+    schema = StructType.fromDDL(DDL)
+    assert schema_text(schema.json()) == DDL
+    assert StructType.fromDDL(schema_text(schema.json())) == schema
 
 
 def test_names_that_are_no_words_are_quoted() -> None:

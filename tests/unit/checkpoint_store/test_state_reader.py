@@ -368,11 +368,17 @@ def test_of_versions_of_one_time_the_newest_counts() -> None:
     assert StateReader(history).latest_at(2000) == 13
 
 
-@pytest.mark.parametrize("timestamp_ms", [-1, 2001])
-def test_a_time_out_of_range_is_an_error_that_names_the_range(timestamp_ms: int) -> None:
-    oldest, newest = "1970-01-01 00:00:00.000+00:00", "1970-01-01 00:00:02.000+00:00"
-    expected = re.escape(f"its oldest is of {oldest}, its newest of {newest}")
-    with pytest.raises(TimestampOutOfRangeError, match=expected):
+@pytest.mark.parametrize(
+    ("timestamp_ms", "expected"),
+    [
+        (-1, "its oldest is of 1970-01-01 00:00:00.000+00:00, its newest of 1970-01-01 00:00:02"),
+        (2001, "is not known yet: its newest is of 1970-01-01 00:00:02.000+00:00. Ask for a time"),
+    ],
+)
+def test_a_time_out_of_range_is_an_error_that_names_the_range(
+    timestamp_ms: int, expected: str
+) -> None:
+    with pytest.raises(TimestampOutOfRangeError, match=re.escape(expected)):
         StateReader(three_versions()).latest_at(timestamp_ms)
 
 
@@ -380,14 +386,14 @@ def test_a_version_that_is_not_there_is_an_error_that_names_those_that_are() -> 
     history = three_versions()
     history.delete(10)
     reader = StateReader(history)
-    expected = "version 10 of memory://fake is not there; it holds versions 11 to 12. Ask for one"
+    expected = "version 10 of memory://fake was deleted by retention; it holds versions 11 to 12."
     with pytest.raises(VersionNotRetainedError, match=expected):
         reader.read(10)
     with pytest.raises(VersionNotRetainedError, match=expected):
         reader.schema(10)
     with pytest.raises(VersionNotRetainedError, match=expected):
         reader.changes(10, 12)
-    with pytest.raises(VersionNotRetainedError, match="version 13 of"):
+    with pytest.raises(VersionNotRetainedError, match=r"version 13 of .* is not written yet"):
         reader.changes(11, 13)
 
 

@@ -46,6 +46,7 @@ VERSION = TableVersion(
     changes=(ONE, TWO),
     state=(replace(HANDLE, kind="snapshot"), ONE, TWO),
     watermarks=WriterWatermarks(4, {0: 1_700_000_000_000, 3: -5}, -5),
+    failed_upkeep=3,
 )
 COMPACTION = TableCompaction(11, (HANDLE.name, ONE.name), (replace(HANDLE, kind="snapshot"), TWO))
 
@@ -139,6 +140,7 @@ def test_no_document_is_taken_for_another_kind(
         (2, "watermarks", {}),
         (2, "watermarks", {"parallelism": 1, "by_subtask": {"0": "late"}, "least_ms": 1}),
         (2, "watermarks", {"parallelism": 1, "by_subtask": {}, "least_ms": "late"}),
+        (2, "failed_upkeep", "often"),
         (3, "replaces", [1]),
         (3, "files", None),
     ],

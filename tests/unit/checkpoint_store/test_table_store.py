@@ -129,9 +129,38 @@ class TestCommitting:
         self, objects: DictObjectStore
     ) -> None:
         KeyedOperator(objects)
-        with pytest.raises(NotATableError):
+        with pytest.raises(NotATableError, match="is the store of an operator"):
             ScriptedTable(objects)
         assert "table.json" not in objects.objects
+
+    @pytest.mark.parametrize(
+        ("strangers", "told"),
+        [
+            (["part-0.parquet", "year=2026/part-0.parquet"], "part-0.parquet, year=2026"),
+            ([f"{n}.csv" for n in range(7)], "0.csv, 1.csv, 2.csv, 3.csv, 4.csv and 2 more"),
+            (["accounts/table.json"], "accounts"),
+        ],
+    )
+    def test_a_table_is_not_made_among_the_files_of_others(
+        self, objects: DictObjectStore, strangers: list[str], told: str
+    ) -> None:
+        for name in strangers:
+            objects.put(name, b"1")
+        with pytest.raises(NotATableError, match=f"not empty: it has {told}. A table needs"):
+            ScriptedTable(objects)
+        assert "table.json" not in objects.objects
+
+    def test_a_table_is_made_beside_what_is_hidden_and_what_is_left_of_one(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        query.write(0, [put(1, "a", 1)])
+        objects.delete(["table.json"])
+        for name in ("_checkpoint/metadata", ".DS_Store", "versions/x", "compactions/y"):
+            objects.put(name, b"1")
+        ScriptedTable(objects)
+        objects.put("file-of-others", b"1")
+        ScriptedTable(objects).commit(0, put(1, "a", 1))
 
     def test_a_run_that_writes_a_batch_twice_is_told_and_another_run_repeats_it(
         self, objects: DictObjectStore

@@ -1,0 +1,172 @@
+"""What the text of an option means: each function takes its name and text, and gives its value.
+
+A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
+"2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
+1024), durations are seconds, lists are separated by commas. A text that means nothing is a
+ConfigurationError that says what is allowed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spark_state.errors import ConfigurationError
+
+_MOST = 2**63 - 1
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)b?", re.IGNORECASE)
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _bad(name: str, text: str, allowed: str) -> ConfigurationError:
+    return ConfigurationError(f"option {name} is {text!r}; allowed are {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole number from `low` to `high`."""
+
+    low: int
+    high: int = _MOST
+
+    def __call__(self, name: str, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = self.low - 1
+        if not self.low <= value <= self.high:
+            raise _bad(name, text, f"whole numbers from {self.low} to {self.high}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words, of any case."""
+
+    allowed: tuple[str, ...]
+
+    def __call__(self, name: str, text: str) -> str:
+        if text.strip().lower() not in self.allowed:
+            raise _bad(name, text, ", ".join(self.allowed))
+        return text.strip().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerOrChoice:
+    """A whole number, or a word."""
+
+    integer: Integer
+    choice: Choice
+
+    def __call__(self, name: str, text: str) -> int | str:
+        if text.strip().lower() in self.choice.allowed:
+            return self.choice(name, text)
+        try:
+            return self.integer(name, text)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error}, {', '.join(self.choice.allowed)}") from None
+
+
+def a_boolean(name: str, text: str) -> bool:
+    """true or false."""
+    return Choice(("true", "false"))(name, text) == "true"
+
+
+def a_text(name: str, text: str) -> str:
+    """Any text but an empty one."""
+    if not text.strip():
+        raise ConfigurationError(f"option {name} is empty; set it, or leave it out")
+    return text.strip()
+
+
+def column_list(name: str, text: str) -> tuple[str, ...]:
+    """Names of columns, each once."""
+    names = tuple(one.strip() for one in text.split(","))
+    if not all(names):
+        raise _bad(name, text, "names of columns, separated by commas")
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice:
+        raise ConfigurationError(f"option {name} names {twice!r} twice")
+    return names
+
+
+def a_size(name: str, text: str) -> int:
+    """Bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    value = int(found[1]) * _SIZE_UNITS[found[2].lower()] if found else _MOST + 1
+    if value > _MOST:
+        raise _bad(name, text, "bytes, as a whole number that may end in k, m, g or t")
+    return value
+
+
+def a_positive_size(name: str, text: str) -> int:
+    """Bytes, at least one."""
+    size = a_size(name, text)
+    if not size:
+        raise _bad(name, text, "1 byte or more")
+    return size
+
+
+def a_duration(name: str, text: str) -> float:
+    """Seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise _bad(name, text, "numbers of seconds from 0, such as 0.5")
+    return value
+
+
+def a_time(name: str, text: str) -> int:
+    """Milliseconds since 1970. Digits alone are milliseconds, though ISO 8601 has dates of them."""
+    try:
+        if re.fullmatch(r"-?[0-9]+", text.strip()):
+            return int(text)
+        moment = datetime.datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _bad(
+            name, text, 'milliseconds since 1970 and ISO 8601 as "2026-01-31 12:00:00" (UTC)'
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def a_json_object(name: str, text: str) -> dict[str, Any]:
+    """The value is in no message: it may hold credentials."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigurationError(
+            f'option {name} is not a JSON object; it is one such as {{"anon": true}}'
+        )
+    return value
+
+
+def a_table_url(name: str, text: str) -> str:
+    """The URL of a store, or a local path made absolute."""
+    url = a_text(name, text)
+    if url.startswith("memory:"):
+        raise ConfigurationError(
+            f"option {name} is {url!r}, which every process has for itself; use a path or the URL "
+            "of a store that all executors reach"
+        )
+    if re.match("file:/(?!/)", url):
+        url = url.removeprefix("file:")
+    short = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+):/(?!/)", url)
+    if short:
+        raise ConfigurationError(
+            f"option {name} is {url!r}, which has one slash after {short[1]}: and names no host or "
+            f"bucket; use {short[1]}://…, or ./{url} for a local directory of that name"
+        )
+    return url if "://" in url else str(Path(url).absolute())

@@ -1,0 +1,82 @@
+"""The columns that `format("cowstate")` gives a reader, before Spark says what it reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+from checkpoint_store.errors import NotAStoreError, UnknownColumnError, VersionNotRetainedError
+from checkpoint_store.row_fold import COMMIT_WATERMARK
+from datasources.change_columns import with_change_fields
+from datasources.collection_types import FlattenedColumns
+from datasources.table_options import (
+    ReaderOptions,
+    StreamOptions,
+    are_of_a_stream,
+    column_named,
+    parse_reader_options,
+    parse_stream_options,
+)
+from datasources.version_choice import end_version, history_of, newest_version
+from spark_state.errors import ConfigurationError
+
+
+def source_schema(options: Mapping[str, str]) -> StructType:
+    """The columns of the state, in order; with readChangeFeed, those of changes after them.
+
+    Spark does not say whether it asks for a batch or for a stream, so options of both are taken
+    here; `reader` and `streamReader` check them.
+    """
+    parsed = _options_of_either(options)
+    schema = _schema_of(parsed)
+    return with_change_fields(schema) if parsed.read_change_feed else schema
+
+
+def check_columns(options: StreamOptions, schema: StructType) -> None:
+    """Raises UnknownColumnError for one that the state does not have, if there is a state yet."""
+    try:
+        known = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
+    except (NotAStoreError, VersionNotRetainedError):
+        return
+    for name in schema.names:
+        if name not in known:
+            raise UnknownColumnError(options.url, name, tuple(known))
+
+
+def _options_of_either(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
+    """Raises ConfigurationError: what a stream says, if only a stream knows all of the options."""
+    try:
+        return parse_reader_options(options)
+    except ConfigurationError as error:
+        try:
+            return parse_stream_options(options)
+        except ConfigurationError as of_stream:
+            raise (of_stream if are_of_a_stream(options) else error) from None
+
+
+def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
+    """The columns that are read of a state. Its schema is that of the version that is read, of
+    the newest one for a stream."""
+    history = history_of(options)
+    if isinstance(options, ReaderOptions):
+        version = end_version(history, options)
+    else:
+        version = newest_version(history)
+    shape = history.at(version).shape
+    keys = StructType.fromJson(json.loads(shape.key_schema_json))
+    values = StructType.fromJson(json.loads(shape.value_schema_json))
+    own_names = [name for name in shape.columns if name not in keys.names]
+    fields = {field.name: field for field in keys}
+    for name, field in zip(own_names, values, strict=True):
+        fields[name] = StructField(name, field.dataType)
+    schema = StructType([fields[name] for name in shape.columns])
+    if isinstance(options, ReaderOptions) and options.flatten_collection_types:
+        schema = FlattenedColumns.of(shape, options.url).schema(schema)
+    if isinstance(options, ReaderOptions) and options.columns:
+        where = f"option columns of {options.url} names"
+        return StructType(
+            [schema[column_named(name, schema.names, where)] for name in options.columns]
+        )
+    return schema

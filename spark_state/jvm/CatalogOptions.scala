@@ -1,0 +1,85 @@
+package org.apache.spark.sql.execution.datasources.v2.cowstate
+
+import java.util.{HashMap, Map => JavaMap, Optional}
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.connector.write.LogicalWriteInfo
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * The options of a table of Spark's catalog, and those of a read or write of it, which count more.
+ *
+ * `properties`: all that the catalog says. `own`: what OPTIONS said when it was created, with the
+ * location as option path.
+ */
+private[cowstate] final class CatalogOptions private (
+    val properties: JavaMap[String, String],
+    val own: CaseInsensitiveStringMap) {
+  import CatalogOptions._
+
+  def path: String = own.get(PathOption)
+
+  def forRead(asked: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
+    OfColumns.find(name => asked.containsKey(name) && asked.get(name) != own.get(name))
+      .foreach(name => throw CowStateTableErrors.otherColumns(name, path))
+    joined(asked)
+  }
+
+  def forWrite(info: LogicalWriteInfo): LogicalWriteInfo = new LogicalWriteInfo {
+    private val all = joined(info.options)
+    override def options(): CaseInsensitiveStringMap = all
+    override def queryId(): String = info.queryId
+    override def schema(): StructType = info.schema
+    override def rowIdSchema(): Optional[StructType] = info.rowIdSchema
+    override def metadataSchema(): Optional[StructType] = info.metadataSchema
+  }
+
+  private def joined(asked: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
+    val other = asked.get(PathOption)
+    if (other != null && !isSamePlace(other, path)) {
+      throw CowStateTableErrors.otherPath(other, path)
+    }
+    val all = new HashMap[String, String](own.asCaseSensitiveMap)
+    asked.asCaseSensitiveMap.asScala.filterNot(_._1.equalsIgnoreCase(PathOption)).foreach {
+      case (name, value) =>
+        all.keySet.removeIf(_.equalsIgnoreCase(name))
+        all.put(name, value)
+    }
+    new CaseInsensitiveStringMap(all)
+  }
+}
+
+private[cowstate] object CatalogOptions {
+  private val PathOption = "path"
+  /** Spark keeps what OPTIONS says under this prefix, beside properties of its own. */
+  private val Prefix = "option."
+  private val Provider = "provider"
+  /** Says so to the source in Python; see are_of_catalog in datasources.table_options. */
+  private val InCatalog = "inCatalog"
+  /** With these a read has other columns than the catalog says. */
+  private val OfColumns = Seq("columns", "flattenCollectionTypes", "readChangeFeed", "stateVarName")
+
+  /** None if the properties are the options of a path: those of the catalog name the provider. */
+  def of(properties: JavaMap[String, String]): Option[CatalogOptions] =
+    if (!properties.containsKey(Provider)) None
+    else {
+      val own = new HashMap[String, String]
+      properties.forEach { (name, value) =>
+        if (name.startsWith(Prefix)) own.put(name.substring(Prefix.length), value)
+        if (name.equalsIgnoreCase(PathOption)) own.put(PathOption, value)
+      }
+      own.put(InCatalog, "true")
+      Some(new CatalogOptions(properties, new CaseInsensitiveStringMap(own)))
+    }
+
+  private def isSamePlace(one: String, other: String): Boolean = {
+    val uris = Seq(one, other).map(new Path(_).toUri)
+    val schemes = uris.map(uri => Option(uri.getScheme).getOrElse("file"))
+    schemes.distinct.size == 1 && uris.map(_.getAuthority).distinct.size == 1 &&
+      uris.map(_.getPath).distinct.size == 1
+  }
+}

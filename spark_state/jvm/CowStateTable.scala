@@ -1,0 +1,51 @@
+package org.apache.spark.sql.execution.datasources.v2.cowstate
+
+import java.util.{Collections, Map => JavaMap, Set => JavaSet}
+
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.read.ScanBuilder
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
+import org.apache.spark.sql.execution.datasources.v2.python.{PythonDataSourceV2, PythonTable, PythonWriteBuilder}
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * A table, read and written by the source in Python. `catalog`: what Spark's catalog says of it,
+ * None if it is named by its path.
+ */
+private[cowstate] final class CowStateTable(
+    source: () => PythonDataSourceV2,
+    columns: StructType,
+    path: String,
+    catalog: Option[CatalogOptions])
+  extends SupportsRead with SupportsWrite with SupportsRowLevelOperations {
+  import CowStateTableProvider.Name
+
+  override def name(): String = s"$Name.`$path`"
+
+  override def toString: String = name()
+
+  override def properties(): JavaMap[String, String] =
+    catalog.fold(Collections.emptyMap[String, String])(_.properties)
+
+  override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(columns)
+
+  override def capabilities(): JavaSet[TableCapability] = inPython.capabilities()
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    inPython.newScanBuilder(catalog.fold(options)(_.forRead(options)))
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
+    new UpsertBuilder(source(), catalog.fold(info)(_.forWrite(info)))
+
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+    throw CowStateTableErrors.rowLevelOperation(info.command)
+
+  private def inPython = new PythonTable(source(), Name, columns)
+}
+
+/** Rows of output mode update replace those of their keys, as rows of append do. */
+private[cowstate] final class UpsertBuilder(source: PythonDataSourceV2, info: LogicalWriteInfo)
+  extends PythonWriteBuilder(source, CowStateTableProvider.Name, info)
+  with SupportsStreamingUpdateAsAppend

@@ -1,0 +1,34 @@
+package org.apache.spark.sql.execution.datasources.v2.cowstate
+
+import org.apache.spark.sql.connector.write.RowLevelOperation.Command
+
+/** What cowstate's tables refuse before the source in Python is asked; each says what to do. */
+private[cowstate] object CowStateTableErrors {
+  def partitioned(): Exception = new IllegalArgumentException(
+    "a cowstate table has no partitions and no buckets: its rows are kept by their key. Leave " +
+      "partitionBy, clusterBy, bucketBy, PARTITIONED BY and CLUSTER BY out")
+
+  def otherColumns(option: String, path: String): Exception = new IllegalArgumentException(
+    s"with option $option a read has other columns than the catalog says of its table at $path: " +
+      s"""read it by its path, spark.read.format("cowstate").option("$option", …).load("$path"), """ +
+      "or create another table with the option in OPTIONS")
+
+  def otherPath(asked: String, path: String): Exception = new IllegalArgumentException(
+    s"option path is $asked, and the catalog has the table at $path: leave the option out, or " +
+      s"""write there with save("$asked")""")
+
+  def rowLevelOperation(command: Command): Exception = {
+    val instead = command match {
+      case Command.DELETE => "write the keys to delete with option deleteWhen"
+      case _ => "INSERT INTO replaces the rows of the same keys, and option deleteWhen deletes"
+    }
+    new UnsupportedOperationException(
+      s"$command is not for cowstate tables, which are written by key: $instead. See " +
+        "\"Say which row wins\" in docs/how-to/state-as-a-table.md")
+  }
+
+  def notInstalled(python: String): Exception = new IllegalStateException(
+    s"the Python that Spark runs, $python, has not cowstate's data source (module " +
+      "pyspark_cowstate): install cowstate there, or set PYSPARK_PYTHON and " +
+      "PYSPARK_DRIVER_PYTHON to an interpreter that has it before the session starts")
+}

@@ -1,0 +1,75 @@
+"""What Spark's Python processes pay to import cowstate's data source.
+
+    python tests/benchmarks/imports.py [--rounds 9] [--out FILE]
+
+Spark starts a Python process of its own for each read, write and stream (it keeps some of them for
+later batches), and gives each ten seconds to connect. In every round each case runs once in a new
+process, in turn:
+
+    pyspark.sql          what any of these processes imports before it sees a data source
+    pyspark_cowstate     what Spark imports to know the format
+    write, read, stream  that, and what planning, tasks and commits of one use can need together
+    write with deleteWhen    with the parser of its condition
+
+Medians of CPU seconds of the process, and of what is added to pyspark.sql. `pyspark_cowstate` is to
+take at most 0.35 CPU seconds; that is printed and fails nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+CASES = {
+    "pyspark.sql": ["pyspark.sql"],
+    "pyspark_cowstate": ["pyspark.sql", "pyspark_cowstate"],
+    "write": ["pyspark.sql", "pyspark_cowstate", "datasources.table_sink"],
+    "read": ["pyspark.sql", "pyspark_cowstate", "datasources.table_source"],
+    "stream": ["pyspark.sql", "pyspark_cowstate", "datasources.table_stream"],
+    "write with deleteWhen": [
+        "pyspark.sql",
+        "pyspark_cowstate",
+        "datasources.table_sink",
+        "datasources.delete_condition",
+    ],
+}
+FLOOR, MEASURED, AT_MOST = "pyspark.sql", "pyspark_cowstate", 0.35
+
+
+def cpu_seconds(modules: list[str]) -> float:
+    """Of a new process, from when the interpreter is up."""
+    imports = "; ".join(f"import {module}" for module in modules)
+    code = (
+        f"import time; start = time.process_time(); {imports}; print(time.process_time() - start)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(run.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    default = Path(__file__).resolve().parent / "results" / "imports.json"
+    parser.add_argument("--out", type=Path, default=default)
+    given = parser.parse_args()
+    seconds: dict[str, list[float]] = {case: [] for case in CASES}
+    for _ in range(given.rounds):
+        for case, modules in CASES.items():
+            seconds[case].append(cpu_seconds(modules))
+    medians = {case: statistics.median(found) for case, found in seconds.items()}
+    for case, median in medians.items():
+        added = median - medians[FLOOR]
+        print(f"{case}: {median:.3f} CPU s, {added:.3f} more than {FLOOR}")
+    verdict = "met" if medians[MEASURED] <= AT_MOST else "MISSED"
+    print(f"{MEASURED}: at most {AT_MOST} CPU s: {verdict}")
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps({"medians": medians, "rounds": seconds}, indent=2))
+    print(f"written to {given.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Output mode update into a table: aggregations and operators upsert what a batch changed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.support.streams import Stream, random_rows, totals_of
+from tests.support.table_jobs import Upserts, in_order, rows_of, run_to_the_end, version_files
+
+pytestmark = pytest.mark.spark
+
+
+def sums_of(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The batch computation."""
+    sums: Counter[str] = Counter()
+    for _, key, value in rows:
+        sums[key] += value
+    return in_order(sums.items())
+
+
+def sums(upserts: Upserts) -> DataFrame:
+    return upserts.source().groupBy("key").agg(F.sum("value").alias("total"))
+
+
+def start(
+    frame: DataFrame, upserts: Upserts, mode: str = "update", **options: Any
+) -> StreamingQuery:
+    writer = frame.writeStream.format("cowstate").outputMode(mode).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(upserts.checkpoint))
+    return writer.options(**{"keys": "key", **options}).start(upserts.table)
+
+
+@pytest.fixture
+def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
+    return Upserts(spark, tmp_path)
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """What Spark finds when it was killed before it noted that its last batch is done."""
+    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    for path in (checkpoint / "commits").glob(f"*{last}*"):
+        path.unlink()
+
+
+def test_an_aggregation_that_is_restarted_equals_the_batch_computation(upserts: Upserts) -> None:
+    chance = random.Random(7)
+    for batch in range(6):
+        keys = [f"key{chance.randrange(8)}" for _ in range(20)]
+        upserts.feed(*((i, key, chance.randrange(100)) for i, key in enumerate(keys)))
+        if batch % 2:
+            run_to_the_end(start(sums(upserts), upserts))
+            versions = len(upserts.versions())
+            forget_last_commit(upserts.checkpoint)
+            run_to_the_end(start(sums(upserts), upserts))
+            assert len(upserts.versions()) == versions == batch + 1
+            assert upserts.rows() == sums_of(upserts.fed)
+    assert rows_of(upserts.spark, upserts.table, versionAsOf=0) == sums_of(upserts.fed[:20])
+
+
+def test_the_query_says_which_table_it_writes_and_how_much(upserts: Upserts) -> None:
+    upserts.feed((1, "a", 1), (2, "b", 2), (3, "b", 3))
+    query = start(sums(upserts), upserts)
+    run_to_the_end(query)
+    (progress,) = [one for one in query.recentProgress if one.numInputRows]
+    assert progress.sink.numOutputRows == 2
+    assert progress.sink.description == f"cowstate.`{upserts.table}`"
+
+
+def test_windows_are_updated_until_the_watermark_passes_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upserts = Upserts(spark, tmp_path, schema="id bigint, moment timestamp")
+    for second in (1, 15, 4, 60, 61, 2):  # the last one is late
+        rows = spark.sql(f"SELECT 1L, timestamp_seconds({second})").collect()
+        upserts.feed(*map(tuple, rows))
+    windows = (
+        upserts.source()
+        .withWatermark("moment", "10 seconds")
+        .groupBy(F.window("moment", "10 seconds"))
+        .count()
+        .select(F.col("window.end").alias("key"), "count")
+    )
+    run_to_the_end(start(windows, upserts))
+    counts = {key.timestamp(): count for key, count in upserts.rows()}
+    assert counts == {10.0: 2, 20.0: 1, 70.0: 2}
+
+
+def test_a_cowstate_operator_upserts_what_it_updates(spark: SparkSession, tmp_path: Path) -> None:
+    stream, table = Stream(spark, tmp_path), str(tmp_path / "table")
+
+    def run() -> None:
+        writer = stream.operator().writeStream.format("cowstate").outputMode("update")
+        writer = writer.option("checkpointLocation", str(stream.checkpoint)).option("keys", "key")
+        run_to_the_end(writer.trigger(availableNow=True).start(table))
+
+    for seed in range(4):
+        stream.feed(random_rows(seed, 50, keys=12))
+        if seed % 2:
+            run()
+            forget_last_commit(stream.checkpoint)
+            run()
+    totals = {key: (rows, total) for key, rows, total in rows_of(spark, table)}
+    assert totals == totals_of(stream.fed)
+    assert len(version_files(table)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"keys": "idd"}, "names 'idd', which is not a column of the rows"),
+        ({"kees": "key"}, "unknown option kees of writes; did you mean keys"),
+        ({"keys": "key", "sequenceBy": "key"}, "is also a key column"),
+        ({"keys": "key", "onDuplicate": "any"}, "allowed are error, first, last"),
+    ],
+)
+def test_wrong_options_are_the_errors_that_they_are_in_append_mode(
+    upserts: Upserts, options: dict[str, str], reason: str
+) -> None:
+    upserts.feed((1, "a", 1))
+    plain = upserts.source().selectExpr("key", "value AS total")
+    for frame, mode in ((plain, "append"), (sums(upserts), "update")):
+        upserts.table = str(upserts.folder / mode)
+        with pytest.raises(PySparkException, match=f"ConfigurationError: .*{reason}"):
+            run_to_the_end(start(frame, upserts, mode, **options))
+        assert version_files(upserts.table) == []
+
+
+def test_a_key_that_comes_twice_in_a_batch_is_an_error_as_in_append_mode(upserts: Upserts) -> None:
+    upserts.feed((1, "a", 1), (2, "a", 2))
+    with pytest.raises(PySparkException, match="several rows of one key, such as key='a'"):
+        run_to_the_end(start(upserts.source(), upserts))
+    run_to_the_end(start(upserts.source(), upserts, onDuplicate="last"))
+    assert upserts.rows() == [(2, "a", 2)]
+
+
+def test_a_name_of_any_case_is_the_same_format(upserts: Upserts) -> None:
+    upserts.feed((1, "a", 1), (2, "a", 2))
+    writer = sums(upserts).writeStream.outputMode("Update").trigger(availableNow=True)
+    run_to_the_end(
+        writer.start(
+            upserts.table,
+            format="CowState",
+            queryName="sums_of_keys",
+            checkpointLocation=str(upserts.checkpoint),
+            keys="key",
+        )
+    )
+    assert upserts.rows() == [("a", 3)]

@@ -1,0 +1,89 @@
+"""A data source that is cowstate's, over an object store that refuses some calls of a commit.
+
+What is refused is said by a file beside the table, `<table>.refuses`, which may come and go while
+queries run:
+
+    deletes                 the writer may not delete
+    listings after commit   once the version is published, nothing can be listed
+    folded files            the disk is full when files are folded
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark import cloudpickle
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.object_store import ObjectStore, open_object_store
+from datasources import opened_tables, table_upkeep
+from datasources.cowstate_source import CowStateDataSource
+from datasources.opened_tables import SinkPlan
+from datasources.table_sink import TableStreamWriter
+from tests.support.fake_object_store import RefusingObjectStore
+
+REFUSALS = ("deletes", "listings after commit", "folded files")
+
+
+class CommitRefusals:
+    """What is refused now; it knows whether this process has published the version."""
+
+    def __init__(self, table: str) -> None:
+        self._said = Path(f"{table}.refuses")
+        self._published = False
+
+    def __call__(self, operation: str, name: str) -> Exception | None:
+        said = self._said.read_text() if self._said.exists() else ""
+        if operation == "put" and name.startswith("versions/"):
+            self._published = True
+        if said == "deletes" and operation == "delete":
+            return StoreAccessError(name, "[Errno 13] Permission denied")
+        if said == "listings after commit" and operation == "list" and self._published:
+            return OSError(errno.EIO, "the store does not answer")
+        if said == "folded files" and operation == "put" and name.startswith("data/compacted/"):
+            return OSError(errno.ENOSPC, "No space left on device")
+        return None
+
+
+class RefusedWriter(TableStreamWriter):
+    """A sink whose commits meet refusals."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        super().__init__(plan)
+        self._url = plan.options.url
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        refusals = CommitRefusals(self._url)
+
+        def refusing(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+            return RefusingObjectStore(open_object_store(url, storage_options), refusals)
+
+        with (
+            patch.object(opened_tables, "open_object_store", refusing),
+            # Known to the process from one batch to the next.
+            patch.object(table_upkeep, "open_object_store", refusing),
+        ):
+            super().commit(messages, batchId)
+
+
+class RefusingDataSource(CowStateDataSource):
+    """The data source with that sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "refusing"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RefusedWriter:  # noqa: N802
+        writer: Any = super().streamWriter(schema, overwrite)
+        plan: SinkPlan = writer._plan
+        return RefusedWriter(plan)
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
