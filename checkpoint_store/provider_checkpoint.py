@@ -93,8 +93,10 @@ def _read(
         try:
             parts.append(read(checkpoint, where, batch + 1, ids))
         except VersionNotFoundError as error:
-            # A batch that is committed wrote it, and retention deletes only what is older.
-            if error.present and batch + 1 < error.present[-1]:
+            # A batch that is committed wrote it, and retention deletes only what is older. Later
+            # versions may be there of a batch that was begun and not committed.
+            newest = committed_batches(checkpoint)[-1] + 1
+            if any(batch + 1 < version <= newest for version in error.present):
                 raise
             name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
             raise ObjectMissingError(checkpoint.url, name, batch) from error

@@ -88,6 +88,8 @@ def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) ->
 
 def _footer(data: bytes) -> ArrowFooter:
     """The footer, verified."""
+    if not data:
+        raise ValueError("it is empty, as after a power failure before it was on the disk")
     if len(data) <= 2 * _TAIL_BYTES:
         raise ValueError(f"it has {len(data)} bytes, too few for a state file")
     if data[-len(_MAGIC) :] != _MAGIC:

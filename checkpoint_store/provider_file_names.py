@@ -3,15 +3,15 @@
     <checkpoint>/state/<operator>/<partition>[/<store>]/
         <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
         <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
-        <version>-<generation>-<unique>.snapshot.arrow            everything at the end of one
+        <version>-<generation>-<unique>-<attempt>.snapshot.arrow    everything at the end of one
 
 Batch n makes version n + 1. `unique` stands for the state that an attempt made; `base` is the
 unique of the state that it started from, "0" for the empty one. A merged file leads to its state
-from the one `versions` before it, which is `base`; `attempt` is drawn by who merged, and missing in
-files of early builds. If two attempts made one version, that of the higher generation counts,
-unless Spark's commit log names one (checkpoint format 2). A state is restored along its lineage:
-from the version asked for, over the bases, to a snapshot or to the empty state. `StateFiles.scala`
-has the same rules for the provider itself.
+from the one `versions` before it, which is `base`; `attempt` is drawn by who merged, or took the
+snapshot, and missing in files of early builds. If two attempts made one version, that of the higher
+generation counts, unless Spark's commit log names one (checkpoint format 2). A state is restored
+along its lineage: from the version asked for, over the bases, to a snapshot or to the empty state.
+`StateFiles.scala` has the same rules for the provider itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _UNIQUE = "[0-9a-f]{16}"
 _NAME = re.compile(
     rf"(?P<version>[0-9]{{19}})-(?P<generation>[0-9]{{10}})-(?P<unique>{_UNIQUE})"
     rf"(-(?P<base>0|{_UNIQUE})"
-    rf"(\.changelog|-(?P<versions>[0-9]{{10}})(-(?P<attempt>{_UNIQUE}))?\.merged)|\.snapshot)"
+    rf"(\.changelog|-(?P<versions>[0-9]{{10}})(-(?P<merger>{_UNIQUE}))?\.merged)"
+    rf"|(-(?P<taker>{_UNIQUE}))?\.snapshot)"
     r"\.arrow"
 )
 _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
@@ -73,10 +74,10 @@ class ProviderFileName:
 
     def __str__(self) -> str:
         upon = "" if self.base is None else f"-{self.base}"
+        span = f"-{self.versions:010d}" if self.versions > 1 else ""
         by = "" if self.attempt is None else f"-{self.attempt}"
-        span = f"-{self.versions:010d}{by}" if self.versions > 1 else ""
         start = f"{self.version:019d}-{self.generation:010d}-{self.unique}"
-        return f"{start}{upon}{span}.{self.kind}.arrow"
+        return f"{start}{upon}{span}{by}.{self.kind}.arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def parse_provider_file(name: str) -> ProviderFileName | None:
         match["unique"],
         match["base"],
         versions,
-        match["attempt"],
+        match["merger"] or match["taker"],
     )
 
 
@@ -191,9 +192,9 @@ class ProviderFiles:
 
     def _beginning_at(self, at: StateId, damaged: Set[ProviderFileName]) -> Lineage | None:
         """The lineage of a state that needs no changes; None if there is none."""
-        snapshots = self._snapshots.get(at, ())
-        newest = max(snapshots, key=lambda file: file.generation, default=None)
-        if newest is not None and newest not in damaged:
+        snapshots = [file for file in self._snapshots.get(at, ()) if file not in damaged]
+        if snapshots:
+            newest = max(snapshots, key=lambda file: (file.generation, file.attempt or ""))
             return Lineage((newest,))
         if at.unique == _ADOPTED_UNIQUE and at.version in self._foreign:
             return Lineage(foreign=f"{at.version}.{max(self._foreign[at.version])}")

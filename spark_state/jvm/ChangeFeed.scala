@@ -8,13 +8,14 @@ import org.apache.spark.util.NextIterator
 private[cowstate] final class ChangeFeed private (changes: Iterator[ChangeFeed.Change])
   extends NextIterator[ChangeFeed.Change] {
 
-  override protected def getNext(): ChangeFeed.Change =
+  override protected def getNext(): ChangeFeed.Change = CowStateLoadException.reading {
     if (changes.hasNext) {
       changes.next()
     } else {
       finished = true
       null
     }
+  }
 
   override protected def close(): Unit = ()
 }

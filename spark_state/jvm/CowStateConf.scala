@@ -11,21 +11,24 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf
  *
  * @param maxMemoryBytes limit of what all stores of an executor hold
  * @param lockSeconds    how long a task waits for another one that uses the store
+ * @param syncsChanges   whether a batch's changes are on the disk before its commit returns
  */
-final case class CowStateConf(maxMemoryBytes: Long, lockSeconds: Long)
+final case class CowStateConf(maxMemoryBytes: Long, lockSeconds: Long, syncsChanges: Boolean)
 
 object CowStateConf {
   private val Prefix = "spark.sql.streaming.stateStore.cowstate."
   val MaxMemoryMb: String = Prefix + "maxMemoryMB"
   val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"
+  val Fsync: String = Prefix + "fsync"
   private val Codec = "spark.sql.streaming.stateStore.compression.codec"
   private val DefaultLockSeconds = 60L
   private val ShareOfHeap = 0.6
+  private val SyncsByDefault = true
 
   /** Throws IllegalArgumentException for a key that is unknown or a value that is out of range. */
   def apply(conf: StateStoreConf): CowStateConf = {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
-    val known = Seq(MaxMemoryMb, LockTimeoutSeconds)
+    val known = Seq(MaxMemoryMb, LockTimeoutSeconds, Fsync)
     ours.keys.find(key => !known.exists(_.equalsIgnoreCase(key))).foreach { key =>
       throw new IllegalArgumentException(s"$key is not known; allowed are ${known.mkString(", ")}")
     }
@@ -33,7 +36,10 @@ object CowStateConf {
     val values = ours.map { case (key, value) => key.toLowerCase -> value }
     val maxMemory = wholeNumber(values, MaxMemoryMb).map(_ << 20)
       .getOrElse((Runtime.getRuntime.maxMemory * ShareOfHeap).toLong)
-    CowStateConf(maxMemory, wholeNumber(values, LockTimeoutSeconds).getOrElse(DefaultLockSeconds))
+    CowStateConf(
+      maxMemory,
+      wholeNumber(values, LockTimeoutSeconds).getOrElse(DefaultLockSeconds),
+      trueOrFalse(values, Fsync).getOrElse(SyncsByDefault))
   }
 
   /** Allowed is what Spark's own provider takes: a short name, or a class that Spark can load. */
@@ -52,5 +58,11 @@ object CowStateConf {
       text.trim.toLongOption.filter(n => n >= 1 && n < (1L << 40)).getOrElse(
         throw new IllegalArgumentException(
           s"$key is '$text'; allowed are whole numbers from 1"))
+    }
+
+  private def trueOrFalse(values: Map[String, String], key: String): Option[Boolean] =
+    values.get(key.toLowerCase).map { text =>
+      text.trim.toLowerCase.toBooleanOption.getOrElse(
+        throw new IllegalArgumentException(s"$key is '$text'; allowed are true and false"))
     }
 }

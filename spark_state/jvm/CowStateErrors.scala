@@ -13,6 +13,9 @@ import org.apache.hadoop.fs.ChecksumException
  *    +- CowStateMissingException       a file of the checkpoint is not there
  *    +- CowStateCorruptException       a file of the checkpoint is not what was written
  *
+ * What loading a state or committing a batch raises comes with a condition of Spark's around it:
+ * CowStateLoadException, CowStateCommitException.
+ *
  * Reading a file may also fail as reading any file may: StateFileReadException, an IOException.
  */
 class CowStateException(message: String, cause: Throwable = null)
@@ -44,6 +47,14 @@ private[cowstate] object WaysOut {
   /** `batch` is the latest that may run again. */
   def restoreOrRestartFrom(batch: Long): String =
     s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
+
+  /** A file is lost that nothing else stands for: the batches that made it may run again. */
+  def restoreOrRestartWithout(file: String): String = {
+    val name = file.split('/').last
+    val before = StateFileName.parse(name).map(own => own.from.fold(own.version - 1)(_.version))
+      .orElse(HdfsStateFile.parse(name).map(_.version - 1))
+    before.fold(RestoreOrRestart)(restoreOrRestartFrom)
+  }
 }
 
 /** @param heldBytes what the store of `owner` holds; `bytes` is what all of the executor would */
@@ -68,8 +79,8 @@ final class CowStateBusyException(owner: String, seconds: Long)
     s"$owner is still used by another task after $seconds s. Spark will try this task again; if " +
       s"batches take that long, raise ${CowStateConf.LockTimeoutSeconds}")
 
-/** @param file the one that is missing, if it is not a whole version */
-final class CowStateMissingException(message: String, val file: Option[String] = None)
+/** @param file the one that is missing, or a pattern of the names that it may have */
+final class CowStateMissingException(message: String, val file: String)
   extends CowStateException(message)
 
 object CowStateMissingException {
@@ -94,7 +105,8 @@ object CowStateMissingException {
         s"The files that batch ${version - 1} wrote are lost: restore them " +
           WaysOut.restoreOrRestartFrom(math.min(latest, version - 1))
       }
-    new CowStateMissingException(s"$url holds no state of $what; $there. $way")
+    new CowStateMissingException(
+      s"The state of $what does not exist in $url; $there. $way", changelogOf(url, version, "*"))
   }
 
   /** A state that `at` is built upon has no files, or only ones in `damaged`. */
@@ -104,13 +116,18 @@ object CowStateMissingException {
       if (damaged.isEmpty) "" else s" (${damaged.mkString(", ")} is damaged and was passed over)"
     new CowStateMissingException(
       s"$url: version ${at.version} is built upon version ${gap.version} with id ${gap.unique}, " +
-        s"whose files are missing$because. Restore them ${WaysOut.RestoreOrRestart}")
+        s"whose files are missing$because. Restore them ${WaysOut.RestoreOrRestart}",
+      if (gap.unique == StateId.Adopted) s"$url/${HdfsStateFile(gap.version, isSnapshot = false)}"
+      else changelogOf(url, gap.version, gap.unique))
   }
+
+  private def changelogOf(url: String, version: Long, unique: String): String =
+    f"$url/$version%019d-*-$unique-*.changelog.arrow"
 }
 
 final class CowStateCorruptException(val file: String, what: String, cause: Throwable = null)
   extends CowStateException(
-    s"$file is damaged: $what. Restore the file ${WaysOut.RestoreOrRestart}", cause)
+    s"$file is damaged: $what. Restore the file ${WaysOut.restoreOrRestartWithout(file)}", cause)
 
 /** What is wrong with the bytes of a file, in words for the user. */
 private[cowstate] final class NotAsWritten(what: String) extends Exception(what)

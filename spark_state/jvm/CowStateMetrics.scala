@@ -21,10 +21,13 @@ private[cowstate] object CowStateMetrics {
     "cowstateDeadBytes", "cowstate: bytes of records that are dead and not freed yet")
   val RehashPercent = StateStoreCustomSumMetric(
     "cowstateRehashPercent", "cowstate: progress of incremental rehashing, 100 when done, summed")
+  /** Named as HDFSBackedStateStoreProvider's. */
+  val ForcedSnapshots = StateStoreCustomSumMetric(
+    "forceSnapshotCount", "number of stores that had forced snapshot")
 
   val All: Seq[StateStoreCustomMetric] = Seq(
     CommitMs, LoadMs, SnapshotMs, ChangelogBytes, SnapshotBytes, MergedBytes, Pages, DeadBytes,
-    RehashPercent)
+    RehashPercent, ForcedSnapshots)
 
   /**
    * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import scala.util.control.NonFatal
+
 import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
@@ -15,6 +17,12 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
 
   protected def refuse(operation: String): Nothing =
     throw StateStoreErrors.unsupportedOperationException(operation, "CowStateStoreProvider")
+
+  /** The values of keys in their order, null for those that are not there. */
+  override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] = {
+    only(colFamilyName)
+    keys.map(get(_, colFamilyName)).iterator
+  }
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] =
     refuse("valuesIterator")
@@ -157,7 +165,10 @@ private[cowstate] final class CowStateStore(
     pairs(rows, release)
   }
 
-  override def commit(): Long = {
+  override def commit(): Long =
+    try written() catch { case NonFatal(e) => throw new CowStateCommitException(toString, e) }
+
+  private def written(): Long = {
     verifyUpdating("commit")
     val started = System.nanoTime
     try {
@@ -192,7 +203,9 @@ private[cowstate] final class CowStateStore(
   }
 
   override def metrics: StateStoreMetrics =
-    provider.metricsOf(state, commitMs, changelog.rows.writtenBytes)
+    provider.metricsOf(state, commitMs, changelog.rows.writtenBytes, session.forcesSnapshot)
+
+  override def toString: String = s"CowStateStore[stateStoreId=$id, version=$version]"
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = {
     val uses = provider.usesCheckpointIds

@@ -30,6 +30,7 @@ import org.apache.spark.util.NextIterator
  */
 class CowStateStoreProvider
   extends StateStoreProvider with SupportsFineGrainedReplay with Logging {
+  import CowStateLoadException.loading
   import CowStateStoreProvider._
 
   @volatile private var id: StateStoreId = _
@@ -73,7 +74,7 @@ class CowStateStoreProvider
     checkpoints = new StateCheckpoints(
       StateDirectory.of(directory, hadoopConf),
       new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
-      RowChecksums(storeConfs, toString))
+      RowChecksums(storeConfs, toString), conf.syncsChanges)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
@@ -101,9 +102,12 @@ class CowStateStoreProvider
       stateStoreCkptId: Option[String],
       forceSnapshotOnCommit: Boolean,
       loadEmpty: Boolean): StateStore =
-    write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty)
+    loading(version)(write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty))
 
-  override def getReadStore(version: Long, stateStoreCkptId: Option[String]): ReadStateStore = {
+  override def getReadStore(version: Long, stateStoreCkptId: Option[String]): ReadStateStore =
+    loading(version)(read(version, stateStoreCkptId))
+
+  private def read(version: Long, stateStoreCkptId: Option[String]): CowReadStore = {
     val held = synchronized {
       find(version, stateStoreCkptId)
         .orElse {
@@ -125,7 +129,7 @@ class CowStateStoreProvider
       readStore: ReadStateStore,
       version: Long,
       stateStoreCkptId: Option[String],
-      forceSnapshotOnCommit: Boolean): StateStore = {
+      forceSnapshotOnCommit: Boolean): StateStore = loading(version) {
     val store = write(version, stateStoreCkptId, forceSnapshotOnCommit, loadEmpty = false)
     readStore.asInstanceOf[CowReadStore].upgradedTo(store)
     store
@@ -156,13 +160,13 @@ class CowStateStoreProvider
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
 
   /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
-  private final class WriteSession(forceSnapshot: Boolean) extends StoreSession {
+  private final class WriteSession(override val forcesSnapshot: Boolean) extends StoreSession {
     override def begin(state: LoadedState, base: StateId): CowStateStore =
       open(state, base, this)
 
     override def committed(store: CowStateStore): Unit = {
       try {
-        if (forceSnapshot) {
+        if (forcesSnapshot) {
           handover.clear()
           writeSnapshot(store.state.takeView())
         } else {
@@ -352,7 +356,7 @@ class CowStateStoreProvider
     val started = System.nanoTime
     val version = taken.at.version
     try {
-      val name = StateFileName(version, taken.state.generation, taken.at.unique, None)
+      val name = StateFileName.ofSnapshot(taken.at, taken.state.generation, newUnique())
       val size = checkpoints.writeSnapshot(name, taken.view)
       taken.state.snapshotWritten(taken, size)
       snapshotBytes.set(size.bytes)
@@ -388,6 +392,7 @@ class CowStateStoreProvider
     val state = replay(
       snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
     val session = new StoreSession {
+      override def forcesSnapshot: Boolean = false
       override def begin(state: LoadedState, base: StateId): CowStateStore =
         open(state, base, this)
       override def committed(store: CowStateStore): Unit = state.close()
@@ -410,7 +415,7 @@ class CowStateStoreProvider
       snapshotVersion: Long,
       endVersion: Long,
       snapshotUnique: Option[String],
-      endUnique: Option[String]): LoadedState = {
+      endUnique: Option[String]): LoadedState = loading(endVersion) {
     val files = checkpoints.list()
     val end = files.stateAt(endVersion, endUnique)
       .getOrElse(throw missing(endVersion, endUnique, files))
@@ -439,6 +444,12 @@ class CowStateStoreProvider
     colFamilyNameOpt.filter(_ != StateStore.DEFAULT_COL_FAMILY_NAME).foreach { _ =>
       throw StateStoreErrors.multipleColumnFamiliesNotSupported(Name)
     }
+    loading(endVersion)(changes(startVersion, endVersion, endVersionStateStoreCkptId))
+  }
+
+  private def changes(
+      startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
+    : ChangeFeed = {
     val files = checkpoints.list()
     val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
       .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
@@ -461,7 +472,10 @@ class CowStateStoreProvider
     Seq(StateStoreSnapshotLastUploadInstanceMetric())
 
   private[cowstate] def metricsOf(
-      state: LoadedState, commitMs: Long, changelogBytes: Long): StateStoreMetrics = {
+      state: LoadedState,
+      commitMs: Long,
+      changelogBytes: Long,
+      forcesSnapshot: Boolean): StateStoreMetrics = {
     import CowStateMetrics._
     val map = state.versions.map
     val custom: Map[StateStoreCustomMetric, Long] = Map(
@@ -473,7 +487,8 @@ class CowStateStoreProvider
       MergedBytes -> mergedBytes.getAndSet(0),
       Pages -> map.pageCount,
       DeadBytes -> map.deadBytes,
-      RehashPercent -> map.rehashPercent)
+      RehashPercent -> map.rehashPercent,
+      ForcedSnapshots -> (if (forcesSnapshot) 1L else 0L))
     val instance: Map[StateStoreInstanceMetric, Long] = Map(
       StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
         uploadedSnapshot.get)

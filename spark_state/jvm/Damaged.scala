@@ -10,7 +10,7 @@ private[cowstate] final case class Damaged(
   def withFileIn(lineage: Lineage, error: CowStateException): Option[Damaged] = {
     val file = error match {
       case corrupt: CowStateCorruptException => Some(corrupt.file)
-      case missing: CowStateMissingException => missing.file
+      case missing: CowStateMissingException => Some(missing.file)
       case _ => None
     }
     file.map(_.split('/').last).flatMap { name =>

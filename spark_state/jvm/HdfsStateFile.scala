@@ -148,7 +148,7 @@ private[cowstate] final class HdfsStateFileReader(
       catch {
         case e: StateFileReadException if e.getCause.isInstanceOf[FileNotFoundException] =>
           throw new CowStateMissingException(
-            s"$path is missing. Restore it ${WaysOut.RestoreOrRestart}", Some(file))
+            s"$path is missing. Restore it ${WaysOut.restoreOrRestartWithout(file)}", file)
       }
     new FilterInputStream(input) {
       override def read(): Int = StateFileReadException.about(file)(in.read())

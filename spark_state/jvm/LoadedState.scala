@@ -95,6 +95,8 @@ private[cowstate] final class TakenView(
 
 /** Who has a write store, and hears of its end, once. */
 private[cowstate] trait StoreSession {
+  /** Whether a snapshot is written before the commit returns. */
+  def forcesSnapshot: Boolean
   def begin(state: LoadedState, base: StateId): CowStateStore
   def committed(store: CowStateStore): Unit
   def aborted(): Unit

@@ -13,6 +13,9 @@ import org.apache.spark.sql.types.StructType
 /**
  * The checkpoints of one store: writes changelogs and snapshots, finds what a state is made of, and
  * reads it with all cores.
+ *
+ * @param syncsChanges whether changelogs outlive a power failure as soon as they are committed.
+ *                     Other files always do: the files that they stand for are deleted
  */
 final class StateCheckpoints(
     val directory: StateDirectory,
@@ -20,7 +23,8 @@ final class StateCheckpoints(
     keySchema: StructType,
     valueSchema: StructType,
     codec: String,
-    checksums: RowChecksums = RowChecksums.Off) {
+    checksums: RowChecksums = RowChecksums.Off,
+    syncsChanges: Boolean = true) {
   import StateCheckpoints._
 
   /** What is in the directory now. */
@@ -32,7 +36,8 @@ final class StateCheckpoints(
 
   /** A file, begun when its first bytes are to be written. */
   def create(name: StateFileName): PendingStateFile = new PendingStateFile(
-    directory, name, codec, StateFileMetadata.header(name, keySchema, valueSchema), checksums)
+    () => directory.create(name.toString, isDurable = syncsChanges || !name.isChangelog), codec,
+    StateFileMetadata.header(name, keySchema, valueSchema), checksums)
 
   /** Write a view as the snapshot of a state. */
   def writeSnapshot(name: StateFileName, view: MapView): FileSize = written(name) { rows =>
@@ -142,6 +147,13 @@ final class StateCheckpoints(
     }
   }
 
+  /** Whether a file is there to its end: one that was cut has no footer. */
+  def looksWhole(name: StateFileName): Boolean =
+    try {
+      openFile(name).input.close()
+      true
+    } catch { case _: CowStateCorruptException | _: CowStateMissingException => false }
+
   private def openFile(name: StateFileName): OpenFile = {
     val input = directory.open(name.toString)
     try {
@@ -192,8 +204,7 @@ final class StateCheckpoints(
 
 /** A state file that is being written; it has a name after `commit`. */
 final class PendingStateFile(
-    directory: StateDirectory,
-    name: StateFileName,
+    create: () => StateFileOutput,
     codec: String,
     header: Seq[(String, String)],
     checksums: RowChecksums) {
@@ -202,7 +213,7 @@ final class PendingStateFile(
   val rows = new StateFileWriter(() => open(), codec, header, checksums)
 
   private def open() = {
-    output = directory.create(name.toString)
+    output = create()
     output.stream
   }
 

@@ -280,8 +280,9 @@ private final class StoreConversion(
 
   private def writeOwn(rows: Iterator[UnsafeRowPair], unique: String): Tally = {
     val generation = checkpointsIn(inPlace).list().nextGeneration
+    val state = StateId(order.version, unique)
     val file = checkpointsIn(inScratch).create(
-      StateFileName(order.version, generation, unique, None))
+      StateFileName.ofSnapshot(state, generation, CowStateStoreProvider.newUnique()))
     try {
       val read = tallied(rows)(pair => file.rows.put(pair.key, pair.value))
       file.commit()

@@ -11,7 +11,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.Using
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FSDataInputStream, Path}
+import org.apache.hadoop.fs.{FSDataInputStream, Path, StreamCapabilities}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
@@ -25,7 +25,8 @@ trait StateFileOutput {
 /** The files of one store. Names are never used twice, so nothing is overwritten. */
 trait StateDirectory {
   def url: String
-  def create(name: String): StateFileOutput
+  /** A file to be written. One that is durable outlives a power failure once `commit` returns. */
+  def create(name: String, isDurable: Boolean): StateFileOutput
   /** Throws CowStateMissingException. */
   def open(name: String): StateFileInput
   /** The names in the directory; empty if there is none. */
@@ -42,7 +43,9 @@ object StateDirectory {
   /**
    * The directory of a store: by the Java file API for a `file:` path whose checkpoint file manager
    * was not chosen by the user, and through that manager otherwise. The local one writes a hidden
-   * file and moves it, without the processes that the manager forks for each file.
+   * file and moves it, without the processes that the manager forks for each file. A durable file is
+   * synced before it is moved, and the directory afterwards; through the manager, a file is synced
+   * if its stream can be.
    */
   def of(path: Path, conf: Configuration): StateDirectory = {
     val qualified = path.getFileSystem(conf).makeQualified(path)
@@ -59,16 +62,27 @@ object StateDirectory {
 
 private final class LocalStateDirectory(directory: LocalPath, val url: String)
   extends StateDirectory {
+  import LocalStateDirectory._
 
-  override def create(name: String): StateFileOutput = new StateFileOutput {
+  private lazy val syncedAncestors: Unit =
+    Iterator.iterate(directory.getParent)(_.getParent).take(Ancestors)
+      .takeWhile(above => above != null && Files.isReadable(above)).foreach(syncDirectory)
+
+  override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
     private val hidden = directory.resolve(s".$name.tmp")
     Files.createDirectories(directory)
     private val channel = FileChannel.open(
       hidden, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
     override val stream: OutputStream = Channels.newOutputStream(channel)
+    // A file system that has a journal writes it once for the bytes and the name, in this order.
     override def commit(): Unit = {
-      stream.close()
       Files.move(hidden, directory.resolve(name), StandardCopyOption.ATOMIC_MOVE)
+      if (isDurable) {
+        channel.force(true)
+        syncDirectory(directory)
+        syncedAncestors
+      }
+      stream.close()
     }
     override def cancel(): Unit = {
       stream.close()
@@ -113,6 +127,17 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
   }
 }
 
+private object LocalStateDirectory {
+  /**
+   * From a store's directory up to the checkpoint's: a store's name, partition, operator, state. A
+   * store without a name has one directory less, and what is above a checkpoint may be closed to us.
+   */
+  private val Ancestors = 4
+
+  private def syncDirectory(directory: LocalPath): Unit =
+    Using.resource(FileChannel.open(directory, StandardOpenOption.READ))(_.force(true))
+}
+
 private final class ManagedStateDirectory(directory: Path, conf: Configuration)
   extends StateDirectory {
   private val manager = CheckpointFileManager.create(directory, conf)
@@ -120,11 +145,14 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
 
   override def url: String = directory.toString
 
-  override def create(name: String): StateFileOutput = new StateFileOutput {
+  override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
     made
     private val out = manager.createAtomic(new Path(directory, name), overwriteIfPossible = false)
     override def stream: OutputStream = out
-    override def commit(): Unit = out.close()
+    override def commit(): Unit = {
+      if (isDurable && out.hasCapability(StreamCapabilities.HSYNC)) out.hsync()
+      out.close()
+    }
     override def cancel(): Unit = out.cancel()
   }
 
@@ -159,5 +187,5 @@ private object StateDirectoryErrors {
   def missing(url: String, name: String): CowStateMissingException =
     new CowStateMissingException(
       s"$url/$name is missing: something other than cowstate deleted it. Restore it " +
-        WaysOut.RestoreOrRestart, Some(s"$url/$name"))
+        WaysOut.restoreOrRestartWithout(name), s"$url/$name")
 }

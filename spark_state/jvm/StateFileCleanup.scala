@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util.concurrent.TimeUnit
 
+import scala.annotation.tailrec
+
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
 /** Deletes files of one store that no version needs which is to stay restorable. */
@@ -9,23 +11,36 @@ private[cowstate] final class StateFileCleanup(
     checkpoints: StateCheckpoints, conf: StateStoreConf) {
   private var cleanedBefore = 0L
   private var sweptNs = Option.empty[Long]
+  private var whole = Set.empty[StateFileName]
 
   /**
    * Delete what no version needs from `minBatchesToRetain` before `head` on, of at most
    * `maxVersionsToDeletePerMaintenance` versions at once. What that limit leaves is for the next
-   * time, whether there were batches or not.
+   * time, whether there were batches or not. Nothing is deleted for the sake of a snapshot or a
+   * merged file that a power failure or somebody has cut.
    */
   def deleteUnneeded(head: StateId): Unit = synchronized {
     val oldest = head.version - conf.minVersionsToRetain
     if (oldest > 0 && oldest - cleanedBefore >= math.max(1, conf.minVersionsToDelete)) {
-      val files = checkpoints.list()
-      val deletable = files.deletable(head, oldest).map(f => f.version -> f.toString) ++
-        files.deletableAdopted(head, oldest).map(f => f.version -> f.toString)
+      val deletable = unneeded(checkpoints.list(), head, oldest, Set.empty).names
       val limit = conf.maxVersionsToDeletePerMaintenance
       val versions = deletable.map(_._1).distinct.sorted
       val chosen = (if (limit > 0) versions.take(limit) else versions).toSet
       deletable.foreach { case (v, name) => if (chosen(v)) checkpoints.directory.delete(name) }
       if (chosen.size == versions.size) cleanedBefore = oldest
+    }
+  }
+
+  /** Looks at each file that stands for others until it was found whole once. */
+  @tailrec
+  private def unneeded(
+      files: StateFiles, head: StateId, oldest: Long, cut: Set[StateFileName]): Deletable = {
+    val found = files.deletable(head, oldest, cut)
+    found.standIns.filterNot(file => whole(file) || checkpoints.looksWhole(file)) match {
+      case Nil =>
+        whole = found.standIns.toSet
+        found
+      case more => unneeded(files, head, oldest, cut ++ more)
     }
   }
 

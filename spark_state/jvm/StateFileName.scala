@@ -6,13 +6,13 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  *
  *   <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
  *   <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
- *   <version>-<generation>-<unique>.snapshot.arrow            everything at the end of one
+ *   <version>-<generation>-<unique>-<attempt>.snapshot.arrow  everything at the end of one
  *
  * Version is decimal, padded with zeros to 19 digits, generation and versions to 10. `unique` is 16
  * hex digits drawn by each attempt, so that no two writers meet in one name, and stands for the
  * state that the attempt made; `base` is the unique of the state that it started from, "0" for the
  * empty one. A merged file leads to its state from the one `versions` before it, which is `base`;
- * `attempt` is drawn by who merged, and missing in files of early builds.
+ * `attempt` is drawn by who merged, or took the snapshot, and missing in files of early builds.
  *
  * A writer's generation is above all that it found in the directory when it looked; it looks when
  * it loads a state, when its task is not a first attempt, and when it begins anything but the
@@ -52,18 +52,19 @@ final case class StateFileName(
 
   override def toString: String = {
     val upon = base.map("-" + _).mkString
+    val span = if (isMerged) f"-$versions%010d" else ""
     val by = attempt.map("-" + _).mkString
-    val span = if (isMerged) f"-$versions%010d$by" else ""
-    f"$version%019d-$generation%010d-$unique$upon$span.$kind.arrow"
+    f"$version%019d-$generation%010d-$unique$upon$span$by.$kind.arrow"
   }
 }
 
 object StateFileName {
   private val State = """(\d{19})-(\d{10})-([0-9a-f]{16})"""
   private val Base = "(0|[0-9a-f]{16})"
+  private val Attempt = "(?:-([0-9a-f]{16}))?"
   private val Changelog = s"$State-$Base\\.changelog\\.arrow".r
-  private val Merged = s"$State-$Base-(\\d{10})(?:-([0-9a-f]{16}))?\\.merged\\.arrow".r
-  private val Snapshot = s"$State\\.snapshot\\.arrow".r
+  private val Merged = s"$State-$Base-(\\d{10})$Attempt\\.merged\\.arrow".r
+  private val Snapshot = s"$State$Attempt\\.snapshot\\.arrow".r
 
   /** The parts of a name; None if it is not one of ours. */
   def parse(name: String): Option[StateFileName] = name match {
@@ -73,10 +74,15 @@ object StateFileName {
       val file = StateFileName(
         version.toLong, generation.toLong, unique, Some(base), versions.toLong, Option(attempt))
       Some(file).filter(_ => file.isMerged && file.versions <= file.version)
-    case Snapshot(version, generation, unique) =>
-      Some(StateFileName(version.toLong, generation.toLong, unique, None))
+    case Snapshot(version, generation, unique, attempt) =>
+      Some(StateFileName(
+        version.toLong, generation.toLong, unique, None, attempt = Option(attempt)))
     case _ => None
   }
+
+  /** The name of a snapshot of a state. */
+  def ofSnapshot(state: StateId, generation: Long, attempt: String): StateFileName =
+    StateFileName(state.version, generation, state.unique, None, attempt = Some(attempt))
 
   /** The name of what files of changes, each upon the state of the one before it, come to. */
   def merging(files: Seq[StateFileName], generation: Long, attempt: String): StateFileName =

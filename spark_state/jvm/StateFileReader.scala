@@ -58,6 +58,7 @@ final class StateFileBatch private[cowstate] (
 final class StateFileReader(input: StateFileInput, name: String) {
   private val footer = verified("its footer") {
     val end = new Array[Byte](10)
+    check(input.length > 0, "it is empty, as after a power failure before it was on the disk")
     check(input.length > 20, s"it has ${input.length} bytes, too few for a state file")
     read(input.length - 10, end)
     check(end.drop(4).sameElements(ArrowIpc.Magic), "it does not end with ARROW1")

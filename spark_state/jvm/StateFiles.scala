@@ -13,6 +13,14 @@ final case class Lineage(
   def files: Seq[StateFileName] = snapshot.toSeq ++ changes
 }
 
+/** Files that may be deleted, and those that then stand for them, which had better be whole. */
+final case class Deletable(
+    files: Seq[StateFileName], adopted: Seq[HdfsStateFile], standIns: Seq[StateFileName]) {
+  /** By version. */
+  def names: Seq[(Long, String)] =
+    files.map(f => f.version -> f.toString) ++ adopted.map(f => f.version -> f.toString)
+}
+
 /** What a listing of a store's directory says. Pure. */
 final class StateFiles(
     names: Iterable[StateFileName],
@@ -32,8 +40,10 @@ final class StateFiles(
 
   def latestVersion: Option[Long] = (latestOwn ++ adopted.latestVersion).maxOption
 
-  def snapshotOf(state: StateId): Option[StateFileName] =
-    snapshots.get(state).map(_.maxBy(_.generation))
+  /** The snapshot of a state, the newest if there are several; None if there is none but `damaged`. */
+  private def snapshotOf(state: StateId, damaged: Set[StateFileName]): Option[StateFileName] =
+    snapshots.getOrElse(state, Nil).filterNot(damaged)
+      .maxByOption(file => (file.generation, file.attempt))
 
   /**
    * The state that counts as `version`: of the highest generation, unless `unique` names one. None
@@ -90,7 +100,7 @@ final class StateFiles(
       fromSnapshot: Option[Long],
       damagedAdopted: Set[Long]): Either[StateId, Option[Lineage]] = {
     val snapshot =
-      snapshotOf(at).filterNot(damaged).filter(found => fromSnapshot.forall(_ == found.version))
+      snapshotOf(at, damaged).filter(found => fromSnapshot.forall(_ == found.version))
     if (snapshot.isDefined) {
       Right(Some(Lineage(snapshot, Nil)))
     } else if (at.unique == StateId.Adopted) {
@@ -133,23 +143,25 @@ final class StateFiles(
   /**
    * Files that no restore of `head`, or of a state before it from version `oldest` on, needs: what
    * is older than the newest snapshot that a restore of `oldest` may use, and than the one before
-   * it, should that be damaged; and what was merged of versions before `oldest`.
+   * it, should that be damaged; and what was merged of versions before `oldest`. Files in `damaged`
+   * stand for no others.
    */
-  def deletable(head: StateId, oldest: Long): Seq[StateFileName] = {
+  def deletable(head: StateId, oldest: Long, damaged: Set[StateFileName] = Set.empty): Deletable = {
     val reached = ancestors(head)
-    val outdated = oldestKept(reached, oldest).toSeq.flatMap { kept =>
+    val kept = keptSnapshots(reached, oldest, damaged)
+    val oldestKept = kept.lift(1).map(_.version)
+    val outdated = oldestKept.toSeq.flatMap { kept =>
       names.filter(n => n.version < kept || (n.version == kept && !n.isSnapshot))
     }
-    val merged = names.filter { file =>
-      file.isMerged && file.version < oldest && reached(file.state) && !hasSnapshotInside(file)
-    }
-    (outdated ++ merged.flatMap(partsOf)).distinct
+    val merged = names.toSeq.filter { file =>
+      file.isMerged && file.version < oldest && reached(file.state) && !hasSnapshotInside(file) &&
+        !damaged(file)
+    }.map(file => file -> partsOf(file)).filter(_._2.nonEmpty)
+    Deletable(
+      (outdated ++ merged.flatMap(_._2)).distinct,
+      oldestKept.toSeq.flatMap(kept => adopted.all.filter(_.version <= kept)),
+      (if (oldestKept.isDefined) kept else Nil) ++ merged.map(_._1))
   }
-
-  /** As `deletable`, of the files of an adopted checkpoint. */
-  def deletableAdopted(head: StateId, oldest: Long): Seq[HdfsStateFile] =
-    oldestKept(ancestors(head), oldest).toSeq
-      .flatMap(kept => adopted.all.filter(_.version <= kept))
 
   /** A lineage that uses the snapshot needs the files that were merged across it. */
   private def hasSnapshotInside(merged: StateFileName): Boolean =
@@ -161,10 +173,13 @@ final class StateFiles(
       file.from.exists(_.version >= merged.from.get.version)
   }
 
-  private def oldestKept(reached: collection.Set[StateId], oldest: Long): Option[Long] = {
-    val usable = reached.filter(s => s.version <= oldest && snapshots.contains(s))
-    usable.toSeq.map(_.version).sortBy(-_).lift(1)
-  }
+  /** The two newest snapshots that a restore of `oldest` may use. */
+  private def keptSnapshots(
+      reached: collection.Set[StateId],
+      oldest: Long,
+      damaged: Set[StateFileName]): Seq[StateFileName] =
+    reached.toSeq.filter(_.version <= oldest).flatMap(snapshotOf(_, damaged))
+      .sortBy(-_.version).take(2)
 
   /** A state and those it was built upon, as far as there are files. */
   private def ancestors(head: StateId): collection.Set[StateId] = {

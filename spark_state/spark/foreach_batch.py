@@ -2,12 +2,12 @@
 
 Spark calls the function in the thread of its query. Before, the run of the query is written into a
 local property of that thread, where tasks find it: what Spark itself says of the run is replaced as
-soon as user code calls `setJobGroup`. Afterwards the epoch is completed, see `epoch_completion`.
+soon as user code calls `setJobGroup`. Afterwards the epoch is completed, see `epoch_completion`. An
+interruption on the way is reworded, see `stopped_batches`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -19,8 +19,8 @@ from spark_state.errors import BatchIdentityError
 from spark_state.spark.batch_identity import QUERY, BatchIdentity, name_run
 from spark_state.spark.epoch_completion import EpochCompletion
 from spark_state.spark.planned_operators import operators_in
+from spark_state.spark.stopped_batches import BatchFunction, brief_when_interrupted
 
-BatchFunction = Callable[[DataFrame, int], None]
 _MARK = "_cowstate_completes_epochs"
 
 
@@ -34,7 +34,8 @@ def complete_epochs_of_foreach_batch() -> None:
     def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
         operators = operators_in(self._df._jdf.queryExecution().analyzed())
         completion = EpochCompletion(operators) if operators else None
-        writer: DataStreamWriter = known(self, WatchedFunction(func, self._spark, completion))
+        watched = WatchedFunction(func, self._spark, completion)
+        writer: DataStreamWriter = known(self, brief_when_interrupted(watched))
         return writer
 
     setattr(foreach_batch, _MARK, True)

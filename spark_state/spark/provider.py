@@ -51,9 +51,9 @@ def configure(builder: _Builder) -> _Builder:
 
     For `format("cowstate")`: streams read the change feed without being told so, and are written in
     output mode update, too; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
-    Functions of foreachBatch may run any action on their batch, and set any job group. On a local
-    master, Python workers run the interpreter of the driver, unless PYSPARK_PYTHON or
-    spark.pyspark.python is set.
+    Functions of foreachBatch may run any action on their batch, and set any job group; `stop` on a
+    query that is in one prints no StackOverflowError of Spark's. On a local master, Python workers
+    run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
     Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
     Connect, and when a session without the jar is running already.

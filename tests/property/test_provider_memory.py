@@ -167,7 +167,7 @@ def test_a_store_whose_changes_cannot_be_undone_is_restored_from_files(
     do(script, "begin")
     script.add("entries", SECOND)
     do(script, "put 1 3:12", "commit", "break undo")
-    script.add("begin 2", "error NullPointerException")
+    script.add("begin 2", "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by NullPointerException")
     do(script, "begin 2")
     script.add("entries", SECOND)
     run(provider_jvm, tmp_path, script)
@@ -178,7 +178,8 @@ def test_a_commit_that_fails_says_why_whatever_fails_afterwards(
 ) -> None:
     script = filled(NO_PATIENCE)
     do(script, "begin", "put 1 3:11", "break files")
-    script.add("commit", "error commit failed, suppressed cancel failed")
+    because = "commit failed, suppressed cancel failed"
+    script.add("commit", f"error CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT by {because}")
     do(script, "begin")
     script.add("entries", SECOND)
     run(provider_jvm, tmp_path, script)

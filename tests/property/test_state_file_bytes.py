@@ -165,6 +165,7 @@ def test_both_readers_say_the_same_of_the_same_damage(provider_jvm: ProviderJvm)
             assert told.startswith(f"{name} is damaged: {raised.value.problem}. Restore")
             problems.add(re.sub("[0-9]+", "N", raised.value.problem))
     assert problems == {
+        "it is empty, as after a power failure before it was on the disk",
         "it has N bytes, too few for a state file",
         "it does not end with ARROWN",
         "the length of its footer is wrong",

@@ -1,8 +1,9 @@
 """Random histories of a store's directory, compared with what its writers know that they did.
 
 A history has a live writer, whose versions Spark took, and zombies, which were replaced and publish
-late. Whatever they leave behind, a version is the live writer's, its lineage leads to exactly the
-changes that made it, and no file is deleted that a retained version needs.
+late. Some snapshots and merged files are cut, as by a power failure. Whatever is left behind, a
+version is the live writer's, its lineage leads to exactly the changes that made it, and no file is
+deleted that a retained version needs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ RETAINED = 2
 EMPTY = "0"
 NAME = re.compile(
     r"(\d{19})-(\d{10})-([0-9a-f]{16})"
-    r"(-(0|[0-9a-f]{16})(\.changelog|-(\d{10})-[0-9a-f]{16}\.merged)|\.snapshot)\.arrow",
+    r"(-(0|[0-9a-f]{16})(\.changelog|-(\d{10})-[0-9a-f]{16}\.merged)|-[0-9a-f]{16}\.snapshot)"
+    r"\.arrow",
     re.ASCII,
 )
 # Multiplying by it spreads counted numbers, so that newer uniques are not the greater ones.
@@ -41,6 +43,8 @@ class Commit:
 class Snapshot:
     """The live writer publishes a snapshot of its state."""
 
+    is_cut: bool = False
+
 
 @dataclass(frozen=True)
 class Merge:
@@ -49,6 +53,7 @@ class Merge:
 
     back: int
     count: int
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,6 @@ class Directory:
 
     script: Script = field(default_factory=Script)
     writers: list[Writer] = field(default_factory=list)
-    published: set[str] = field(default_factory=set)
     generation: int = 0
     generations: list[int] = field(default_factory=list)
     chains: dict[str, list[str]] = field(default_factory=lambda: {EMPTY: []})
@@ -121,7 +125,7 @@ class Directory:
             case Commit():
                 self.commit_live(step.count)
             case Snapshot():
-                self.snapshot(self.live)
+                self.snapshot(self.live, step.is_cut)
             case Merge():
                 self.commit_live(1)
                 self.merge(self.live, step)
@@ -154,14 +158,20 @@ class Directory:
         writer.chain = self.chains[unique] = [*writer.chain, unique]
         self.publish(f"commit {writer.name} {unique}", writer, f"-{base}.changelog.arrow")
 
-    def snapshot(self, writer: Writer) -> None:
+    def snapshot(self, writer: Writer, is_cut: bool = False) -> None:
         if writer.chain:
-            self.publish(f"snapshot {writer.name}", writer, ".snapshot.arrow")
+            attempt = self.attempt()
+            line = f"snapshot {writer.name} {attempt}{' cut' * is_cut}"
+            self.publish(line, writer, f"-{attempt}.snapshot.arrow")
+
+    def attempt(self) -> str:
+        return f"{len(self.script.lines) * GOLDEN % (1 << 64):016x}"
 
     def merge(self, writer: Writer, step: Merge) -> None:
         """The script knows which files there are. The writer has written some before."""
         if self.is_whole(writer):
-            self.script.add(f"merge {writer.name} {step.back} {step.count}", None)
+            how = f"{self.attempt()} {step.back} {step.count}{' cut' * step.is_cut}"
+            self.script.add(f"merge {writer.name} {how}", None)
 
     def is_whole(self, writer: Writer) -> bool:
         """Whether nothing of a writer's lineage was deleted: of a zombie's it may have been."""
@@ -169,11 +179,8 @@ class Directory:
 
     def publish(self, line: str, writer: Writer, suffix: str) -> None:
         version = len(writer.chain)
-        name = f"{version:019}-{writer.generation:010}-{writer.unique}{suffix}"
-        if name not in self.published:
-            self.generation = max(self.generation, writer.generation)
-            self.published.add(name)
-            self.script.add(line, name)
+        self.generation = max(self.generation, writer.generation)
+        self.script.add(line, f"{version:019}-{writer.generation:010}-{writer.unique}{suffix}")
 
     def publish_late(self, step: Zombie) -> None:
         zombies = self.writers[:-1]
@@ -224,7 +231,7 @@ class Directory:
                 found = NAME.fullmatch(name)
                 assert found, results[place]
                 version, _, made, suffix, base, _, versions = found.groups()
-                if suffix == ".snapshot":
+                if suffix.endswith(".snapshot"):
                     assert applied == []
                     applied = list(self.chains[made])
                 else:
@@ -239,9 +246,9 @@ class Directory:
 steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(Commit, st.integers(1, 3)),
     st.builds(Commit, st.integers(1, 3)),
-    st.builds(Snapshot),
-    st.builds(Merge, st.integers(0, 2), st.integers(2, 6)),
-    st.builds(Merge, st.integers(0, 2), st.integers(2, 6)),
+    st.builds(Snapshot, st.booleans()),
+    st.builds(Merge, st.integers(0, 2), st.integers(2, 6), st.booleans()),
+    st.builds(Merge, st.integers(0, 2), st.integers(2, 6), st.booleans()),
     st.builds(Replace, st.sampled_from([0, 0, 1, 3])),
     st.builds(
         Zombie,
@@ -254,50 +261,78 @@ histories = st.integers(0, 30).flatmap(
 )
 
 
+def run_through(provider_jvm: ProviderJvm, *steps: Step) -> tuple[Directory, dict[str, str]]:
+    """A history that was checked, and the result of each line."""
+    directory = Directory()
+    for step in steps:
+        directory.apply(step)
+    results = directory.script.run_on(provider_jvm.new("FilesScript"))
+    directory.check(results)
+    # A line of cleaning comes again: each of them is kept, by its place.
+    lines = [
+        f"{place} {line}" if line.startswith("clean") else line
+        for place, line in enumerate(directory.script.lines)
+    ]
+    return directory, dict(zip(lines, results, strict=True))
+
+
+def cleaned_in(results: dict[str, str]) -> list[list[int]]:
+    """The versions of the files that each cleaning deleted."""
+    found = [result for line, result in results.items() if " clean " in line]
+    return [[int(name[:19]) for name in result.split()] for result in found]
+
+
 def test_every_retained_version_leads_to_the_changes_that_made_it(
     provider_jvm: ProviderJvm,
 ) -> None:
     @settings(max_examples=100)
     @given(histories)
     def agree(history: list[Step]) -> None:
-        directory = Directory()
-        for step in history:
-            directory.apply(step)
-        directory.check(directory.script.run_on(provider_jvm.new("FilesScript")))
+        run_through(provider_jvm, *history)
 
     agree()
 
 
 def test_cleaning_leaves_two_snapshots_and_what_follows_them(provider_jvm: ProviderJvm) -> None:
-    directory = Directory()
-    history: list[Step] = [
-        *(Commit(2), Snapshot(), Commit(2), Snapshot(), Commit(1), Snapshot(), Clean(100)),
-        *(Commit(1), Clean(100)),
-    ]
-    for step in history:
-        directory.apply(step)
-    results = directory.script.run_on(provider_jvm.new("FilesScript"))
-    directory.check(results)
-    cleaned = [
-        [int(name[:19]) for name in result.split()]
-        for line, result in zip(directory.script.lines, results, strict=True)
-        if line.startswith("clean")
-    ]
-    assert cleaned == [[], [1, 2]]
+    steps: list[Step] = [Commit(2), Snapshot(), Commit(2), Snapshot(), Commit(1), Snapshot()]
+    steps += [Clean(100), Commit(1), Clean(100)]
+    directory, results = run_through(provider_jvm, *steps)
+    assert cleaned_in(results) == [[], [1, 2]]
     second, fourth = directory.live.chain[1], directory.live.chain[3]
-    found = dict(zip(directory.script.lines, results, strict=True))
-    assert f"{2:019}-{1:010}-{second}.snapshot.arrow" in found[f"fallback 4 {fourth}"]
+    kept = rf"{2:019}-{1:010}-{second}-[0-9a-f]{{16}}\.snapshot\.arrow"
+    assert re.match(kept, results[f"fallback 4 {fourth}"])
+
+
+def test_a_snapshot_that_was_cut_is_none_of_the_two_that_cleaning_leaves(
+    provider_jvm: ProviderJvm,
+) -> None:
+    steps: list[Step] = [Commit(2), Snapshot(), Commit(1), Snapshot(is_cut=True), Commit(1)]
+    steps += [Snapshot(), Commit(3), Clean(100)]
+    _, results = run_through(provider_jvm, *steps)
+    assert cleaned_in(results) == [[1, 2]]
+
+
+def test_what_was_merged_stays_when_the_merged_file_was_cut(provider_jvm: ProviderJvm) -> None:
+    steps = (Commit(7), Merge(4, 4, is_cut=True), Clean(100))
+    _, results = run_through(provider_jvm, *steps)
+    assert cleaned_in(results) == [[]]
+
+
+def test_several_snapshots_of_a_state_by_one_writer_have_names_of_their_own(
+    provider_jvm: ProviderJvm,
+) -> None:
+    first, second = "a" * 16, "b" * 16
+    lines = ["writer one 0", f"commit one {first}", f"snapshot one {second}"]
+    lines += [f"snapshot one {first} cut", f"lineage 1 {first}", f"fallback 1 {first}"]
+    results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
+    assert results[4] == results[2] == f"{1:019}-{1:010}-{first}-{second}.snapshot.arrow"
+    assert results[5] == results[1]
 
 
 def test_a_zombie_that_publishes_late_is_not_picked_up(provider_jvm: ProviderJvm) -> None:
-    directory = Directory()
-    history: list[Step] = [
-        *(Commit(1), Replace(0), Commit(1), Replace(0)),
-        *(Zombie(0, 3, True, False), Commit(1), Replace(0), Replace(2), Commit(3)),
-    ]
-    for step in history:
-        directory.apply(step)
-    directory.check(directory.script.run_on(provider_jvm.new("FilesScript")))
+    steps: list[Step] = [Commit(1), Replace(0), Commit(1), Replace(0), Zombie(0, 3, True, False)]
+    steps += [Commit(1), Replace(0), Replace(2), Commit(3)]
+    directory, _ = run_through(provider_jvm, *steps)
     assert len(directory.chains) == 1 + 1 + 1 + 3 + 1 + 3
 
 
@@ -306,7 +341,7 @@ def test_of_two_runs_of_a_batch_the_one_whose_writer_looked_last_counts(
     provider_jvm: ProviderJvm, first: str, second: str
 ) -> None:
     lines = ["writer one 0", "writer two 0", f"commit one {first}", "again two"]
-    lines += [f"commit two {second}", "snapshot one", "at 1", f"lineage 1 {second}"]
+    lines += [f"commit two {second}", f"snapshot one {second}", "at 1", f"lineage 1 {second}"]
     results = Script(lines, [None] * len(lines)).run_on(provider_jvm.new("FilesScript"))
     assert results[6] == second
     assert results[7] == results[4]
@@ -329,20 +364,10 @@ def test_a_writer_that_looks_outranks_two_that_did_not_see_each_other(
 def test_what_was_merged_is_deleted_when_no_retained_version_needs_it(
     provider_jvm: ProviderJvm,
 ) -> None:
-    directory = Directory()
-    for step in (Commit(7), Merge(4, 4), Clean(100), Merge(0, 100), Clean(100)):
-        directory.apply(step)
-    results = directory.script.run_on(provider_jvm.new("FilesScript"))
-    directory.check(results)
-    found = [
-        [int(name[:19]) for name in result.split()]
-        for line, result in zip(directory.script.lines, results, strict=True)
-        if line.startswith("clean")
-    ]
-    assert found == [[1, 2, 3, 4], []]
-    whole = dict(zip(directory.script.lines, results, strict=True))[
-        f"lineage 9 {directory.live.chain[8]}"
-    ]
+    steps = (Commit(7), Merge(4, 4), Clean(100), Merge(0, 100), Clean(100))
+    directory, results = run_through(provider_jvm, *steps)
+    assert cleaned_in(results) == [[1, 2, 3, 4], []]
+    whole = results[f"lineage 9 {directory.live.chain[8]}"]
     assert re.search(rf"-{EMPTY}-{9:010}-[0-9a-f]{{16}}\.merged\.arrow$", whole)
     assert len(whole.split()) == 1
 
@@ -358,21 +383,21 @@ def test_a_name_parses_to_what_it_was_made_of(provider_jvm: ProviderJvm) -> None
         st.integers(0, 9_999_999_999),
         uniques,
         st.none() | st.just(EMPTY) | uniques,
-        st.just((1, None)) | st.tuples(st.integers(2, 9_999_999_999), st.none() | uniques),
+        st.tuples(st.just(1) | st.integers(2, 9_999_999_999), st.none() | uniques),
     )
     def agree(
         version: int,
         generation: int,
         unique: str,
         base: str | None,
-        merged: tuple[int, str | None],
+        made: tuple[int, str | None],
     ) -> None:
-        versions, attempt = merged
+        versions, attempt = made
+        by = "" if attempt is None else f"-{attempt}"
         suffix = f"-{base}.changelog"
         if base is None:
-            suffix, versions = ".snapshot", 1
+            suffix, versions = f"{by}.snapshot", 1
         elif versions > 1:
-            by = "" if attempt is None else f"-{attempt}"
             suffix = f"-{base}-{versions:010}{by}.merged"
         name = f"{version:019}-{generation:010}-{unique}{suffix}.arrow"
         parts = f"{version} {generation} {unique} {base or '-'} {versions} {name}"
@@ -384,7 +409,8 @@ def test_a_name_parses_to_what_it_was_made_of(provider_jvm: ProviderJvm) -> None
 def test_other_names_are_not_taken_for_state_files(provider_jvm: ProviderJvm) -> None:
     target = provider_jvm.new("FilesScript")
     begin = f"{7:019}-{3:010}-{'a' * 16}-{'b' * 16}"
-    names = [f"{begin}.changelog.arrow", f"{begin}-{5:010}-{'c' * 16}.merged.arrow"]
+    names = [f"{begin}.{kind}.arrow" for kind in ("changelog", "snapshot")]
+    names.append(f"{begin}-{5:010}-{'c' * 16}.merged.arrow")
 
     @given(
         st.sampled_from(names),

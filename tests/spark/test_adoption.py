@@ -303,13 +303,17 @@ class TestDamage:
             query.go_on(batches)
         assert Seen.of(query.run) == uninterrupted(AGGREGATION)
 
-    @pytest.mark.parametrize("provider", [ROCKSDB, COWSTATE])
+    @pytest.mark.parametrize(
+        ("provider", "batch"),
+        [(ROCKSDB, "a batch before it"), (COWSTATE, "batch 1 or an earlier one")],
+    )
     def test_state_that_cannot_be_read_is_not_converted_and_nothing_changes(
         self,
         spark: SparkSession,
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
         provider: str,
+        batch: str,
     ) -> None:
         query = Adopted(spark, AGGREGATION, provider, tmp_path, CHANGELOG)
         query.go_on(2)
@@ -321,8 +325,8 @@ class TestDamage:
         assert main(["adopt", str(query.checkpoint), "--apply", "--force", *to]) == 2
         error = capsys.readouterr().err
         assert "state/0/1: " in error
-        way_out = 'from a copy, or restart the query from a batch before it: "Restart'
-        assert error.count(way_out) == 1
+        way_out = r'from a copy, or restart the query from (.*?): "Restart'
+        assert re.findall(way_out, error) == [batch]
         assert "Nothing was changed" in error
         assert contents(query.checkpoint) == before
 

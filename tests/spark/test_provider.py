@@ -320,7 +320,6 @@ class TestDamage:
     def test_a_query_that_lost_a_version_goes_on_from_an_earlier_batch(
         self, stream: Stream, lost: int
     ) -> None:
-        """As "Restart from an earlier batch" in docs/how-to/troubleshoot.md tells."""
         feed(stream, 6)
         run(stream)
         (victim,) = files(stream, f"{lost:019d}-*")
@@ -330,15 +329,7 @@ class TestDamage:
             run(stream)
         assert "Restart from an earlier batch" in str(raised.value)
         assert "cowstate adopt" not in str(raised.value)
-        first = lost - 1
-        for folder, oldest in (("commits", first), ("offsets", first + 1)):
-            for file in (stream.checkpoint / folder).iterdir():
-                name = file.name.removeprefix(".").removesuffix(".crc")
-                if name.isdecimal() and int(name) >= oldest:
-                    file.unlink()
-        for output in (stream.folder / "output").iterdir():
-            if int(output.name.removeprefix("epoch=")) >= first:
-                shutil.rmtree(output)
+        stream.restart_from(lost - 1)
         run(stream)
         assert stream.totals() == totals_of(stream.fed)
         checkpoint = open_object_store(str(stream.checkpoint))

@@ -209,7 +209,7 @@ class TestAdoptedVersions:
         found: str = provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
         _, known, across, within = found.split("\n")
         assert known == "1:2=1:2 2:1=1:3 3:1=1:4"
-        assert across == "error CowStateException"
+        assert across == "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by CowStateException"
         assert "version 2, which batch 1 made, are not known: it was adopted" in within
         assert "a change feed from batch 2 on: set changeStartBatchId" in within
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,14 @@ class Stream:
     def keep(self, batch: DataFrame, epoch: int) -> None:
         """The idempotent sink."""
         batch.write.mode("overwrite").parquet(str(self.folder / "output" / f"epoch={epoch}"))
+
+    def restart_from(self, batch: int) -> None:
+        """As "Restart from an earlier batch" in docs/how-to/troubleshoot.md tells. The next run
+        begins with this batch."""
+        self.roll_back(batch)
+        for output in (self.folder / "output").iterdir():
+            if int(output.name.removeprefix("epoch=")) >= batch:
+                shutil.rmtree(output)
 
     def kept(self) -> list[tuple[int, str, int, int]]:
         """Everything in the sink: (epoch, key, rows, total)."""

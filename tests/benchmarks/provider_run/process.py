@@ -25,12 +25,15 @@ PROVIDERS = {
     "hdfs": f"{SPARK_STATE}.HDFSBackedStateStoreProvider",
     "rocksdb": f"{SPARK_STATE}.RocksDBStateStoreProvider",
     "cowstate": PROVIDER_CLASS,
+    "unsynced": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
 }
-SNAPSHOT_FILES = {"hdfs": "*.snapshot", "rocksdb": "*.zip", "cowstate": "*.snapshot.arrow"}
+SETTINGS = {"unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"}}
+OURS = "*.snapshot.arrow"
+SNAPSHOT_FILES = {"hdfs": "*.snapshot", "rocksdb": "*.zip", "cowstate": OURS, "unsynced": OURS}
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
-PARTITIONS = 2
+CORES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Task:
     floor_jar: str
     checks_state: bool = False
     with_snapshots: bool = True
+    partitions: int = CORES
 
     @property
     def checkpoint(self) -> Path:
@@ -69,13 +73,14 @@ def start_session(task: Task) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "FATAL",
         "spark.local.dir": str(Path(task.folder) / "scratch"),
-        "spark.sql.shuffle.partitions": str(PARTITIONS),
+        "spark.sql.shuffle.partitions": str(task.partitions),
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
         f"{STATE_STORE}.maintenanceInterval": interval,
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        **SETTINGS.get(task.provider, {}),
     }
-    builder = SparkSession.builder.master(f"local[{PARTITIONS}]").appName("provider")
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
 
@@ -99,6 +104,12 @@ def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
         state = reader.load(str(task.checkpoint))
         counted = state.agg(F.sum("value.count")).collect()[0][0]
         assert counted == rows, f"{task.provider} counted {counted} rows of {rows}"
+
+
+def commit_ms(progress: dict[str, Any]) -> int:
+    """What stores took to commit, summed over all of them; none but ours says so."""
+    operators = progress["stateOperators"]
+    return sum(operator["customMetrics"].get("cowstateCommitMs", 0) for operator in operators)
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -140,6 +151,7 @@ def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
         "gc_ms": (collections_after - collections_before) / len(batches),
         "live_heap_mb": machine.live_heap_mb(),
         "peak_rss_mb": machine.rss_mb("VmHWM"),
+        "commit_ms": statistics.median(commit_ms(b) for b in batches),
         "walls_ms": [b["durationMs"]["triggerExecution"] for b in batches],
         "answers": answers_of(progress),
     }
@@ -173,7 +185,7 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
     stream.wait_for(1)
     began = time.monotonic()
-    stores = [task.checkpoint / "state" / "0" / str(number) for number in range(PARTITIONS)]
+    stores = [task.checkpoint / "state" / "0" / str(number) for number in range(task.partitions)]
     while time.monotonic() - began < SNAPSHOT_WAIT_SECONDS and not all(
         any(store.glob(SNAPSHOT_FILES[task.provider])) for store in stores
     ):

@@ -5,7 +5,7 @@ import java.io.{IOException, OutputStream}
 /** Where files can neither be written nor given up. */
 object BrokenDirectory extends StateDirectory {
   override def url: String = "nowhere"
-  override def create(name: String): StateFileOutput = new StateFileOutput {
+  override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
     override def stream: OutputStream = OutputStream.nullOutputStream()
     override def commit(): Unit = throw new IOException("commit failed")
     override def cancel(): Unit = throw new IOException("cancel failed")

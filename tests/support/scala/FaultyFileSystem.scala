@@ -1,13 +1,18 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{EOFException, IOException}
+import java.io.{EOFException, IOException, OutputStream}
 import java.net.URI
 import java.util.concurrent.atomic.AtomicInteger
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FSDataInputStream, FSInputStream, Path, RawLocalFileSystem}
+import org.apache.hadoop.fs.{FSDataInputStream, FSDataOutputStream, FSInputStream, Path}
+import org.apache.hadoop.fs.{RawLocalFileSystem, StreamCapabilities, Syncable}
+import org.apache.hadoop.util.Progressable
 
-/** Local files below `faulty:/`, of which reads fail or take long as a test says. */
+/**
+ * Local files below `faulty:/`, of which reads fail or take long as a test says. Its streams count
+ * how often they are synced, and may be such as cannot be.
+ */
 final class FaultyFileSystem extends RawLocalFileSystem {
   import FaultyFileSystem._
 
@@ -17,6 +22,17 @@ final class FaultyFileSystem extends RawLocalFileSystem {
   override def open(path: Path, bufferBytes: Int): FSDataInputStream = {
     opened.incrementAndGet()
     new FSDataInputStream(new FaultyInput(path.getName, super.open(path, bufferBytes)))
+  }
+
+  override def create(
+      path: Path,
+      overwrite: Boolean,
+      bufferBytes: Int,
+      replication: Short,
+      blockBytes: Long,
+      progress: Progressable): FSDataOutputStream = {
+    val made = super.create(path, overwrite, bufferBytes, replication, blockBytes, progress)
+    new FSDataOutputStream(new FaultyOutput(made), null)
   }
 
   override def exists(path: Path): Boolean = {
@@ -33,6 +49,8 @@ object FaultyFileSystem {
   val opened = new AtomicInteger
   val closed = new AtomicInteger
   val existsCalls = new AtomicInteger
+  @volatile var canSync = true
+  val synced = new AtomicInteger
 
   def conf: Configuration = {
     val made = new Configuration
@@ -44,6 +62,22 @@ object FaultyFileSystem {
 
   private def at[T](faults: Map[String, T], name: String): Option[T] =
     faults.collectFirst { case (part, fault) if name.contains(part) => fault }
+
+  private final class FaultyOutput(out: FSDataOutputStream)
+    extends OutputStream with Syncable with StreamCapabilities {
+    override def write(byte: Int): Unit = out.write(byte)
+    override def write(bytes: Array[Byte], from: Int, count: Int): Unit =
+      out.write(bytes, from, count)
+    override def flush(): Unit = out.flush()
+    override def close(): Unit = out.close()
+    override def hasCapability(capability: String): Boolean = canSync
+    override def hflush(): Unit = hsync()
+    override def hsync(): Unit = {
+      if (!canSync) throw new UnsupportedOperationException("hsync")
+      synced.incrementAndGet()
+      out.hsync()
+    }
+  }
 
   private final class FaultyInput(name: String, in: FSDataInputStream) extends FSInputStream {
     private def fault(): Unit = {

@@ -5,6 +5,7 @@ import scala.collection.mutable
 /** A directory of state files, of which there are only the names, and those who write there. */
 final class FilesScript {
   private val names = mutable.LinkedHashSet.empty[String]
+  private val cut = mutable.Set.empty[StateFileName]
   private val writers = mutable.Map.empty[String, Writer]
 
   private final class Writer(var head: StateId, var generation: Long)
@@ -28,20 +29,18 @@ final class FilesScript {
       val base = by.head
       by.head = StateId(base.version + 1, unique)
       publish(StateFileName(by.head.version, by.generation, unique, Some(base.unique)))
-    case List("snapshot", writer) =>
+    case "snapshot" :: writer :: attempt :: harm =>
       val by = writers(writer)
-      publish(StateFileName(by.head.version, by.generation, by.head.unique, None))
-    case List("merge", writer, back, count) =>
+      publish(StateFileName.ofSnapshot(by.head, by.generation, attempt), harm)
+    case "merge" :: writer :: attempt :: back :: count :: harm =>
       val by = writers(writer)
-      val changes = files.lineageOf(by.head).toOption.get.changes
+      val changes = files.lineageOf(by.head, cut.toSet).toOption.get.changes
       val chosen = changes.dropRight(back.toInt).takeRight(count.toInt)
-      val attempt = f"${writer.hashCode}%016x"
-      val into =
-        Option.when(chosen.size > 1)(StateFileName.merging(chosen, by.generation, attempt))
-      into.filterNot(name => names(name.toString)).map(publish).getOrElse("")
+      if (chosen.size < 2) ""
+      else publish(StateFileName.merging(chosen, by.generation, attempt), harm)
     case List("clean", writer, retained, versions) =>
       val head = writers(writer).head
-      val deletable = files.deletable(head, head.version - retained.toLong)
+      val deletable = files.deletable(head, head.version - retained.toLong, cut.toSet).files
       val chosen = deletable.map(_.version).distinct.sorted.take(versions.toInt).toSet
       val deleted = deletable.filter(file => chosen(file.version)).map(_.toString)
       names --= deleted
@@ -54,11 +53,11 @@ final class FilesScript {
     case List("at", version, unique) =>
       files.stateAt(version.toLong, Some(unique)).map(_.unique).getOrElse("none")
     case List("lineage", version, unique) =>
-      show(files.lineageOf(StateId(version.toLong, unique)))
+      show(files.lineageOf(StateId(version.toLong, unique), cut.toSet))
     case List("fallback", version, unique) =>
       val state = StateId(version.toLong, unique)
-      val damaged = files.lineageOf(state).toOption.flatMap(_.snapshot)
-      show(files.lineageOf(state, damaged.toSet))
+      val newest = files.lineageOf(state, cut.toSet).toOption.flatMap(_.snapshot)
+      show(files.lineageOf(state, cut.toSet ++ newest))
     case List("changes", version, unique, start) =>
       files.changelogsTo(StateId(version.toLong, unique), start.toLong) match {
         case Right(found) => found.mkString(" ")
@@ -72,8 +71,9 @@ final class FilesScript {
     case Left(gap) => s"gap ${gap.version}"
   }
 
-  private def publish(name: StateFileName): String = {
+  private def publish(name: StateFileName, harm: List[String] = Nil): String = {
     assert(names.add(name.toString), s"$name is written twice")
+    if (harm == List("cut")) cut += name
     name.toString
   }
 

@@ -52,8 +52,9 @@ object HeldBytes {
 
   /** Let the files of a write store go to another directory. */
   def redirect(store: StateStore, directory: StateDirectory): Unit =
-    fieldOf(field[PendingStateFile](store, "changelog"), "directory")
-      .set(field[PendingStateFile](store, "changelog"), directory)
+    fieldOf(field[PendingStateFile](store, "changelog"), "create").set(
+      field[PendingStateFile](store, "changelog"),
+      () => directory.create("changelog", isDurable = true))
 
   private def field[T](of: AnyRef, name: String): T = fieldOf(of, name).get(of).asInstanceOf[T]
 

@@ -20,7 +20,8 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * A provider of one store in a local directory, which does what the lines of a script say, each
- * with one line of result. An error is a result too: its condition, or the name of its class.
+ * with one line of result. An error is a result too: its condition and its cause, or the name of
+ * its class.
  * Providers of several executors may share the directory; `attempt` is of the tasks that begin.
  */
 final class ProviderScript(root: String) {
@@ -43,10 +44,9 @@ final class ProviderScript(root: String) {
   def run(script: String): String = try {
     script.linesIterator.map { line =>
       try step(line.split(' ').toList) catch {
-        case e: CowStateException => s"error ${e.getClass.getSimpleName}"
-        case e: SparkThrowable => s"error ${e.getCondition}"
-        case e @ (_: IOException | _: NullPointerException) =>
-          (e +: e.getSuppressed).map(shown).mkString("error ", ", suppressed ", "")
+        case e @ (_: CowStateException | _: IOException | _: NullPointerException) =>
+          s"error ${shown(e)}"
+        case e: Exception with SparkThrowable => s"error ${shown(e)}"
       }
     }.mkString("\n")
   } finally {
@@ -54,9 +54,13 @@ final class ProviderScript(root: String) {
     (executors.values ++ Option(provider)).foreach(_.close())
   }
 
-  private def shown(e: Throwable): String = e match {
-    case _: IOException => e.getMessage
-    case _ => e.getClass.getSimpleName
+  private def shown(error: Throwable): String = {
+    val what = error match {
+      case e: SparkThrowable => (e.getCondition +: Option(error.getCause).toSeq.map(shown)).mkString(" by ")
+      case e: IOException => e.getMessage
+      case e => e.getClass.getSimpleName
+    }
+    (what +: error.getSuppressed.toSeq.map(shown)).mkString(", suppressed ")
   }
 
   private def step(words: List[String]): String = words match {
@@ -133,6 +137,9 @@ final class ProviderScript(root: String) {
     case List("write-if-due") =>
       provider.doSnapshotMaintenance()
       ""
+    case List("clean") =>
+      provider.doCleanupMaintenance()
+      ""
     case List("bytes", kind) => filesOf(kind).map(Files.size).sum.toString
     case List("damage", kind) =>
       filesOf(kind).foreach { file =>
@@ -152,6 +159,11 @@ final class ProviderScript(root: String) {
   private def look(words: List[String]): String = words match {
     case List("get", number) => showValue(store.get(key(number.toLong), Default))
     case List("entries") => entries(store.iterator(Default))
+    case List("multi-get", numbers) => values(store, numbers)
+    case List("multi-get", at, numbers) => withReader(at)(values(_, numbers))
+    case List("multi-get-of-family", family) => store.multiGet(Array.empty, family).mkString
+    case List("metric", name) =>
+      store.metrics.customMetrics.collect { case (metric, n) if metric.name == name => n }.mkString
     case List("get", at, number) =>
       withReader(at)(reader => showValue(reader.get(key(number.toLong), Default)))
     case List("entries", at) => withReader(at)(reader => entries(reader.iterator(Default)))
@@ -207,6 +219,9 @@ final class ProviderScript(root: String) {
       val ends = part.split('-').map(_.toLong)
       ends.head to ends.last
     }
+
+  private def values(store: ReadStateStore, numbers: String): String =
+    store.multiGet(numbersOf(numbers).map(key).toArray, Default).map(showValue).mkString(" ")
 
   private def entries(rows: Iterator[UnsafeRowPair]): String =
     show(rows.map(pair => (pair.key.copy(), pair.value.copy())))

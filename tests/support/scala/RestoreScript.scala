@@ -22,6 +22,7 @@ final class RestoreScript(root: String) {
     shaped.keySchema, shaped.valueSchema, "lz4")
   FaultyFileSystem.watched = directory
   FaultyFileSystem.existsCalls.set(0)
+  FaultyFileSystem.synced.set(0)
 
   /** The results of the lines; an error's class and message are a result too. */
   def run(script: String): String =
@@ -33,6 +34,7 @@ final class RestoreScript(root: String) {
     } finally {
       FaultyFileSystem.failing = Map.empty
       FaultyFileSystem.slowMs = Map.empty
+      FaultyFileSystem.canSync = true
     }
 
   private def step(words: List[String]): String = words match {
@@ -51,6 +53,10 @@ final class RestoreScript(root: String) {
     case List("restore", version) => restore(version.toLong)
     case List("interrupt", version, ms) => interrupted(version.toLong, ms.toLong)
     case List("left-open") => leftOpen()
+    case List("can-sync", can) =>
+      FaultyFileSystem.canSync = can.toBoolean
+      ""
+    case List("synced-streams") => FaultyFileSystem.synced.get.toString
     case List("exists-calls") => FaultyFileSystem.existsCalls.get.toString
     case _ => throw new IllegalArgumentException(words.mkString(" "))
   }

@@ -28,8 +28,8 @@ def changelog(version: int, base: int | None = None, generation: int = 1) -> Pro
     return ProviderFileName(version, generation, unique(version), unique(before) if before else "0")
 
 
-def snapshot(version: int, generation: int = 1) -> ProviderFileName:
-    return ProviderFileName(version, generation, unique(version), None)
+def snapshot(version: int, generation: int = 1, attempt: int = 1) -> ProviderFileName:
+    return ProviderFileName(version, generation, unique(version), None, attempt=unique(attempt))
 
 
 def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName:

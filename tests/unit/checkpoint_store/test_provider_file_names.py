@@ -34,6 +34,7 @@ def at(version: int) -> StateId:
         snapshot(7, generation=12),
         merged(7, 6),
         replace(merged(7, 6), attempt=None),
+        replace(snapshot(7), attempt=None),
     ],
 )
 def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
@@ -52,6 +53,8 @@ def test_a_name_is_what_it_was_made_of(name: ProviderFileName) -> None:
         str(merged(7, 3)).replace(f"-{3:010}-", f"-{8:010}-"),
         str(merged(7, 3)).replace(f"-{unique(1)}.merged", "-.merged"),
         str(merged(7, 3)).replace("merged", "changelog"),
+        str(snapshot(7)).replace(".snapshot", "-.snapshot"),
+        str(snapshot(7)).replace(".snapshot", f"-{unique(2)}.snapshot"),
         str(changelog(7)).replace("changelog", "merged"),
         "1.delta",
         "_metadata",
@@ -71,7 +74,17 @@ def test_a_state_begins_at_the_newest_snapshot_on_its_lineage() -> None:
     newest = (snapshot(4, 3), changelog(5))
     assert found.lineage_of(at(5)) == Lineage(newest)
     before = (snapshot(2), changelog(3), changelog(4), changelog(5))
-    assert found.lineage_of(at(5), {snapshot(4, 3)}) == Lineage(before)
+    assert found.lineage_of(at(5), {snapshot(4, 3), snapshot(4)}) == Lineage(before)
+
+
+def test_of_snapshots_of_a_state_the_newest_that_is_whole_is_taken() -> None:
+    without = replace(snapshot(4, 3), attempt=None)
+    first, second = snapshot(4, 3, attempt=7), snapshot(4, 3, attempt=8)
+    found = files(without, second, first, snapshot(4, 2, attempt=9), changelog(5))
+    assert found.lineage_of(at(5)).files[0] == second
+    assert found.lineage_of(at(5), {second}).files[0] == first
+    assert found.lineage_of(at(5), {second, first}).files[0] == without
+    assert found.lineage_of(at(5), {second, first, without}).files[0] == snapshot(4, 2, attempt=9)
 
 
 def test_files_of_most_versions_are_taken_and_others_where_those_cannot_be() -> None:

@@ -150,7 +150,7 @@ def test_a_merged_file_that_says_another_number_of_versions_is_damaged(store: Ob
     assert "it says versions = 2, its name 3" in str(raised.value.__cause__)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "later format"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "later format"])
 def test_a_damaged_snapshot_is_passed_over(
     store: ObjectStore, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,6 +160,7 @@ def test_a_damaged_snapshot_is_passed_over(
         data = {
             "flipped": flipped(store, name),
             "cut": store.get(f"state/0/0/{name}")[:100],
+            "empty": b"",
             "later format": file_bytes(name, [], {"cowstate.format": "9"}),
         }[damage]
         replace(store, name, data)
@@ -329,6 +330,18 @@ def test_a_committed_batch_whose_newest_file_is_gone_is_lost(store: ObjectStore)
     replace(store, changelog(1), None)
     with pytest.raises(VersionNotFoundError, match="minBatchesToRetain"):
         read_state(store, 0)
+
+
+def test_a_committed_batch_whose_file_is_gone_is_lost_though_a_later_one_was_begun(
+    store: ObjectStore,
+) -> None:
+    fill(store)
+    committed(store, 2)
+    replace(store, changelog(2), None)
+    replace(store, snapshot(2), None)
+    for read in (read_state, read_changes):
+        with pytest.raises(ObjectMissingError, match=rf"0/0/{2:019}-"):
+            read(store, 1)
 
 
 def test_a_committed_attempt_whose_file_is_gone_is_lost_though_another_is_there(

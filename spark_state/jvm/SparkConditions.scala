@@ -1,0 +1,50 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.{QueryContext, SparkException, SparkThrowable}
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadStoreError
+
+/**
+ * An error as Spark's own providers raise it, for tools that go by its condition. Its message is
+ * that of the cause, which says what happened and the way out.
+ */
+private[cowstate] sealed abstract class ConditionException(
+    condition: String, parameters: Map[String, String], what: String, cause: Throwable)
+  extends SparkException(
+    s"[$condition] $what${Option(cause.getMessage).getOrElse(cause.toString)}", cause,
+    Some(condition), parameters, Array.empty[QueryContext])
+
+/** A state could not be loaded. */
+final class CowStateLoadException private (
+    condition: String, parameters: Map[String, String], cause: Throwable)
+  extends ConditionException(condition, parameters, "", cause)
+
+object CowStateLoadException {
+  private val Load = "CANNOT_LOAD_STATE_STORE"
+
+  /** Load a state of `version`; whatever goes wrong has a condition of loading. */
+  def loading[T](version: Long)(load: => T): T = {
+    if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
+    reading(load)
+  }
+
+  /** Read from a state's files; whatever goes wrong has a condition of loading. */
+  def reading[T](read: => T): T = try read catch { case NonFatal(e) => throw of(e) }
+
+  private def of(error: Throwable): Throwable = error match {
+    case e: SparkThrowable if Option(e.getCondition).exists(_.startsWith(Load)) => error
+    case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
+    case e: CowStateMissingException => new CowStateLoadException(
+      s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
+    case e => new CowStateLoadException(s"$Load.UNCATEGORIZED", Map.empty, e)
+  }
+}
+
+/** A batch's changes could not be committed; `store` says whose. */
+final class CowStateCommitException(store: String, cause: Throwable)
+  extends ConditionException(
+    "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT", Map("providerClass" -> store),
+    s"Error writing state store files for provider $store. Cannot perform commit during state " +
+      "checkpoint: ", cause)

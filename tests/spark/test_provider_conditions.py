@@ -1,0 +1,130 @@
+"""What tools and Spark itself key on: the provider's error conditions, and its part of interfaces
+that Spark's own providers have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+# The rows of scripts are bytes that tell their seed, not values of a schema.
+START = (
+    "start stateStore.coordinatorReportSnapshotUploadLag=false "
+    "stateStore.formatValidation.enabled=false"
+)
+BATCH = ["begin", "put 1 1:7", "put 2 2:8", "commit"]
+LOAD, COMMIT = "CANNOT_LOAD_STATE_STORE", "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT"
+MISSING = f"{LOAD}.CANNOT_READ_STREAMING_STATE_FILE"
+UNCATEGORIZED = f"{LOAD}.UNCATEGORIZED"
+STATE = Path("0/0")
+
+
+def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
+    return results.split("\n")
+
+
+def cut_the_file(root: Path) -> None:
+    (file,) = (root / STATE).glob("*.changelog.arrow")
+    file.write_bytes(file.read_bytes()[:-40])
+
+
+class TestLoading:
+    @pytest.mark.parametrize("line", ["begin 2", "get 2 1", "replay 1 2", "changes 1 2"])
+    def test_a_version_without_a_file_has_the_condition_of_a_missing_file(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, line: str
+    ) -> None:
+        *_, error, message = run(provider_jvm, tmp_path, START, *BATCH, line, f"message {line}")
+        assert error == f"error {MISSING} by CowStateMissingException"
+        assert message.startswith(f"[{MISSING}] The state of version 2 does not exist in file:")
+        assert "restart the query from batch 1 or an earlier one" in message
+
+    @pytest.mark.parametrize("line", ["begin 1", "get 1 1", "changes 1 1"])
+    def test_a_damaged_file_has_a_condition_of_loading_and_our_message(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, line: str
+    ) -> None:
+        run(provider_jvm, tmp_path, START, *BATCH)
+        cut_the_file(tmp_path)
+        *_, error, message = run(provider_jvm, tmp_path, START, line, f"message {line}")
+        assert error == f"error {UNCATEGORIZED} by CowStateCorruptException"
+        assert message.startswith(f"[{UNCATEGORIZED}] file:")
+        assert "changelog.arrow is damaged: it does not end with ARROW1" in message
+
+    @pytest.mark.parametrize("line", ["begin -1", "get -1 1", "replay 1 -1", "changes 1 -1"])
+    def test_a_negative_version_is_answered_as_by_sparks_providers(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, line: str
+    ) -> None:
+        *_, error, message = run(provider_jvm, tmp_path, START, line, f"message {line}")
+        assert error == f"error {LOAD}.UNEXPECTED_VERSION"
+        assert "Version cannot be -1 because it is less than 0" in message
+        assert "adopt" not in message
+
+    def test_rows_that_do_not_fit_the_schema_keep_sparks_condition(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        """Format validation is on by default, and the rows of scripts do not pass it."""
+        validating = "start stateStore.coordinatorReportSnapshotUploadLag=false"
+        assert run(provider_jvm, tmp_path, START, *BATCH, validating, "get 1 1")[-1] == (
+            f"error {LOAD}.VALUE_ROW_FORMAT_VALIDATION_FAILURE"
+        )
+
+    def test_a_store_in_use_has_a_condition_too(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        waits = f"{START} stateStore.cowstate.lockTimeoutSeconds=1"
+        assert run(provider_jvm, tmp_path, waits, "begin 0", "begin 0")[-1] == (
+            f"error {UNCATEGORIZED} by CowStateBusyException"
+        )
+
+
+class TestCommitting:
+    def test_a_commit_that_fails_has_sparks_condition_and_says_whose_and_why(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        lines = [START, *BATCH[:-1], "break files", "message commit"]
+        message = run(provider_jvm, tmp_path, *lines)[-1]
+        assert message.startswith(f"[{COMMIT}] Error writing state store files for provider Cow")
+        assert "operatorId=0, partitionId=0" in message
+        assert message.endswith("commit failed")
+
+    def test_a_batch_is_not_committed_twice(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        *_, again, entries = run(
+            provider_jvm, tmp_path, START, *BATCH, "message commit", "entries 1"
+        )
+        assert f"[{COMMIT}]" in again
+        assert again.endswith("Cannot commit after already committed or aborted")
+        assert entries == "1=1:7 2=2:8"
+
+
+class TestGettingSeveralKeys:
+    def test_values_come_in_the_order_of_the_keys_and_null_for_those_that_are_absent(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        asked = ["multi-get 2,5,1,2", "multi-get -", "commit", "multi-get 1 3,2,1"]
+        lines = [START, *BATCH[:-1], *asked]
+        values, none, _, read = run(provider_jvm, tmp_path, *lines)[-4:]
+        assert values == "2:8 - 1:7 2:8"
+        assert none == ""
+        assert read == "- 2:8 1:7"
+
+    def test_another_column_family_is_refused_even_for_no_keys(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        error = run(provider_jvm, tmp_path, START, "begin", "multi-get-of-family other")[-1]
+        assert error.startswith("error UNSUPPORTED_FEATURE")
+
+
+class TestMetrics:
+    @pytest.mark.parametrize(("begin", "count"), [("begin", "0"), ("begin-forced", "1")])
+    def test_a_forced_snapshot_is_counted(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, begin: str, count: str
+    ) -> None:
+        lines = [START, begin, "put 1 1:7", "commit", "metric forceSnapshotCount", "files snapshot"]
+        assert run(provider_jvm, tmp_path, *lines)[-2:] == [count, count]

@@ -1,0 +1,303 @@
+"""Power failures: what of the provider's files is on the disk, and what happens where it is not.
+
+A failure is what it leaves behind: files that nothing has forced to the disk are empty, or end
+early. What was forced is what the JVM's flight recorder saw.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.object_store import open_object_store
+from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
+from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.provider_jobs import STATE_STORE, configured, maintenance_of
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.streams import Stream, random_rows, totals_of
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+FSYNC = f"{STATE_STORE}.cowstate.fsync"
+# The rows of scripts are bytes that tell their seed, not values of a schema.
+START = (
+    "start stateStore.coordinatorReportSnapshotUploadLag=false "
+    "stateStore.formatValidation.enabled=false"
+)
+UNSYNCED = "stateStore.cowstate.fsync=false"
+STATE = Path("0/0")
+Harm = Callable[[Path], object]
+HARMS: dict[str, Harm] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+}
+harms = pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+
+
+def script(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
+    results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
+    return results.split("\n")
+
+
+def batch(version: int, number: int, seed: int) -> list[str]:
+    return [f"begin {version}", f"put {number} 1:{seed}", "commit"]
+
+
+def state_files(root: Path, pattern: str = "*.arrow") -> list[Path]:
+    return sorted(root.glob(f"**/{pattern}"))
+
+
+class SyncWatch:
+    """What the JVM forces to the disk from now on."""
+
+    def __init__(self, provider_jvm: ProviderJvm) -> None:
+        self._paths = provider_jvm.new("SyncedPaths")
+
+    def end(self) -> list[Path]:
+        """In order; a file that was moved since has its later name."""
+        listed = [Path(line) for line in str(self._paths.end()).splitlines()]
+        return [path.with_name(re.sub(r"^\.(.*)\.tmp$", r"\1", path.name)) for path in listed]
+
+
+class TestWhatIsForcedToTheDisk:
+    def test_a_commit_forces_its_file_and_then_the_directory_and_those_above_once(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        watch = SyncWatch(provider_jvm)
+        script(provider_jvm, tmp_path, START, *batch(0, 1, 1), *batch(1, 1, 2))
+        first, second = state_files(tmp_path, "*.changelog.arrow")
+        directory = tmp_path / STATE
+        forced = watch.end()
+        assert forced[:4] == [first, directory, directory.parent, tmp_path]
+        assert forced[-2:] == [second, directory]
+
+    def test_without_fsync_it_forces_nothing_but_what_others_are_deleted_for(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        watch = SyncWatch(provider_jvm)
+        start = f"{START} {UNSYNCED} stateStore.minDeltasForSnapshot=1"
+        script(provider_jvm, tmp_path, start, *batch(0, 1, 1), *batch(1, 1, 2), "maintain")
+        forced = {path for path in watch.end() if path.suffix == ".arrow"}
+        assert forced == {*state_files(tmp_path, "*.snapshot.arrow")}
+        assert len(forced) == 1
+
+    @pytest.mark.parametrize(("can_sync", "synced"), [("true", "1"), ("false", "0")])
+    def test_through_a_file_manager_a_stream_is_synced_if_it_can_be(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, can_sync: str, synced: str
+    ) -> None:
+        lines = [f"can-sync {can_sync}", "write 1", "synced-streams", "restore 1"]
+        found: str = provider_jvm.new("RestoreScript", str(tmp_path)).run("\n".join(lines))
+        assert found.split("\n")[2:] == [synced, "restored 1"]
+
+    def test_a_wrong_value_is_refused(self, provider_jvm: ProviderJvm, tmp_path: Path) -> None:
+        with pytest.raises(Exception, match=r"cowstate\.fsync is 'yes'; allowed are true and fals"):
+            script(provider_jvm, tmp_path, f"{START} stateStore.cowstate.fsync=yes")
+
+
+class TestABatchThatWasNotCommitted:
+    """Its changelog was not on the disk, and Spark asks for the version before it."""
+
+    def lines(self, provider_jvm: ProviderJvm, root: Path, harm: Harm) -> None:
+        start = f"{START} stateStore.minDeltasForSnapshot=1"
+        script(provider_jvm, root, start, *batch(0, 1, 1), "maintain", *batch(1, 2, 2))
+        (newest,) = state_files(root, f"{2:019}-*.changelog.arrow")
+        harm(newest)
+
+    @harms
+    def test_runs_again_and_its_new_changes_count(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+    ) -> None:
+        self.lines(provider_jvm, tmp_path, harm)
+        again = [*batch(1, 3, 3), "maintain", START, "entries 2", "changes 1 2", "entries 1"]
+        results = script(provider_jvm, tmp_path, START, *again)
+        assert results[-3:] == ["1=1:1 3=1:3", "0:1=1:1 1:3=1:3", "1=1:1"]
+        generations = [
+            int(file.name[20:30]) for file in state_files(tmp_path, f"{2:019}-*.changelog.arrow")
+        ]
+        assert generations == [1, 2]
+
+    @harms
+    def test_is_cleaned_with_its_version(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+    ) -> None:
+        self.lines(provider_jvm, tmp_path, harm)
+        start = f"{START} stateStore.minDeltasForSnapshot=1 minBatchesToRetain=1"
+        batches = [
+            line for version in range(1, 12) for line in (*batch(version, 4, version), "maintain")
+        ]
+        results = script(provider_jvm, tmp_path, start, *batches, START, "entries 12")
+        assert results[-1] == "1=1:1 4=1:11"
+        assert min(int(file.name[:19]) for file in state_files(tmp_path)) > 2
+
+
+class TestFilesThatStandForOthers:
+    """A snapshot or a merged file is passed over, and nothing is deleted for its sake."""
+
+    SNAPSHOTS = f"{START} stateStore.minDeltasForSnapshot=1 minBatchesToRetain=1"
+
+    @harms
+    def test_a_snapshot_that_was_cut_is_none_of_those_that_are_kept(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+    ) -> None:
+        keys = [f"put 1-40 2:{seed}" for seed in range(2)]
+        start = [self.SNAPSHOTS, "begin 0", keys[0], "commit", "maintain"]
+        script(provider_jvm, tmp_path, *start, "begin 1", keys[1], "commit", "begin 2", "commit")
+        forced = ["begin-forced", "commit"]
+        script(provider_jvm, tmp_path, self.SNAPSHOTS, "begin 3", "commit", *forced)
+        harm(state_files(tmp_path, "*.snapshot.arrow")[-1])
+        more = [line for version in range(5, 9) for line in (f"begin {version}", "commit")]
+        lines = [self.SNAPSHOTS, *more, *forced, "begin 10", "commit", "begin 11", "commit"]
+        results = script(provider_jvm, tmp_path, *lines, "maintain", "names")
+        kept = [name for name in results[-1].split() if ".snapshot." in name]
+        whole = [name for name in kept if (tmp_path / STATE / name).stat().st_size > 500]
+        assert len(whole) >= 2
+        newest = state_files(tmp_path, "*.snapshot.arrow")[-1]
+        harm(newest)
+        found = script(provider_jvm, tmp_path, self.SNAPSHOTS, "entries 12")[-1]
+        assert found == " ".join(sorted(f"{number}=2:1" for number in range(1, 41)))
+
+    @harms
+    def test_changelogs_stay_whose_merged_file_was_cut(
+        self, provider_jvm: ProviderJvm, tmp_path: Path, harm: Harm
+    ) -> None:
+        retained = f"{START} minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
+        puts = [f"put {number} 20:{number}" for number in range(6000)]
+        large = ["begin 0", *puts, "commit", "maintain"]
+        small = [line for version in range(1, 70) for line in batch(version, version, version)]
+        script(provider_jvm, tmp_path, retained, *large, *small, "write-if-due")
+        (merged,) = state_files(tmp_path, "*.merged.arrow")
+        harm(merged)
+        more = [line for version in range(70, 80) for line in batch(version, version, version)]
+        script(provider_jvm, tmp_path, retained, *more, "clean")
+        *_, first, last, old = script(
+            provider_jvm, tmp_path, START, "get 80 1", "get 80 79", "get 80 5999"
+        )
+        assert (first, last, old) == ("1:1", "1:79", "20:5999")
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+    with maintenance_of(spark):
+        yield Stream(spark, tmp_path)
+
+
+def run(stream: Stream, *, fsync: str, checkpoint_format: str, epochs: int) -> None:
+    """Feed so many files, and run until they are processed."""
+    settings = {
+        PROVIDER_KEY: PROVIDER_CLASS,
+        FSYNC: fsync,
+        f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format,
+    }
+    for _ in range(epochs):
+        stream.feed(random_rows(len(stream.fed), count=100, keys=30))
+    totals = stream.source().groupBy("key").agg(F.count("*"), F.sum("value").alias("total"))
+    with configured(stream.spark, settings):
+        stream.run(totals.withColumnRenamed("count(1)", "rows"))
+
+
+def changelogs_of(stream: Stream, versions: Sequence[int]) -> list[Path]:
+    names = [f"{version:019d}-*.changelog.arrow" for version in versions]
+    return [file for name in names for file in state_files(stream.checkpoint / "state", name)]
+
+
+def state_without_spark(stream: Stream, batch: int) -> dict[str, tuple[int, int]]:
+    state = read_state(open_object_store(str(stream.checkpoint)), batch).to_pylist()
+    return {row["key"]["key"]: (*row["value"].values(),) for row in state}
+
+
+@pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+class TestAQueryAfterAPowerFailure:
+    def test_loses_nothing_with_fsync(
+        self, provider_jvm: ProviderJvm, stream: Stream, checkpoint_format: str
+    ) -> None:
+        how = {"fsync": "true", "checkpoint_format": checkpoint_format}
+        watch = SyncWatch(provider_jvm)
+        run(stream, **how, epochs=3)
+        forced = set(watch.end())
+        written = state_files(stream.checkpoint / "state")
+        assert len(written) >= 3 * 2
+        for file in written:
+            if file not in forced:
+                file.write_bytes(b"")
+        run(stream, **how, epochs=1)
+        assert stream.totals() == totals_of(stream.fed)
+
+    @harms
+    def test_runs_a_batch_again_that_was_not_committed(
+        self, stream: Stream, checkpoint_format: str, harm: Harm
+    ) -> None:
+        how = {"fsync": "false", "checkpoint_format": checkpoint_format}
+        run(stream, **how, epochs=3)
+        for file in changelogs_of(stream, [3]):
+            harm(file)
+        for name in ("2", ".2.crc"):
+            (stream.checkpoint / "commits" / name).unlink(missing_ok=True)
+        assert committed_batches(open_object_store(str(stream.checkpoint))) == [0, 1]
+        assert state_without_spark(stream, 1) == totals_of(stream.fed[:200])
+        run(stream, **how, epochs=1)
+        assert stream.totals() == totals_of(stream.fed)
+        assert state_without_spark(stream, 3) == totals_of(stream.fed)
+
+    @harms
+    def test_says_from_which_batch_to_restart_if_batches_were_committed(
+        self, stream: Stream, checkpoint_format: str, harm: Harm
+    ) -> None:
+        """The last three were not on the disk."""
+        how = {"fsync": "false", "checkpoint_format": checkpoint_format}
+        run(stream, **how, epochs=5)
+        for file in changelogs_of(stream, [3, 4, 5]):
+            harm(file)
+        stream.feed(random_rows(len(stream.fed), count=100, keys=30))
+        with pytest.raises(StreamingQueryException, match="CANNOT_LOAD_STATE_STORE") as raised:
+            run(stream, **how, epochs=0)
+        (told,) = set(re.findall(r"restart the query from batch (\d+) or an", str(raised.value)))
+        stream.restart_from(int(told))
+        run(stream, **how, epochs=0)
+        assert told == "2"
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_is_read_without_spark_up_to_what_is_whole(
+        self, stream: Stream, checkpoint_format: str
+    ) -> None:
+        run(stream, fsync="false", checkpoint_format=checkpoint_format, epochs=3)
+        checkpoint = open_object_store(str(stream.checkpoint))
+        for file in changelogs_of(stream, [3]):
+            file.write_bytes(b"")
+        for read in (read_state, read_changes):
+            assert read(checkpoint, 1).num_rows > 0
+            with pytest.raises(CorruptObjectError, match="it is empty, as after a power failure"):
+                read(checkpoint, 2)
+
+    def test_a_committed_version_that_is_gone_is_lost_though_a_later_one_was_begun(
+        self, stream: Stream, checkpoint_format: str
+    ) -> None:
+        run(stream, fsync="false", checkpoint_format=checkpoint_format, epochs=3)
+        for name in ("2", ".2.crc"):
+            (stream.checkpoint / "commits" / name).unlink(missing_ok=True)
+        for file in changelogs_of(stream, [3]):
+            file.write_bytes(b"")
+        for file in changelogs_of(stream, [2]):
+            file.unlink()
+        with pytest.raises(ObjectMissingError, match=f"{2:019d}"):
+            read_state(open_object_store(str(stream.checkpoint)), 1)
+
+    @pytest.mark.parametrize(("log", "batch"), [("commits", 3), ("offsets", 2)])
+    def test_goes_on_as_the_docs_say_if_sparks_own_log_was_not_on_the_disk(
+        self, stream: Stream, checkpoint_format: str, log: str, batch: int
+    ) -> None:
+        how = {"fsync": "true", "checkpoint_format": checkpoint_format}
+        run(stream, **how, epochs=4)
+        (stream.checkpoint / log / "3").write_bytes(b"")
+        with pytest.raises(Exception, match=rf"{log}|[Ii]ncomplete|checksum"):
+            run(stream, **how, epochs=1)
+        stream.restart_from(batch)
+        run(stream, **how, epochs=0)
+        assert stream.totals() == totals_of(stream.fed)
