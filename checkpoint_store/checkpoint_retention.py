@@ -3,8 +3,8 @@
 The live timeline is the newest run's epochs, preceded by those epochs of older runs that it was
 built upon: after a rollback to an older Spark checkpoint, the later epochs of the older run are not
 on it. The newest `min_epochs` epochs of the timeline are retained, and with them every checkpoint
-that is not older. Of what is older, manifests go first, then barriers, then the state files that no
-remaining manifest names: whoever is stopped half way leaves orphans, never a named file missing.
+that is not older. What is older goes in order: manifests, then barriers, then the state files that
+no remaining manifest names: whoever is stopped half way leaves orphans, never a named file missing.
 
 A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
 file is deleted while it is retained, for it may name any older one. What expires meanwhile goes all

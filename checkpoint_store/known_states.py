@@ -137,7 +137,7 @@ class KnownState:
 
 class KnownStates:
     """Known states up to a bound of bytes, that of each call; what was not used for longest goes
-    first. Of a part the last few that were used are there: the start of a batch, which may be read
+    first. A part keeps the last few that were used: the start of a batch, which may be read
     again, its end, and where a reader that is behind goes on. Safe for several threads."""
 
     def __init__(self) -> None:

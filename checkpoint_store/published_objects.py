@@ -107,8 +107,8 @@ class PublishedObjects:
     def latest_intact(
         self, names: Iterable[ManifestName]
     ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """Of the manifests of one epoch and run the latest that is intact; and why a later one, if
-        there is one, is not. Raises ObjectMissingError, UnsupportedFormatError."""
+        """The latest intact manifest of those of one epoch and run; and why a later one, if there
+        is one, is not. Raises ObjectMissingError, UnsupportedFormatError."""
         damage: CorruptObjectError | None = None
         for name in latest_first(names):
             try:

@@ -4,8 +4,8 @@ Only OSErrors are tried again (time-outs, broken connections, 5xx and SlowDown a
 object, a taken name, a refused permission or a bug stays what it is. A call is tried again for a
 time, not for a number of attempts. Before each attempt it waits for a random part of a time that
 grows exponentially up to a bound, so that the calls of many hosts do not all come back at once. In
-the end StoreUnavailableError says what failed, and for how long. Of an outage the log has a line or
-two, see store_outages; the last traceback of the client library is there at level DEBUG.
+the end StoreUnavailableError says what failed, and for how long. The log has a line or two about an
+outage, see store_outages; the last traceback of the client library is there at level DEBUG.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ One run has one number. A host marks the next number only once it knows that ano
 one, so nobody asks for a number for a run that has one.
 
 The order is that of time. Whoever begins to register after a run was registered finds that run's
-number taken, and gets a greater one. Of runs that register at the same moment any may be first.
+number taken, and gets a greater one. If several register at the same moment, any may be first.
 
 It ends. A host that nobody crosses needs two marks. Hosts that look at the same things mark the
 same run, so a contested number is decided at its third level; only a host whose look is outdated

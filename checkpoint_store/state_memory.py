@@ -95,5 +95,5 @@ def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
 
 
 def _cost(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
-    """Of reading them, in bytes."""
+    """What it costs to read them, in bytes."""
     return _bytes_of(files, key_groups) + len(files) * _REQUEST_BYTES

@@ -25,8 +25,8 @@ def are_of_catalog(options: Mapping[str, str]) -> bool:
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:
-    """Whether the table is made by its first write: CREATE TABLE says its keys. Of any other table
-    of the catalog, what is missing is lost."""
+    """Whether the table is made by its first write: CREATE TABLE says its keys. Any
+    other table of the catalog that is missing is lost."""
     return are_of_catalog(options) and _has(options, "keys")
 
 

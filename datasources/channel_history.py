@@ -50,7 +50,7 @@ class ChannelHistory:
         return [*whole, *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. Of a version that is not whole, only the subtask's key groups."""
+        """See StateHistory. A version that is not whole has only the subtask's key groups."""
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]

@@ -45,7 +45,7 @@ _REMOTE_POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Of `df.write` and `df.writeStream`.
+    """The options of `df.write` and `df.writeStream`.
 
     keys: the key columns, in order; empty: the table's.
     sequence_by: the column whose greatest value wins.
@@ -80,7 +80,7 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
-    """Of `spark.read`.
+    """The options of `spark.read`.
 
     version_as_of, timestamp_as_of: the version to read, itself or as the newest that is not
     younger than a time (ms since 1970); neither: the newest.
@@ -113,7 +113,7 @@ class ReaderOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Of `spark.readStream`.
+    """The options of `spark.readStream`.
 
     starting_version, starting_timestamp: the first changes to read, inclusive; neither: the state
     as inserts, then all changes after it.

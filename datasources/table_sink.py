@@ -241,7 +241,7 @@ def _commit(
 def _check_duplicates(
     opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
 ) -> None:
-    """Of rows of one task, a key that comes twice was noticed there."""
+    """A key that comes twice in the rows of one task was noticed there."""
     if opened.rows.sequence_by is not None or options.on_duplicate != "error" or len(files) < 2:
         return
     names = list(opened.rows.key_names)

@@ -211,7 +211,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked = start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Of the limits that the options set, one; `latestOffset` obeys all of them."""
+        """One of the limits that the options set; `latestOffset` obeys all of them."""
         options = self._options
         if options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(options.max_bytes_per_trigger)

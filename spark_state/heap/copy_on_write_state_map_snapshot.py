@@ -21,8 +21,8 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
     States are shared with the map: whoever gets them reads them and changes nothing. Any number of
     threads may look up and iterate while the map's own changes it.
 
-    `buckets`: the table of that moment. Of a map that is growing, whose first `moved` buckets have
-    been split already, the others, then the lower halves of those, then the upper ones.
+    `buckets`: the table of that moment. While a map grows, its first `moved` buckets have been
+    split already: then it is the others, then the lower halves of those, then the upper ones.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class Executor:
 
     @property
     def directory_name(self) -> str:
-        """Of its hosts' sockets."""
+        """The directory of its hosts' sockets."""
         return f"{self.pid}-{self.started:x}-{_pid_namespace():x}"
 
 

@@ -16,7 +16,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  *
  * A writer's generation is above all that it found in the directory when it looked; it looks when
  * it loads a state, when its task is not a first attempt, and when it begins anything but the
- * direct continuation of its own last commit. Of two attempts of one version the one of the higher
+ * direct continuation of its own last commit. If two attempts made one version, the one of the higher
  * generation counts: a batch that runs again replaces the run that it follows, and a zombie that
  * looked before its successor did, and wrote by then, never wins by writing late.
  *

@@ -65,7 +65,7 @@ class CheckpointFiles:
         return str(self._root.toString())
 
     def setting(self, key: str) -> str | None:
-        """Of the session."""
+        """What the session is configured with."""
         found = self._session.conf().getOption(key)
         return str(found.get()) if found.isDefined() else None
 

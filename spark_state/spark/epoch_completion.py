@@ -47,7 +47,7 @@ class OperatorEpoch:
 
     @property
     def store_url(self) -> str:
-        """Of the operator's store."""
+        """Where the operator's store is."""
         return self.operator.store_url(self.batch.query_id)
 
 

@@ -74,7 +74,7 @@ def _column(spark: SparkSession, expression: Any) -> Column:
 
 
 def _elements(sequence: Any) -> list[Any]:
-    """Of a Scala sequence."""
+    """The elements of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
 
 

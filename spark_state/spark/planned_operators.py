@@ -28,7 +28,7 @@ class PlannedOperator:
     store_retry_seconds: float
 
     def store_url(self, query_id: str) -> str:
-        """Of the operator's store in this query."""
+        """Where the operator's store is in this query."""
         return operator_store_url(self.store_root, query_id, self.operator)
 
 

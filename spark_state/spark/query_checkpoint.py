@@ -68,7 +68,7 @@ class LogEntry:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Of the session that planned a batch."""
+        """Those of the session that planned a batch."""
         found: dict[str, str] = self.content.get("conf", {})
         return found
 

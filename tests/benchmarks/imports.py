@@ -41,7 +41,7 @@ FLOOR, MEASURED, AT_MOST = "pyspark.sql", "pyspark_cowstate", 0.35
 
 
 def cpu_seconds(modules: list[str]) -> float:
-    """Of a new process, from when the interpreter is up."""
+    """What a new process needs, from when the interpreter is up."""
     imports = "; ".join(f"import {module}" for module in modules)
     code = (
         f"import time; start = time.process_time(); {imports}; print(time.process_time() - start)"

@@ -171,7 +171,7 @@ def verdicts(scenario: str, runs: Runs) -> list[str]:
 
 
 def share_of_syncing(runs: Runs) -> float:
-    """Of a batch that syncs nothing, in the median round."""
+    """The share of a batch that syncs nothing, in the median round."""
     pairs = zip(runs["cowstate"], runs["unsynced"], strict=True)
     return statistics.median(
         (synced["commit_ms"] - unsynced["commit_ms"]) / CORES / unsynced["wall_ms"]

@@ -61,7 +61,7 @@ State = dict[int, Values]
 
 
 def rows_of(batch: int) -> list[list[Row]]:
-    """Of the two files of a batch: every batch changes key 0, adds a key and deletes one."""
+    """Those of the two files of a batch: every batch changes key 0, adds a key and deletes one."""
     return [
         [put(0, "zero", batch), gone(batch)] if batch else [put(0, "zero", 0)],
         [put(batch + 1, "added", batch)],

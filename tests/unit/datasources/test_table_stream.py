@@ -259,7 +259,7 @@ def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_pa
 
 
 class TestLostVersions:
-    """Of versions 0 to 5, each of which adds a key, version 2 is gone."""
+    """Versions 0 to 5, each of which adds a key, without version 2."""
 
     def stream(self, table: Path, **options: Any) -> TableStreamReader:
         write(table, *range(6))
