@@ -51,6 +51,7 @@ _UNUSABLE = {
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 # How pyarrow says that a client needs a library that cannot be loaded.
 _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
+_ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
 # What file systems without hard links answer, and those that are cut in parts.
@@ -111,9 +112,25 @@ class ObjectStore(Protocol):
         """Delete objects; those that are gone already do not matter."""
 
 
+def absolute_url(url: str) -> str:
+    """The URL of a store as a user writes it, whatever the working directory of who opens it: a
+    path is made absolute, and file:/path, as Java writes it, is one. Raises StoreAccessError for
+    another scheme with one slash: it would be a directory of that name."""
+    scheme = _ONE_SLASH.match(url)
+    if scheme is not None and scheme[1] != "file":
+        raise StoreAccessError(
+            url,
+            f"one slash after {scheme[1]}: names no host or bucket; write {scheme[1]}://…, or "
+            f"./{url} for a local directory of that name",
+        )
+    path_or_url = url.removeprefix("file:") if scheme else url
+    return path_or_url if "://" in path_or_url else str(Path(path_or_url).absolute())
+
+
 def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
     """The store at `url`: a path, file://, or any URL that fsspec knows (`storage_options` go to
     it). Nothing is created or contacted yet. Raises StoreAccessError."""
+    url = absolute_url(url)
     protocol, separator, path = url.partition("://")
     if not separator or protocol in ("file", "local"):
         return LocalObjectStore(Path(path if separator else url).absolute())

@@ -13,9 +13,10 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.object_store import absolute_url
 from spark_state.errors import ConfigurationError
 
 _MOST = 2**63 - 1
@@ -161,12 +162,7 @@ def a_table_url(name: str, text: str) -> str:
             f"option {name} is {url!r}, which every process has for itself; use a path or the URL "
             "of a store that all executors reach"
         )
-    if re.match("file:/(?!/)", url):
-        url = url.removeprefix("file:")
-    short = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+):/(?!/)", url)
-    if short:
-        raise ConfigurationError(
-            f"option {name} is {url!r}, which has one slash after {short[1]}: and names no host or "
-            f"bucket; use {short[1]}://…, or ./{url} for a local directory of that name"
-        )
-    return url if "://" in url else str(Path(url).absolute())
+    try:
+        return absolute_url(url)
+    except StoreAccessError as error:
+        raise ConfigurationError(f"option {name} is {url!r}: {error.problem}") from error

@@ -6,13 +6,14 @@ An unknown key or a bad value is an error that names the key and what is allowed
 from __future__ import annotations
 
 import difflib
-import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.object_store import absolute_url
 from checkpoint_store.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 
@@ -94,14 +95,10 @@ def _url(key: str, text: str) -> str:
             f"{PREFIX}{key} is {url!r}, which every process has for itself; set it to a path or "
             "the URL of a store that all executors reach"
         )
-    one_slash = re.match("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", url)
-    if one_slash and one_slash[1] != "file":
-        raise ConfigurationError(
-            f"{PREFIX}{key} is {url!r}, which is neither a path nor a URL; a URL has two slashes: "
-            f"{one_slash[1]}://…"
-        )
-    url = url.removeprefix("file:") if one_slash else url
-    return url if "://" in url else str(Path(url).absolute())
+    try:
+        return absolute_url(url)
+    except StoreAccessError as error:
+        raise ConfigurationError(f"{PREFIX}{key} is {url!r}: {error.problem}") from error
 
 
 _MOST = 2**31 - 1

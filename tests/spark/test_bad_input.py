@@ -171,7 +171,7 @@ def test_a_key_without_a_stable_hash_is_refused(
         ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
         ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
         ("spark.cowstate.store", "memory://s", "every process has for itself"),
-        ("spark.cowstate.store", "s3:/bucket/state", "two slashes: s3://"),
+        ("spark.cowstate.store", "s3:/bucket/state", "one slash after s3:"),
     ],
 )
 def test_a_bad_configuration_is_refused(

@@ -226,8 +226,8 @@ def test_an_option_of_something_else_says_of_what() -> None:
 BAD: list[tuple[str, dict[str, str], str]] = [
     ("writes", {"path": " "}, "option path is empty"),
     ("writes", {"path": "memory://t"}, "which every process has for itself"),
-    ("writes", {"path": "dbfs:/tables/t"}, "one slash after dbfs: and names no host"),
-    ("batch reads", {"path": "s3:/bucket/t"}, "use s3://…"),
+    ("writes", {"path": "dbfs:/tables/t"}, "one slash after dbfs: names no host"),
+    ("batch reads", {"path": "s3:/bucket/t"}, "write s3://…"),
     ("batch reads", {"provider": "cowstate"}, "session that spark_state.configure built"),
     ("writes", {"keys": "a,,b"}, "option keys is 'a,,b'; allowed are names of columns"),
     ("writes", {"keys": ""}, "option keys is ''"),
