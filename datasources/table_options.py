@@ -149,7 +149,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     values = _parsed(options, "writes")
     if are_of_catalog(options):
         # Spark lets rows have only columns that the catalog knows.
-        values["mergeSchema"] = True
+        values.setdefault("mergeSchema", True)
     _refuse_both(values, "sequenceBy", "onDuplicate", "the row with the greatest value wins")
     parsed = SinkOptions(**_as_fields(values), given=frozenset(_as_fields(values)) - {"url"})
     if parsed.sequence_by in parsed.keys:

@@ -18,6 +18,7 @@ from spark_state.errors import BatchIdentityError
 
 EPOCH, QUERY, JOB_GROUP = "streaming.sql.batchId", "sql.streaming.queryId", "spark.jobGroup.id"
 RUN = "cowstate.run"
+_DESCRIPTION = "spark.job.description"
 _EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.root.id"
 
 
@@ -57,20 +58,27 @@ def batch_identity(context: TaskContext) -> BatchIdentity | None:
     query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
     if not query or not epoch:
         return None
-    run = named_run(context, query) or _run_of_spark(context.getLocalProperty(JOB_GROUP), query)
-    return BatchIdentity(query, run, int(epoch))
+    return BatchIdentity(
+        query, named_run(context, query) or _run_of_spark(context, query), int(epoch)
+    )
 
 
-def _run_of_spark(job_group: str | None, query_id: str) -> str:
-    """The job group, if it is a run's id."""
-    if job_group is not None and job_group != query_id and _is_uuid(job_group):
+def _run_of_spark(context: TaskContext, query_id: str) -> str:
+    """The job group, if it is a run's id. In foreachBatch the description of the job must agree:
+    user code replaces both with setJobGroup."""
+    job_group = context.getLocalProperty(JOB_GROUP)
+    description = context.getLocalProperty(_DESCRIPTION) or ""
+    is_of_spark = not is_in_unseen_function(context, query_id) or (
+        f"runId = {job_group}" in description
+    )
+    if job_group is not None and job_group != query_id and _is_uuid(job_group) and is_of_spark:
         return job_group
     raise BatchIdentityError(
         f"which run of query {query_id} this task belongs to is unknown: {JOB_GROUP} is "
-        f"{job_group!r}, which is not an id that Spark gave a run. In foreachBatch, label jobs "
-        "with sc.setJobDescription(text), sc.addJobTag(tag) or spark.addTag(tag), not with "
-        "setJobGroup, and do not call clearJobGroup. Or call spark_state.configure before the "
-        "query is started: then the job group is free"
+        f"{job_group!r}, which may be a label. In foreachBatch, label jobs with sc.addJobTag(tag) "
+        "or spark.addTag(tag), not with setJobGroup or setJobDescription, and do not call "
+        "clearJobGroup. Or call spark_state.configure before the query is started: then job group "
+        "and description are free"
     )
 
 

@@ -17,7 +17,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
-from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.key_group_range import key_group_range_of_subtask
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.state_handle import StateHandle
@@ -26,6 +26,7 @@ from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableCompaction, TableVersion, compacted
 from spark_state.errors import CowstateError
 from spark_state.spark.command_session import command_session
+from spark_state.spark.worker_loading import called_in_workers
 
 _PART_BYTES = 64 << 20
 
@@ -81,19 +82,20 @@ def compact(spark: SparkSession, options: CompactOptions, version: TableVersion)
     read = compacted(version, table.compactions())
     size = sum(file.length for file in read.state)
     parts = min(options.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
-    ranges = [
-        (part, key_group_range_of_subtask(metadata.max_parallelism, parts, part))
-        for part in range(parts)
-    ]
+    max_parallelism = metadata.max_parallelism
 
-    def run(one: tuple[int, KeyGroupRange]) -> StateHandle:
-        part, key_groups = one
+    def run(part: int) -> StateHandle:
+        key_groups = key_group_range_of_subtask(max_parallelism, parts, part)
         opened = _opened(url, storage_options)
         opened.metadata()
         return compact_key_groups(opened, read, key_groups, part)
 
     try:
-        made = spark.sparkContext.parallelize(ranges, parts).map(run).collect()
+        made = (
+            spark.sparkContext.parallelize(range(parts), parts)
+            .map(called_in_workers(run))
+            .collect()
+        )
     except PythonException as error:
         reason = str(error).strip().splitlines()[-1]
         raise CompactionError(f"{url} cannot be compacted: {reason}") from error

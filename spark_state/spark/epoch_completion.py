@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 
 from checkpoint_store.completed_checkpoint import Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.errors import CheckpointStoreError, StoreAccessError
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.retrying_object_store import RetryingObjectStore
@@ -97,8 +97,10 @@ class EpochCompletion:
         try:
             return self._missing_in(open_object_store(epoch.store_url), epoch)
         except (CheckpointStoreError, OSError) as error:
-            self._driver_sees_stores = False
-            _log.warning("the driver cannot look into stores, tasks do it instead: %s", error)
+            # What may pass is asked of a task, which tries again; the driver looks at next batch's.
+            self._driver_sees_stores = not isinstance(error, StoreAccessError)
+            if not self._driver_sees_stores:
+                _log.warning("the driver cannot look into stores, tasks do it instead: %s", error)
             return None
 
     def _missing_in(self, store: ObjectStore, epoch: OperatorEpoch) -> tuple[int, ...] | None:

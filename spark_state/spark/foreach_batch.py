@@ -8,6 +8,7 @@ interruption on the way is reworded, see `stopped_batches`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -19,8 +20,9 @@ from spark_state.errors import BatchIdentityError
 from spark_state.spark.batch_identity import QUERY, BatchIdentity, name_run
 from spark_state.spark.epoch_completion import EpochCompletion
 from spark_state.spark.planned_operators import operators_in
-from spark_state.spark.stopped_batches import BatchFunction, brief_when_interrupted
+from spark_state.spark.stopped_batches import brief_when_stopped
 
+BatchFunction = Callable[[DataFrame, int], None]
 _MARK = "_cowstate_completes_epochs"
 
 
@@ -34,8 +36,7 @@ def complete_epochs_of_foreach_batch() -> None:
     def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
         operators = operators_in(self._df._jdf.queryExecution().analyzed())
         completion = EpochCompletion(operators) if operators else None
-        watched = WatchedFunction(func, self._spark, completion)
-        writer: DataStreamWriter = known(self, brief_when_interrupted(watched))
+        writer: DataStreamWriter = known(self, WatchedFunction(func, self._spark, completion))
         return writer
 
     setattr(foreach_batch, _MARK, True)
@@ -62,11 +63,12 @@ class WatchedFunction:
                 f"the function of foreachBatch is called outside of its query's thread: {QUERY} is "
                 "not set, so no operator can tell its epoch. Leave PYSPARK_PIN_THREAD unset"
             )
-        self._function(batch, epoch)
-        if self._completion is not None and query is not None:
-            identity = BatchIdentity(query.id, query.runId, epoch)
-            plan = query._jsq.streamingQuery().lastExecution().analyzed()
-            self._completion.complete(batch, identity, plan)
+        with brief_when_stopped(query):
+            self._function(batch, epoch)
+            if self._completion is not None and query is not None:
+                identity = BatchIdentity(query.id, query.runId, epoch)
+                plan = query._jsq.streamingQuery().lastExecution().analyzed()
+                self._completion.complete(batch, identity, plan)
 
     def _query(self, query_id: str | None) -> StreamingQuery | None:
         return None if query_id is None else self._spark.streams.get(query_id)

@@ -30,7 +30,7 @@ from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity, is_in_unseen_function
 from spark_state.spark.planned_operators import function_name
-from spark_state.spark.worker_loading import loaded_in_workers
+from spark_state.spark.worker_loading import called_in_workers
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -76,13 +76,9 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
 
 
 def _loaded_by_worker(function: MapFunction, name: str) -> MapFunction:
-    load = loaded_in_workers(function)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from load()(batches)
-
-    run.__name__ = name
-    return run
+    called = called_in_workers(function)
+    called.__name__ = name
+    return called
 
 
 def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:

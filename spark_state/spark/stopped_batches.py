@@ -9,11 +9,12 @@ the text is a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 # As Spark's StreamExecution tells interruptions.
 _INTERRUPTIONS = (
@@ -25,23 +26,21 @@ _CANCELLED = "SPARK_JOB_CANCELLED"
 _FIRST_WORDS = "py4j.protocol.Py4JJavaError: An error occurred while calling a Java method: "
 _MOST_CHARACTERS = 400
 
-BatchFunction = Callable[[DataFrame, int], None]
 
-
-def brief_when_interrupted(func: BatchFunction) -> BatchFunction:
-    """The function, whose errors are brief where they come from an interruption."""
-
-    def run(batch: DataFrame, number: int) -> None:
-        try:
-            func(batch, number)
-        except Exception as error:
-            interruption = next(_interruptions(error), None)
-            if interruption is None:
-                raise
-            # Py4J would add the text of the errors that this one comes from.
-            raise InterruptedError(_FIRST_WORDS + interruption[:_MOST_CHARACTERS]) from None
-
-    return run
+@contextmanager
+def brief_when_stopped(query: StreamingQuery | None) -> Iterator[None]:
+    """In here errors are brief that come from an interruption, if `query` is being stopped. While
+    it runs they come whole: somebody has cancelled a job of it, or a client was interrupted."""
+    try:
+        yield
+    except Exception as error:
+        # Spark says that a query is not active before it interrupts its thread.
+        is_stopped = query is not None and not query.isActive
+        interruption = next(_interruptions(error), None) if is_stopped else None
+        if interruption is None:
+            raise
+        # Py4J would add the text of the errors that this one comes from.
+        raise InterruptedError(_FIRST_WORDS + interruption[:_MOST_CHARACTERS]) from None
 
 
 def _interruptions(error: BaseException) -> Iterator[str]:

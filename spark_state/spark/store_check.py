@@ -11,6 +11,7 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from spark_state.spark.operator_configuration import is_local_master
+from spark_state.spark.worker_loading import called_in_workers
 
 _usable: set[tuple[str, str]] = set()
 
@@ -29,11 +30,15 @@ def check_store(spark: SparkSession, root: str, retry_seconds: float) -> None:
     if is_local_master(context.master or ""):
         problem = _problem_of(root, retry_seconds)
     else:
-        asking = context.parallelize([root], 1)
-        problem = asking.map(lambda url: _problem_of(url, retry_seconds)).first()
+        asking = context.parallelize([(root, retry_seconds)], 1)
+        problem = asking.map(called_in_workers(_problem_of_store)).first()
     if problem is not None:
         raise problem
     _usable.add(asked)
+
+
+def _problem_of_store(store: tuple[str, float]) -> CheckpointStoreError | None:
+    return _problem_of(*store)
 
 
 def _problem_of(root: str, retry_seconds: float) -> CheckpointStoreError | None:

@@ -22,6 +22,8 @@ from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.udf import _wrap_function
 
 from spark_state.spark.operator_configuration import is_local_master
 
@@ -57,7 +59,18 @@ def use_driver_interpreter(spark: SparkSession) -> None:
         return
     context.pythonExec = chosen
     if not _is_beside(_of_jvm(context), chosen):
-        spark.dataSource.register(import_module(_DATA_SOURCES).DefaultSource)
+        _register(spark, import_module(_DATA_SOURCES).DefaultSource)
+
+
+def _register(spark: SparkSession, source: type[DataSource]) -> None:
+    """Unless the JVM has found it. `spark.dataSource.register` refuses a name that a class of the
+    JVM has, and the jar has one of this name, which asks for the source in Python."""
+    manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
+    if not manager.dataSourceExists(source.name()):
+        jvm: Any = spark.sparkContext._jvm
+        python = jvm.org.apache.spark.sql.execution.datasources.v2.python
+        pickled = _wrap_function(spark.sparkContext, source)
+        manager.registerDataSource(source.name(), python.UserDefinedPythonDataSource(pickled))
 
 
 def _chosen(settings: Mapping[str, Any]) -> str:
@@ -71,7 +84,8 @@ def _of_jvm(context: SparkContext) -> str:
 
 
 def _is_beside(command: str, interpreter: str) -> bool:
-    """Whether `command` is in the directory of `interpreter`: a virtual environment's has several
-    names for one interpreter, and symbolic links to one of another environment."""
-    path = shutil.which(command)
-    return path is not None and Path(path).parent == Path(interpreter).parent
+    """Whether `command` is another name of `interpreter` in its directory. A directory may have
+    several interpreters, and links to that of a virtual environment are in another directory."""
+    path = Path(shutil.which(command) or "")
+    beside = Path(interpreter)
+    return path.parent == beside.parent and path.resolve() == beside.resolve()

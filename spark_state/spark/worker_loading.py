@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_state.processor.pickles import dumps
+
+_T = TypeVar("_T")
 
 
 def loaded_in_workers(value: Any) -> Callable[[], Any]:
@@ -37,6 +39,17 @@ def loaded_in_workers(value: Any) -> Callable[[], Any]:
             ) from error
 
     return load
+
+
+def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
+    """A function that Spark may call in a Python worker, and that calls this one there. See
+    `loaded_in_workers`."""
+    load = loaded_in_workers(function)
+
+    def call(*arguments: Any) -> _T:
+        return load()(*arguments)  # type: ignore[no-any-return]
+
+    return call
 
 
 class LoadedInWorkers:

@@ -33,6 +33,11 @@ LABELS: dict[str, Label] = {
     ),
 }
 
+REFUSED_UNSEEN: dict[str, Label] = {
+    **LABELS,
+    "a description": lambda context: context.setJobDescription("etl"),
+}
+
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
@@ -94,13 +99,13 @@ def test_a_table_survives_restarts_and_rollbacks_under_any_job_group(
     assert [info.version for info in open_store(table).epochs()] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("label", ["a name", "nothing", "the query"])
+@pytest.mark.parametrize("label", REFUSED_UNSEEN)
 @pytest.mark.parametrize("writes_table", [False, True], ids=["operator", "table"])
 def test_where_nobody_names_the_run_a_label_is_refused_and_the_way_out_is_said(
     stream: Stream, tmp_path: Path, label: str, writes_table: bool
 ) -> None:
     def sink(batch: DataFrame, epoch: int) -> None:
-        LABELS[label](batch.sparkSession.sparkContext)
+        REFUSED_UNSEEN[label](batch.sparkSession.sparkContext)
         if writes_table:
             write(batch, str(tmp_path / "table"), keys="key")
         else:
@@ -111,14 +116,13 @@ def test_where_nobody_names_the_run_a_label_is_refused_and_the_way_out_is_said(
     with pytest.raises(StreamingQueryException, match="which run of query") as caught:
         stream.run_unseen(sink, output)
     message = str(caught.value)
-    assert "sc.setJobDescription(text), sc.addJobTag(tag) or spark.addTag(tag)" in message
+    assert "label jobs with sc.addJobTag(tag) or spark.addTag(tag), not with" in message
     assert "spark_state.configure" in message
 
 
 def test_labels_that_are_recommended_do_no_harm(spark: SparkSession, stream: Stream) -> None:
     def sink(batch: DataFrame, epoch: int) -> None:
         context = batch.sparkSession.sparkContext
-        context.setJobDescription("etl")
         context.addJobTag("etl")
         batch.sparkSession.addTag("etl-step")
         batch.collect()

@@ -72,13 +72,21 @@ def test_a_query_that_is_stopped_in_an_action_ends_as_a_stopped_one(
     assert query.exception() is None
 
 
-def test_a_job_that_somebody_cancels_fails_the_query_and_says_so(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (write, "cancellation of all jobs"),
+        (write_and_reword, "RuntimeError: the batch could not be written"),
+    ],
+)
+def test_a_job_that_somebody_cancels_fails_the_query_with_the_whole_error(
+    spark: SparkSession, tmp_path: Path, action: Action, words: str
 ) -> None:
-    query = started(spark, tmp_path, write)
+    query = started(spark, tmp_path, action)
     spark.sparkContext.cancelAllJobs()
-    with pytest.raises(StreamingQueryException, match="cancellation of all jobs"):
+    with pytest.raises(StreamingQueryException, match=words) as caught:
         query.awaitTermination(60)
+    assert "Traceback" in str(caught.value)
 
 
 def test_other_errors_come_whole(spark: SparkSession, tmp_path: Path) -> None:

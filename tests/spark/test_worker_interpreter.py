@@ -88,7 +88,7 @@ def test_an_interpreter_that_the_user_chose_is_kept_and_told_from_the_drivers(
     assert "this Python worker runs" in done.stderr
 
 
-@pytest.mark.parametrize("step", ["operator", "table"])
+@pytest.mark.parametrize("step", ["operator", "table", "stream"])
 def test_an_executor_whose_interpreter_lacks_cowstate_names_both_interpreters(
     tmp_path: Path, step: str
 ) -> None:

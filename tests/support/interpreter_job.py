@@ -1,7 +1,8 @@
 """A program as users write it: python tests/support/interpreter_job.py FOLDER SESSION STEP …
 
 SESSION   plain, configure: how the session is built; unnamed: as configure, without a master
-STEP      operator, table: what is run, in this order
+STEP      operator, table, stream: what is run, in this order. An operator of a stream is planned
+          as on a cluster, where a task looks at the store
 --executor-lacks-cowstate   on a cluster of one executor, whose interpreter has no cowstate
 """
 
@@ -16,6 +17,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
+from spark_state.spark import store_check
 
 
 class Count(StatefulProcessor):
@@ -48,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("session", choices=("plain", "configure", "unnamed"))
-    parser.add_argument("steps", nargs="+", choices=("operator", "table"))
+    parser.add_argument("steps", nargs="+", choices=("operator", "table", "stream"))
     parser.add_argument("--executor-lacks-cowstate", action="store_true")
     arguments = parser.parse_args()
     spark = session(arguments.session, arguments.folder, arguments.executor_lacks_cowstate)
@@ -59,6 +61,13 @@ def main() -> None:
                 words, Count(), "word string, n long", "update", "None"
             )
             print("counted", sorted(tuple(row) for row in counts.collect()))
+        elif step == "stream":
+            store_check.is_local_master = lambda _: False
+            rows = spark.readStream.format("rate").load().selectExpr("string(value) AS word")
+            spark_state.transform_with_state(
+                rows.groupBy("word"), Count(), "word string, n long", "update", "None"
+            )
+            print("planned")
         else:
             table = tempfile.mkdtemp(dir=arguments.folder)
             rows = spark.range(3).write.format("cowstate").mode("append")

@@ -1,10 +1,16 @@
-"""Which partitions of a batch are run so that the subtasks that have not run do."""
+"""Which partitions of a batch are run so that the subtasks that have not run do, and who looks."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from spark_state.spark.epoch_completion import partitions_to_run
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from spark_state.spark.batch_identity import BatchIdentity
+from spark_state.spark.epoch_completion import EpochCompletion, OperatorEpoch, partitions_to_run
+from spark_state.spark.planned_operators import PlannedOperator
 
 NOBODY = (0, 1, 2)
 
@@ -28,3 +34,39 @@ def test_the_partitions_of_missing_subtasks_are_run_or_all_if_an_operator_has_no
     missing: list[tuple[int, ...]], partitions: int, run: list[int]
 ) -> None:
     assert partitions_to_run(missing, [3] * len(missing), partitions) == run
+
+
+class FailingFileSystem(MemoryFileSystem):
+    """It fails with `error`, until that is None."""
+
+    protocol = "failing"
+    error: Exception | None = None
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return super().ls(path, detail, **options)
+
+
+fsspec.register_implementation("failing", FailingFileSystem, clobber=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "looks_again"), [(TimeoutError("no answer"), True), (PermissionError("no"), False)]
+)
+def test_the_driver_looks_again_into_a_store_that_failed_it_once(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, looks_again: bool
+) -> None:
+    operator = PlannedOperator("counts", "failing://states", 2, store_retry_seconds=1)
+    epoch = OperatorEpoch(operator, BatchIdentity("query", "run", 0))
+    completion = EpochCompletion((operator,))
+    looks: list[str] = []
+    monkeypatch.setattr(FailingFileSystem, "error", error)
+    assert completion._missing_as_driver_sees(epoch) is None
+    known = FailingFileSystem.ls
+    monkeypatch.setattr(FailingFileSystem, "error", None)
+    monkeypatch.setattr(
+        FailingFileSystem, "ls", lambda *a, **k: (looks.append(a[1]), known(*a, **k))[1]
+    )
+    assert completion._missing_as_driver_sees(epoch) is None
+    assert bool(looks) == looks_again
