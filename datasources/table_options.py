@@ -170,7 +170,12 @@ def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
     _refuse_both(values, *of_changes[2:], "each names the last change to read")
     if values.get("readChangeFeed"):
         for name in of_a_version:
-            _refuse_both(values, "readChangeFeed", name, "changes are of several versions")
+            _refuse_both(
+                values,
+                "readChangeFeed",
+                name,
+                "changes are of several versions, and a stream always reads changes",
+            )
         if values.get("flattenCollectionTypes"):
             raise ConfigurationError(
                 "options readChangeFeed and flattenCollectionTypes are both true; a change is of a "

@@ -139,8 +139,9 @@ def table_batch_writer(
     plan = plan_of_sink(options, schema)
     if overwrite and open_table(plan).table.versions():
         raise ConfigurationError(
-            f'mode("overwrite") is not for {plan.options.url}: rows replace those of the same '
-            'key; use mode("append"), and deleteWhen to remove rows'
+            f'mode("overwrite") is not for {plan.options.url}, nor is INSERT OVERWRITE: rows '
+            'replace those of the same key. Use mode("append") or INSERT INTO, and deleteWhen to '
+            "remove rows; to replace all of them write another table"
         )
     return TableBatchWriter(plan)
 

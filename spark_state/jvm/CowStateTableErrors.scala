@@ -8,6 +8,10 @@ private[cowstate] object CowStateTableErrors {
     "a cowstate table has no partitions and no buckets: its rows are kept by their key. Leave " +
       "partitionBy, clusterBy, bucketBy, PARTITIONED BY and CLUSTER BY out")
 
+  def defaultOf(column: String): Exception = new IllegalArgumentException(
+    s"column $column has a DEFAULT, which a cowstate table does not keep: leave it out, and give " +
+      "the value in the rows")
+
   def otherColumns(option: String, path: String): Exception = new IllegalArgumentException(
     s"with option $option a read has other columns than the catalog says of its table at $path: " +
       s"""read it by its path, spark.read.format("cowstate").option("$option", …).load("$path"), """ +

@@ -41,8 +41,10 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
       properties: JavaMap[String, String]): Table =
     CatalogOptions.of(properties) match {
       case Some(catalog) =>
-        if (partitioning.nonEmpty && isNew(properties)) {
-          throw CowStateTableErrors.partitioned()
+        if (isNew(properties)) {
+          if (partitioning.nonEmpty) throw CowStateTableErrors.partitioned()
+          schema.find(_.getCurrentDefaultValue().isDefined)
+            .foreach(column => throw CowStateTableErrors.defaultOf(column.name))
         }
         new CowStateTable(() => newSource(), known(schema, catalog), catalog.path, Some(catalog))
       case None =>

@@ -201,6 +201,7 @@ REFUSED = [
     ("CREATE TABLE other (id BIGINT, w INT) USING cowstate LOCATION '{path}'", "schema"),
     (f"CREATE TABLE p ({COLUMNS}) USING cowstate PARTITIONED BY (v)", "no partitions and no"),
     (f"CREATE TABLE p ({COLUMNS}) USING cowstate CLUSTER BY (v)", "no partitions and no"),
+    ("CREATE TABLE p (id BIGINT, v STRING DEFAULT 'x') USING cowstate", "column v has a DEFAULT"),
     ("CREATE TABLE p USING cowstate LOCATION '{path}/none'", "neither a table nor the store"),
     ("DELETE FROM known WHERE id = 1", "write the keys to delete with option deleteWhen"),
     ("DELETE FROM known", "write the keys to delete with option deleteWhen"),
