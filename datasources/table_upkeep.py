@@ -41,25 +41,29 @@ _MOST_COMMITS_BETWEEN = 32
 _MOST_TABLES = 64
 # How long a commit waits for upkeep. What fails is tried again at a later one.
 _RETRY_SECONDS = 5.0
-_FOLDING_ADVICE = (
-    "Until then its files stay as they are, and reads get slower. The writer must be able to read "
-    "the table's files, and have room for another one; option autoCompactBytes set to 0 leaves "
-    "folding to the command cowstate compact"
+_UNFOLDED = "Until then its files stay as they are, and reads get slower."
+_FOLDING_NEEDS = (
+    "The writer must be able to read the table's files, and have room for another one; option "
+    "autoCompactBytes set to 0 leaves folding to the command cowstate compact"
 )
-_DELETION_ADVICE = (
-    "Until then nothing is deleted. The writer must be allowed to list and to delete the objects "
-    "below the table's URL"
+_UNDELETED = "Until then nothing is deleted."
+_DELETION_NEEDS = (
+    "The writer must be allowed to list and to delete the objects below the table's URL"
 )
+# Other errors say themselves what to do, or are no fault of the store.
+_REFUSALS = (StoreAccessError, OSError, MemoryError)
 _T = TypeVar("_T")
 
 
 @dataclass
 class Chore:
     """One kind of upkeep of a table: how often it failed since it last worked, and the version from
-    which on it is tried again. `advice`: what follows from a failure, and what to do."""
+    which on it is tried again. `effect`: what follows from a failure; `needs`: what it asks of the
+    store."""
 
     name: str
-    advice: str
+    effect: str
+    needs: str
     failures: int = 0
     due: int = 0
     _failed_at: int = 0
@@ -93,9 +97,9 @@ class TableUpkeep:
         self._store = store
         self._table = TableStore(store)
         self._now = now
-        self._folding = Chore("folding files", _FOLDING_ADVICE)
-        self._retention = Chore("deleting old versions", _DELETION_ADVICE)
-        self._sweep = Chore("deleting orphans", _DELETION_ADVICE)
+        self._folding = Chore("folding files", _UNFOLDED, _FOLDING_NEEDS)
+        self._retention = Chore("deleting old versions", _UNDELETED, _DELETION_NEEDS)
+        self._sweep = Chore("deleting orphans", _UNDELETED, _DELETION_NEEDS)
 
     @property
     def failures(self) -> int:
@@ -148,13 +152,14 @@ class TableUpkeep:
         is_expected = isinstance(error, CheckpointStoreError | OSError)
         _LOG.warning(
             "%s of %s failed beside the commit of version %d, which is not affected: %s. It is "
-            "tried again with version %d. %s",
+            "tried again with version %d. %s%s",
             chore.name,
             self._store.url,
             version,
             _problem(error),
             chore.due,
-            chore.advice,
+            chore.effect,
+            f" {chore.needs}" if isinstance(error, _REFUSALS) else "",
             exc_info=None if is_expected else error,
         )
 

@@ -131,6 +131,17 @@ def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
     assert all(one.exc_info is None for one in warnings)
 
 
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_what_upkeep_needs_of_the_store_is_told_where_the_store_refuses_it(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    Table(refuses=lambda operation, _: error).upkeep.clean_up(0, 2)
+    (message,) = caplog.messages
+    is_refused = isinstance(error, StoreAccessError | OSError | MemoryError)
+    assert ("must be allowed to" in message) == is_refused
+    assert ("restore it from a backup" in message) == isinstance(error, CorruptObjectError)
+
+
 def test_a_bug_of_ours_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     bug = KeyError("state")
     Table(refuses=lambda operation, name: bug).upkeep.clean_up(0, 2)
@@ -140,7 +151,7 @@ def test_a_bug_of_ours_is_logged_with_its_traceback(caplog: pytest.LogCaptureFix
 
 
 def test_a_chore_that_fails_is_tried_after_one_two_four_and_at_most_32_commits() -> None:
-    chore = Chore("sweeping", "")
+    chore = Chore("sweeping", "", "")
     tried = []
     for version in range(300):
         if chore.is_due(version):
