@@ -81,10 +81,15 @@ def _oldest_to_keep(
 
 
 def sweep_table_orphans(
-    store: ObjectStore, table: TableStore, grace_seconds: float, now: float
+    store: ObjectStore,
+    table: TableStore,
+    grace_seconds: float,
+    now: float,
+    coming: TableVersion | None = None,
 ) -> list[str]:
     """Delete files that nothing names, last modified before `now - grace_seconds` (in seconds since
-    1970); their names. Reads every version. What a damaged one may name is kept."""
+    1970); their names. Reads every version. What a damaged one may name is kept, and what one that
+    is about to be committed (`coming`) does."""
     # What is old is listed before what is named: a file that is named meanwhile is not missed.
     old = [info for info in _files(store) if _is_older(info, now - grace_seconds)]
     named = {file.name for compaction in table.compactions() for file in compaction.files}
@@ -93,7 +98,7 @@ def sweep_table_orphans(
         _log.warning("orphans of %s are kept, because a version is missing", table.url)
         return []
     versions = in_parallel(lambda number: _read_or_damage(table, number), numbers)
-    for version in versions:
+    for version in (*versions, coming):
         if isinstance(version, TableVersion):
             named |= version.object_names()
     may_be_named = _by_damaged(numbers, versions)
