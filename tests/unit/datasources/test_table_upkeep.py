@@ -99,7 +99,7 @@ class Table:
         *((error, OPERATIONS) for error in FAILURES),
         *((OSError(5, "no answer"), (operation,)) for operation in OPERATIONS),
     ],
-    ids=lambda one: type(one).__name__ if isinstance(one, Exception) else "-".join(one),
+    ids=lambda it: type(it).__name__ if isinstance(it, Exception) else "-".join(it),
 )
 def test_no_failure_of_upkeep_reaches_a_commit(
     error: Exception, operations: tuple[str, ...]
@@ -120,10 +120,10 @@ def test_no_failure_of_upkeep_reaches_a_commit(
 
 def test_every_error_of_the_store_can_be_raised_by_upkeep() -> None:
     """What is not an Exception would end the process; there is no such error of the store."""
-    found = [one for one in vars(store_errors).values() if isinstance(one, type)]
-    of_store = [one for one in found if issubclass(one, CheckpointStoreError)]
+    classes = [value for value in vars(store_errors).values() if isinstance(value, type)]
+    of_store = [value for value in classes if issubclass(value, CheckpointStoreError)]
     assert len(of_store) > 15
-    assert all(issubclass(one, Exception) for one in of_store)
+    assert all(issubclass(value, Exception) for value in of_store)
 
 
 def test_who_interrupts_the_process_is_obeyed() -> None:
@@ -144,9 +144,9 @@ def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
         table.refuses = lambda asked, _, error=error: error if asked == "list" else None  # type: ignore[misc]
         for _ in range(commits):
             table.commit()
-    warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
-    told = [one.getMessage() for one in warnings]
-    assert [("no right" in one, "OSError" in one) for one in told] == [
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    told = [warning.getMessage() for warning in warnings]
+    assert [("no right" in message, "OSError" in message) for message in told] == [
         (True, False),
         (False, True),
         (True, False),
@@ -156,7 +156,7 @@ def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
         "again later. Until then nothing is deleted. The writer must be allowed to list and to "
         "delete the objects below the table's URL"
     )
-    assert all(one.exc_info is None for one in warnings)
+    assert all(warning.exc_info is None for warning in warnings)
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
