@@ -9,21 +9,29 @@ deleted one after the other, the oldest first: one that is missing between other
 Orphans are files of killed writers, of commits that were given up, and of compactions that were not
 used. They are deleted once they are older than a grace period, which must exceed the time that any
 writer takes from its file to its version. While a version is lost, none are: they may be its files.
+
+A damaged version is passed over. Retention begins with one that can be read, and rather keeps a few
+versions more. The sweep keeps whatever a damaged version may name: a file of a compaction of it or
+of an older version, a file of a batch that the next version knows as committed, and all files of
+writers of which that version knows nothing, such as batch jobs.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 
 from checkpoint_store import table_layout as layout
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
+from checkpoint_store.passed_over import tell_passed_over
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.table_store import TableStore
+from checkpoint_store.table_version import TableVersion
 
 _log = logging.getLogger(__name__)
 _VERSIONS_AT_ONCE = 10
-# Of very many, some are left for the next time: a commit waits for this.
+# A commit waits for this, so some of very many are left for the next time.
 _MOST_AT_ONCE = 100
 
 
@@ -31,17 +39,18 @@ def retain_versions(store: ObjectStore, table: TableStore, min_versions: int) ->
     """Keep the newest `min_versions` (at least 2); the number of objects deleted.
 
     Deletes some versions at once, so a few more than that may be there. Raises CorruptObjectError
-    when the oldest version to keep cannot be read: nothing is deleted then.
+    when no version can be read that may be the oldest to keep: nothing is deleted then.
     """
     if min_versions < 2:
         raise ValueError(f"minEpochsToRetain is {min_versions}; it must be at least 2")
     numbers = table.versions()
-    expired = numbers[:-min_versions][:_MOST_AT_ONCE]
-    if len(expired) < _VERSIONS_AT_ONCE:
+    most = len(numbers) - min_versions
+    if most < _VERSIONS_AT_ONCE:
         return 0
-    oldest = table.read_version(numbers[len(expired)])
+    oldest = _oldest_to_keep(table, numbers, min(most, _MOST_AT_ONCE), most)
     if oldest is None:
         return 0
+    expired = [number for number in numbers if number < oldest.version]
     named = in_parallel(lambda number: _files_if_readable(table, number), expired)
     files = frozenset[str]().union(*named) - oldest.object_names()
     compactions = [
@@ -57,34 +66,87 @@ def retain_versions(store: ObjectStore, table: TableStore, min_versions: int) ->
     return len(expired) + len(compactions) + len(files)
 
 
+def _oldest_to_keep(
+    table: TableStore, numbers: Sequence[int], wanted: int, most: int
+) -> TableVersion | None:
+    """The version before which `wanted` versions may go; one that can be read, with fewer before
+    it rather than more, and `most` at most. None if another process deletes them meanwhile."""
+    damage: list[CorruptObjectError] = []
+    for count in (*range(wanted, 0, -1), *range(wanted + 1, most + 1)):
+        read = _read_or_damage(table, numbers[count])
+        if not isinstance(read, CorruptObjectError):
+            return read
+        damage.append(read)
+    raise damage[0]
+
+
 def sweep_table_orphans(
-    store: ObjectStore, table: TableStore, grace_seconds: float, now: float
+    store: ObjectStore,
+    table: TableStore,
+    grace_seconds: float,
+    now: float,
+    coming: TableVersion | None = None,
 ) -> list[str]:
     """Delete files that nothing names, last modified before `now - grace_seconds` (in seconds since
-    1970); their names. Reads every version. Raises CorruptObjectError when one cannot be read:
-    nothing is deleted then."""
+    1970); their names. Reads every version. What a damaged one may name is kept, and what one that
+    is about to be committed (`coming`) does."""
     # What is old is listed before what is named: a file that is named meanwhile is not missed.
     old = [info for info in _files(store) if _is_older(info, now - grace_seconds)]
-    named = {file.name for one in table.compactions() for file in one.files}
+    named = {file.name for compaction in table.compactions() for file in compaction.files}
     numbers = table.versions()
     if numbers and len(numbers) <= numbers[-1] - numbers[0]:
         _log.warning("orphans of %s are kept, because a version is missing", table.url)
         return []
-    for version in in_parallel(table.read_version, numbers):
-        named |= version.object_names() if version else frozenset()
-    orphans = sorted(info.name for info in old if info.name not in named)
+    versions = in_parallel(lambda number: _read_or_damage(table, number), numbers)
+    for version in (*versions, coming):
+        if isinstance(version, TableVersion):
+            named |= version.object_names()
+    may_be_named = _by_damaged(numbers, versions)
+    unnamed = [info.name for info in old if info.name not in named]
+    orphans = sorted(name for name in unnamed if not may_be_named(name))
     if orphans:
         store.delete(orphans)
     return orphans
 
 
+def _by_damaged(
+    numbers: Sequence[int], versions: Sequence[TableVersion | CorruptObjectError | None]
+) -> Callable[[str], bool]:
+    """Whether one of the damaged versions may name a file of this name.
+
+    It goes by names and not by times, since a backup that is restored changes these.
+    """
+    damaged = [n for n, read in enumerate(versions) if isinstance(read, CorruptObjectError)]
+    if not damaged:
+        return lambda name: False
+    newest = numbers[damaged[-1]]
+    after = versions[damaged[-1] + 1] if damaged[-1] + 1 < len(versions) else None
+    batches = after.batches if isinstance(after, TableVersion) else {}
+
+    def may_be_named(name: str) -> bool:
+        file = layout.parse_table_file(name)
+        if file is None:
+            return False
+        if file.writer == layout.COMPACTED:
+            return file.batch <= newest
+        return file.writer not in batches or file.batch <= batches[file.writer]
+
+    return may_be_named
+
+
+def _read_or_damage(table: TableStore, number: int) -> TableVersion | CorruptObjectError | None:
+    """A version, or what is wrong with it; None if it is not there any more."""
+    try:
+        return table.read_version(number)
+    except CorruptObjectError as error:
+        tell_passed_over("version", error)
+        return error
+
+
 def _files_if_readable(table: TableStore, number: int) -> frozenset[str]:
     # Files that only a damaged version named become orphans, for the orphan sweep.
-    try:
-        version = table.read_version(number)
-    except CorruptObjectError:
-        return frozenset()
-    return version.object_names() if version else frozenset()
+    version = _read_or_damage(table, number)
+    return version.object_names() if isinstance(version, TableVersion) else frozenset()
 
 
 def _files(store: ObjectStore) -> list[ObjectInfo]:
@@ -92,7 +154,7 @@ def _files(store: ObjectStore) -> list[ObjectInfo]:
     writers = store.list_directories(layout.DATA)
     batches = [name for names in in_parallel(store.list_directories, writers) for name in names]
     listings = in_parallel(store.list, batches)
-    files = [one for listing in listings for one in listing if layout.parse_table_file(one.name)]
+    files = [info for listing in listings for info in listing if layout.parse_table_file(info.name)]
     return [*files, *store.list(UNPUBLISHED)]
 
 

@@ -22,7 +22,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -88,7 +88,6 @@ class TableCommit:
     table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
     `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
     `after_all`: the query writes each of its batches, so the one before this is in the table.
-    `failed_upkeep`: see TableVersion.
     """
 
     writer: str
@@ -101,10 +100,9 @@ class TableCommit:
     writers: int = 0
     watermarks_ms: Mapping[int, int] = field(default_factory=dict)
     after_all: bool = False
-    failed_upkeep: int = 0
 
 
-MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
+Finish = Callable[[TableVersion], TableVersion]
 
 
 class TableStore:
@@ -278,10 +276,11 @@ class TableStore:
             raise ObjectMissingError(self.url, handle.name, handle.epoch) from error
         return decode_state_file(data, handle, key_groups, self.url)
 
-    def commit(self, commit: TableCommit, merge: MergeFiles | None = None) -> TableVersion:
+    def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:
         """Publish a version, and return it; of a batch that the table holds already, the newest.
 
-        `merge` may replace the files of the new version's state by others that hold the same.
+        `finish` may replace the files of the new version's state by others that hold the same, and
+        `failed_upkeep`, which is that of the version before.
         Raises ConflictingWriterError, TableSchemaError, LostVersionError, CorruptObjectError, and
         WrittenTwiceError when one run of a query writes a batch again: it is no repetition after a
         failure.
@@ -295,8 +294,8 @@ class TableStore:
                     return newest
             self._check_nothing_lost(newest, commit)
             version = self._next(newest, commit)
-            if merge is not None:
-                version = replace(version, state=merge(version))
+            if finish is not None:
+                version = finish(version)
             if self._put_version(version):
                 return version
         raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
@@ -347,7 +346,7 @@ class TableStore:
             changes=commit.files,
             state=state + commit.files,
             watermarks=watermarks.advanced(commit.writers, commit.watermarks_ms),
-            failed_upkeep=commit.failed_upkeep,
+            failed_upkeep=0 if newest is None else newest.failed_upkeep,
         )
 
     def _put_version(self, version: TableVersion) -> bool:

@@ -52,7 +52,7 @@ class TableVersion:
     itself. `changes`: the files that this version added; `state`: those of the whole state. Both in
     the order in which they apply: of two rows of a key the later one counts. `watermarks`: how far
     in event time the tasks of the commits were, if the rows have an event time. `failed_upkeep`:
-    how often the writer has failed to fold files or to clean up since that last worked.
+    how often the writers have failed to fold files or to clean up since that last worked.
     """
 
     version: int

@@ -11,8 +11,9 @@ repeats a batch whose commit it did not see, and then the commit changes nothing
 In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. Rows
 of output modes "append" and "update" are the same here; the jar lets Spark give us the latter.
 
-Spark makes a writer anew for every batch, in worker processes that stay. What tasks have to know of
-the table is in the plan, so they ask the store for nothing.
+Spark makes a writer anew for every batch, in worker processes that end after about a minute
+without work. What tasks have to know of the table is in the plan, so they ask the store for
+nothing.
 """
 
 from __future__ import annotations
@@ -230,13 +231,14 @@ def _commit(
             part.subtask: part.watermark_ms for part in parts if part.watermark_ms is not None
         },
         after_all=after_all,
-        failed_upkeep=upkeep.failures,
     )
     bounds = MergeBounds(plan.options.auto_compact_bytes)
-    version = opened.table.commit(
-        commit, lambda next_one: upkeep.folded(opened.metadata, next_one, bounds)
+    opened.table.commit(
+        commit,
+        lambda version: upkeep.done_before(
+            opened.metadata, version, bounds, plan.options.min_epochs_to_retain
+        ),
     )
-    upkeep.clean_up(version.version, plan.options.min_epochs_to_retain)
 
 
 def _check_duplicates(

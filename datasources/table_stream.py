@@ -86,7 +86,7 @@ from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.worker_loading import LoadedInWorkers
 
 Offset = dict[str, Any]
-# Spark's workers live on from one batch to the next.
+# Spark's workers live on from one batch to the next, unless there is none for about a minute.
 _KNOWN_STATES = KnownStates()
 
 

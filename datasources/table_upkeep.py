@@ -1,173 +1,107 @@
 """What keeps a table small beside its commits: folding files, deleting old versions and orphans.
 
-    before a commit   the newest files of the state are folded to fewer, if it is time
-    after it          old versions are deleted; now and then, so are files that nothing names
+    before each commit    the newest files of the state are folded to fewer, if it is time
+                          old versions are deleted; now and then, so are files that nothing names
 
-None of it can fail a batch. Rows that a version names are the table's, and a query that failed
-after its commit would fail there again after every restart. A chore that fails leaves the table as
-it was. It is logged once for each kind of error, counted in the versions that come
-(`failed_upkeep`), and tried again 1, 2, 4, … commits later. `cowstate compact` is not upkeep: its
-user asks for it, so it fails if it cannot be done.
+None of it can fail a batch: a query would fail there again after every restart. A chore that fails
+leaves the table as it was. It is logged once for each kind of error, counted in the version that is
+committed next (`failed_upkeep`), and tried again some commits later: see checkpoint_store.chore.
+`cowstate compact` is not upkeep: its user asks for it, so it fails if it cannot be done.
+
+Spark ends a commit's process that has nothing to do for a minute, so a query that commits less
+often has a new one each time. Each goes on with the count of the newest version. It does not know
+which chore failed, so it waits with all of them, and counts the worst one. That is why upkeep comes
+before the commit: a failure after it would be known to nobody.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from checkpoint_store.errors import (
-    CheckpointStoreError,
-    StoreAccessError,
-    StoreUnavailableError,
-)
+from checkpoint_store.chore import Chore, try_chore
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.table_compaction import MergeBounds, merge_files
 from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableMetadata, TableVersion
 from datasources.table_options import SinkOptions
 
-_LOG = logging.getLogger(__name__)
 _VERSIONS_PER_SWEEP = 100
 _ORPHAN_GRACE_SECONDS = 86_400
-_MOST_COMMITS_BETWEEN = 32
 _MOST_TABLES = 64
 # How long a commit waits for upkeep. What fails is tried again at a later one.
 _RETRY_SECONDS = 5.0
-_FOLDING_ADVICE = (
-    "Until then its files stay as they are, and reads get slower. The writer must be able to read "
-    "the table's files, and have room for another one; option autoCompactBytes set to 0 leaves "
-    "folding to the command cowstate compact"
+_UNFOLDED = "Until then its files stay as they are, and reads get slower."
+_FOLDING_NEEDS = (
+    "The writer must be able to read the table's files, and have room for another one; option "
+    "autoCompactBytes set to 0 leaves folding to the command cowstate compact"
 )
-_DELETION_ADVICE = (
-    "Until then nothing is deleted. The writer must be allowed to list and to delete the objects "
-    "below the table's URL"
+_UNDELETED = "Until then nothing is deleted."
+_DELETION_NEEDS = (
+    "The writer must be allowed to list and to delete the objects below the table's URL"
 )
 _T = TypeVar("_T")
 
 
-@dataclass
-class Chore:
-    """One kind of upkeep of a table: how often it failed since it last worked, and the version from
-    which on it is tried again. `advice`: what follows from a failure, and what to do."""
-
-    name: str
-    advice: str
-    failures: int = 0
-    due: int = 0
-    _failed_at: int = 0
-    _logged: set[str] = field(default_factory=set)
-
-    def is_due(self, version: int) -> bool:
-        """Whether it is time to try it beside the commit of `version`. Versions that go back are
-        those of a table that was made anew."""
-        return not self._failed_at <= version < self.due
-
-    def worked(self) -> None:
-        """From now on it is tried at every commit, and a failure is news."""
-        self.failures = self.due = 0
-        self._logged.clear()
-
-    def failed(self, version: int, kind: str) -> bool:
-        """It failed beside the commit of `version`; whether that is the first failure of its
-        kind."""
-        self._failed_at = version
-        self.due = version + min(1 << self.failures, _MOST_COMMITS_BETWEEN)
-        self.failures += 1
-        is_news = kind not in self._logged
-        self._logged.add(kind)
-        return is_news
-
-
 class TableUpkeep:
-    """The upkeep of the table in `store`, and what failed of it in this process."""
+    """The upkeep of the table in `store`, and what failed of it."""
 
     def __init__(self, store: ObjectStore, now: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._table = TableStore(store)
         self._now = now
-        self._folding = Chore("folding files", _FOLDING_ADVICE)
-        self._retention = Chore("deleting old versions", _DELETION_ADVICE)
-        self._sweep = Chore("deleting orphans", _DELETION_ADVICE)
+        self._is_begun = False
+        self._folding = Chore("folding files", _UNFOLDED, _FOLDING_NEEDS)
+        self._retention = Chore("deleting old versions", _UNDELETED, _DELETION_NEEDS)
+        self._sweep = Chore("deleting orphans", _UNDELETED, _DELETION_NEEDS)
 
     @property
     def failures(self) -> int:
-        """How often upkeep failed since it last worked, all chores together."""
-        return sum(chore.failures for chore in (self._folding, self._retention, self._sweep))
+        """How often upkeep failed since it last worked: the chore that failed most."""
+        return max(chore.failures for chore in self._chores())
 
-    def folded(
-        self, metadata: TableMetadata, version: TableVersion, bounds: MergeBounds
-    ) -> tuple[StateHandle, ...]:
-        """The files of the state of a version that is about to be committed, some of them folded;
-        all as they are if that fails. `metadata`: what the table is now."""
+    def _chores(self) -> tuple[Chore, Chore, Chore]:
+        return self._folding, self._retention, self._sweep
+
+    def done_before(
+        self, metadata: TableMetadata, version: TableVersion, bounds: MergeBounds, min_versions: int
+    ) -> TableVersion:
+        """The version that is about to be committed, some files of its state folded, after what the
+        table does not need was deleted. `version` says what failed up to the one before;
+        `metadata`: what the table is now."""
+        if not self._is_begun:
+            for chore in self._chores():
+                chore.go_on_with(version.failed_upkeep)
+            self._is_begun = True
         table = TableStore(self._store, metadata=metadata)
-        return self._tried(
-            self._folding,
-            version.version,
-            lambda: merge_files(table, version, bounds),
-            version.state,
+        state = self._tried(
+            self._folding, version, lambda: merge_files(table, version, bounds), version.state
         )
-
-    def clean_up(self, version: int, min_versions: int) -> None:
-        """Delete what a table does not need that was just committed as `version`."""
+        folded = replace(version, state=state)
         self._tried(
-            self._retention,
-            version,
-            lambda: retain_versions(self._store, self._table, min_versions),
-            0,
+            self._retention, version, lambda: retain_versions(self._store, table, min_versions), 0
         )
-        if self._sweep.failures or version % _VERSIONS_PER_SWEEP == _VERSIONS_PER_SWEEP - 1:
-            self._tried(self._sweep, version, self._swept, 0)
+        if self._sweep.failures or version.version % _VERSIONS_PER_SWEEP == 0 < version.version:
+            self._tried(self._sweep, version, lambda: self._swept(table, folded), 0)
+        return replace(folded, failed_upkeep=self.failures)
 
-    def _swept(self) -> int:
+    def _swept(self, table: TableStore, coming: TableVersion) -> int:
         now = self._now()
-        return len(sweep_table_orphans(self._store, self._table, _ORPHAN_GRACE_SECONDS, now))
+        return len(sweep_table_orphans(self._store, table, _ORPHAN_GRACE_SECONDS, now, coming))
 
-    def _tried(self, chore: Chore, version: int, do: Callable[[], _T], otherwise: _T) -> _T:
-        if not chore.is_due(version):
-            return otherwise
-        try:
-            done = do()
-        except Exception as error:  # whatever it is, the batch is not to blame
-            if chore.failed(version, type(error).__name__):
-                self._log(chore, version, error)
-            return otherwise
-        if chore.failures:
-            _LOG.info("%s of %s works again", chore.name, self._store.url)
-        chore.worked()
-        return done
-
-    def _log(self, chore: Chore, version: int, error: Exception) -> None:
-        is_expected = isinstance(error, CheckpointStoreError | OSError)
-        _LOG.warning(
-            "%s of %s failed beside the commit of version %d, which is not affected: %s. It is "
-            "tried again with version %d. %s",
-            chore.name,
-            self._store.url,
-            version,
-            _problem(error),
-            chore.due,
-            chore.advice,
-            exc_info=None if is_expected else error,
-        )
-
-
-def _problem(error: Exception) -> str:
-    """What went wrong, without the advice to those whose batch failed."""
-    if isinstance(error, StoreAccessError | StoreUnavailableError):
-        return error.problem
-    return f"{type(error).__name__}: {error}"
+    def _tried(
+        self, chore: Chore, version: TableVersion, do: Callable[[], _T], otherwise: _T
+    ) -> _T:
+        return try_chore(chore, version.version, self._store.url, do, otherwise)
 
 
 def upkeep_of(options: SinkOptions) -> TableUpkeep:
-    """That of the table that the options name, as this process knows it."""
+    """The upkeep of the table that the options name, as this process knows it."""
     return _upkeep_at(options.url, json.dumps(dict(options.storage_options), sort_keys=True))
 
 

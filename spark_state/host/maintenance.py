@@ -1,9 +1,8 @@
 """Work of a host that no task waits for: snapshots, and the clean-up of stores.
 
-Each of the two has threads of its own, so that a large snapshot does not delay clean-up. Of one
-store at most one job runs at once, and stores with work take turns, so that neither a large
-snapshot nor a store that does not answer delays the other stores of the host, while a thread is
-free.
+Each of the two has threads of its own, so that a large snapshot does not delay clean-up. At most
+one job of a store runs at once, and stores with work take turns, so that neither a large snapshot
+nor a store that does not answer delays the other stores of the host, while a thread is free.
 """
 
 from __future__ import annotations

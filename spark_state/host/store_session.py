@@ -6,24 +6,28 @@ does the housekeeping that no task waits for.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from uuid import NAMESPACE_URL, uuid5
 
+from checkpoint_store.chore import Chore, try_chore
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.errors import RunOverError, StoreUnavailableError
+from checkpoint_store.errors import RunOverError
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from checkpoint_store.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
-from spark_state.host.epoch_request import EpochRequest, OperatorSpec
+from spark_state.host.epoch_request import CheckpointSettings, EpochRequest, OperatorSpec
 from spark_state.host.maintenance import Maintenance
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
 _SECONDS_BETWEEN_SWEEPS = 3600.0
-_log = logging.getLogger(__name__)
+_UNDELETED = "Until then nothing is deleted."
+_DELETION_NEEDS = (
+    "The user that runs Spark must be allowed to list and to delete the objects below the store's "
+    "URL"
+)
 _OTHER_STORE = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
     "class, unless name= is given) the same?"
@@ -73,6 +77,9 @@ class StoreSession:
         self._run: Run | None = None
         self._retaining = False
         self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
+        self._clean_ups = 0
+        self._retention = Chore("deleting old epochs", _UNDELETED, _DELETION_NEEDS)
+        self._sweep = Chore("deleting orphans", _UNDELETED, _DELETION_NEEDS)
         self._next_sweep = 0.0
 
     @property
@@ -121,20 +128,20 @@ class StoreSession:
         spec, task, epoch = request.spec, request.task, request.task.epoch
         try:
             if resident_epoch is not None and resident_epoch == epoch - 1:
-                found = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
+                base = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
             else:
-                found = self.checkpoints.latest_before(epoch, run)
+                base = self.checkpoints.latest_before(epoch, run)
         except RunOverError as error:
             raise FencedError(str(error)) from error
         had_state = resident_epoch is not None and resident_epoch < epoch
         lost = had_state or not spec.checkpoints.start_empty
-        if found is None and epoch > 0 and lost:
+        if base is None and epoch > 0 and lost:
             raise ConfigurationError(
                 f"the query is at epoch {epoch}, but {self.url} holds no state of the "
                 f"epochs before: {_CAUSES[task.in_unseen_function]} To begin with empty state all "
                 "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
-        return found
+        return base
 
     def complete(self, epoch: int, run: Run, parallelism: int) -> None:
         """Write the manifest of `epoch` if this was its last barrier (aligned)."""
@@ -147,20 +154,23 @@ class StoreSession:
                 return
             self._retaining = True
             self._retained_at = epoch
-        self._maintenance.housekeeping.submit(self.url, lambda: self._retain(spec))
+        self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec.checkpoints))
 
-    def _retain(self, spec: OperatorSpec) -> None:
+    def _clean_up(self, settings: CheckpointSettings) -> None:
+        """Neither of the two waits for the other, and no epoch for them."""
         try:
-            settings = spec.checkpoints
-            self.checkpoints.retain(settings.min_epochs_to_retain)
+            number, self._clean_ups = self._clean_ups, self._clean_ups + 1
+            keep = settings.min_epochs_to_retain
+            try_chore(self._retention, number, self.url, lambda: self.checkpoints.retain(keep), 0)
             if time.monotonic() >= self._next_sweep:
-                self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS
-                # A writer may wait for the store between a file and the barrier that names it.
-                grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
-                self.checkpoints.sweep_orphans(grace_seconds, time.time())
-        except StoreUnavailableError:
-            pass  # the log has it
-        except Exception:
-            _log.exception("cleaning up %s failed; it is tried again later", self.url)
+                try_chore(
+                    self._sweep, number, self.url, lambda: self._sweep_orphans(settings), None
+                )
         finally:
             self._retaining = False
+
+    def _sweep_orphans(self, settings: CheckpointSettings) -> None:
+        # A writer may wait for the store between a file and the barrier that names it.
+        grace_seconds = settings.orphan_grace_seconds + settings.store_retry_seconds
+        self.checkpoints.sweep_orphans(grace_seconds, time.time())
+        self._next_sweep = time.monotonic() + _SECONDS_BETWEEN_SWEEPS

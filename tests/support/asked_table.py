@@ -41,6 +41,7 @@ from tests.support.table_rows_of import (
     Values,
     by_key,
     gone,
+    merging,
     put,
     state_of,
 )
@@ -108,7 +109,9 @@ def commit_batch(query: ScriptedTable, batch: int, bounds: MergeBounds | None = 
     files = [query.write(batch, rows, subtask=n) for n, rows in enumerate(rows_of(batch))]
     commit = TableCommit(query.writer, f"run-{batch}", batch, COLUMNS, tuple(files), after_all=True)
     bounds = bounds or MergeBounds(1 << 30, files=4)
-    merged = query.table.commit(commit, lambda one: merge_files(query.table, one, bounds))
+    merged = query.table.commit(
+        commit, merging(lambda version: merge_files(query.table, version, bounds))
+    )
     return merged.version
 
 

@@ -3,16 +3,16 @@
 What is refused is said by a file beside the table, `<table>.refuses`, which may come and go while
 queries run:
 
-    deletes                 the writer may not delete
-    listings after commit   once the version is published, nothing can be listed
-    folded files            the disk is full when files are folded
+    deletes         the writer may not delete
+    listings        nothing that is beside the commit can be listed
+    folded files    the disk is full when files are folded
 """
 
 from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,23 +29,21 @@ from datasources.opened_tables import SinkPlan
 from datasources.table_sink import TableStreamWriter
 from tests.support.fake_object_store import RefusingObjectStore
 
-REFUSALS = ("deletes", "listings after commit", "folded files")
+REFUSALS = ("deletes", "listings", "folded files")
 
 
-class CommitRefusals:
-    """What is refused now; it knows whether this process has published the version."""
+class Refusals:
+    """What is refused now, of upkeep or of the commit itself."""
 
-    def __init__(self, table: str) -> None:
+    def __init__(self, table: str, *, of_upkeep: bool) -> None:
         self._said = Path(f"{table}.refuses")
-        self._published = False
+        self._of_upkeep = of_upkeep
 
     def __call__(self, operation: str, name: str) -> Exception | None:
         said = self._said.read_text() if self._said.exists() else ""
-        if operation == "put" and name.startswith("versions/"):
-            self._published = True
         if said == "deletes" and operation == "delete":
             return StoreAccessError(name, "[Errno 13] Permission denied")
-        if said == "listings after commit" and operation == "list" and self._published:
+        if said == "listings" and operation == "list" and self._of_upkeep:
             return OSError(errno.EIO, "the store does not answer")
         if said == "folded files" and operation == "put" and name.startswith("data/compacted/"):
             return OSError(errno.ENOSPC, "No space left on device")
@@ -60,15 +58,14 @@ class RefusedWriter(TableStreamWriter):
         self._url = plan.options.url
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        refusals = CommitRefusals(self._url)
-
-        def refusing(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
-            return RefusingObjectStore(open_object_store(url, storage_options), refusals)
+        def refusing(*, of_upkeep: bool) -> Callable[..., ObjectStore]:
+            refusals = Refusals(self._url, of_upkeep=of_upkeep)
+            return lambda *asked: RefusingObjectStore(open_object_store(*asked), refusals)
 
         with (
-            patch.object(opened_tables, "open_object_store", refusing),
+            patch.object(opened_tables, "open_object_store", refusing(of_upkeep=False)),
             # Known to the process from one batch to the next.
-            patch.object(table_upkeep, "open_object_store", refusing),
+            patch.object(table_upkeep, "open_object_store", refusing(of_upkeep=True)),
         ):
             super().commit(messages, batchId)
 

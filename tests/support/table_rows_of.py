@@ -18,7 +18,7 @@ from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
 from checkpoint_store.table_schema import without_nullability
-from checkpoint_store.table_store import MergeFiles, TableCommit, TableFileWriter, TableStore
+from checkpoint_store.table_store import Finish, TableCommit, TableFileWriter, TableStore
 from checkpoint_store.table_version import ROW_STATE, TableMetadata, TableVersion
 
 MAX_PARALLELISM = 4
@@ -94,6 +94,14 @@ class Clock:
 RUNS = (f"run-{number}" for number in itertools.count())
 
 
+MergeFiles = Callable[[TableVersion], tuple[StateHandle, ...]]
+
+
+def merging(merge: MergeFiles) -> Finish:
+    """Versions have the files of their state from `merge`."""
+    return lambda version: replace(version, state=merge(version))
+
+
 @dataclass
 class ScriptedTable:
     """A query (or a batch job) that writes a table in `store`."""
@@ -126,12 +134,16 @@ class ScriptedTable:
         files: Sequence[StateHandle],
         columns: str = COLUMNS,
         merge: MergeFiles | None = None,
+        finish: Finish | None = None,
         **options: Any,
     ) -> TableVersion:
-        """Commit files. `options`: merges_schema, takes_over, failed_upkeep."""
+        """Commit files. `merge`: the files of the version's state; `finish`: see TableStore.commit;
+        `options`: merges_schema, takes_over."""
         run = next(RUNS) if self.is_query else None
         commit = TableCommit(self.writer, run, batch, columns, tuple(files), **options)
-        return self.table.commit(commit, merge)
+        if merge is not None:
+            finish = merging(merge)
+        return self.table.commit(commit, finish)
 
     def commit(self, batch: int, *rows: Row, takes_over: bool = False) -> TableVersion:
         """Write the rows as one file, and commit it."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from checkpoint_store import passed_over
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import UNPUBLISHED
@@ -19,6 +20,12 @@ from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
 
 MERGED = MergeBounds(bytes=1 << 30, files=3)
+
+
+@pytest.fixture(autouse=True)
+def nothing_told() -> None:
+    """As in a process that has not told of any damage."""
+    passed_over._tell.cache_clear()
 
 
 def written(versions: int, *, merging: bool = True) -> DictObjectStore:
@@ -168,21 +175,62 @@ class TestRetainingVersions:
         assert state_of(objects) == expected(39)
 
 
+def damage(objects: DictObjectStore, name: str) -> bytes:
+    """Flip the first byte of an object; what it was."""
+    whole = objects.objects[name]
+    objects.objects[name] = b"?" + whole[1:]
+    return whole
+
+
 class TestDamagedVersions:
-    def test_nothing_is_deleted_if_the_oldest_to_keep_is_damaged(self) -> None:
+    def test_an_older_one_is_kept_if_the_oldest_to_keep_is_damaged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         objects = written(30)
-        objects.objects[version_name(26)] = b"?" + objects.objects[version_name(26)][1:]
+        whole = {name: damage(objects, name) for name in map(version_name, (25, 26, 27))}
+        for _ in range(2):
+            retain(objects, 4)
+        assert TableStore(objects).versions() == [*range(24, 30)]
+        assert caplog.text.count(f"passed over: {version_name(26)}") == 1
+        objects.objects.update(whole)
+        for version in range(24, 30):
+            assert state_of(objects, version) == expected(version)
+
+    def test_a_damaged_version_does_not_stop_the_retention_of_very_many(self) -> None:
+        objects = written(0)
+        query = ScriptedTable(objects)
+        for batch in range(400):
+            query.publish(batch, [])
+        damage(objects, version_name(100))
+        while retain(objects, 2):
+            pass
+        assert query.table.versions() == [398, 399]
+
+    def test_a_newer_one_is_the_oldest_if_no_older_one_can_be_read(self) -> None:
+        objects = written(0)
+        query = ScriptedTable(objects)
+        for batch in range(130):
+            query.publish(batch, [])
+        for number in range(105):
+            damage(objects, version_name(number))
+        retain(objects, 10)
+        assert query.table.versions() == [*range(105, 130)]
+
+    def test_nothing_is_deleted_if_none_can_be_read_that_may_be_the_oldest(self) -> None:
+        objects = written(16)
+        for number in range(13):
+            damage(objects, version_name(number))
         before = dict(objects.objects)
-        with pytest.raises(CorruptObjectError, match=version_name(26)):
+        with pytest.raises(CorruptObjectError, match=version_name(12)):
             retain(objects, 4)
         assert objects.objects == before
 
-    @pytest.mark.parametrize("damage", [lambda data: b"?" + data[1:], lambda data: data[:50]])
+    @pytest.mark.parametrize("spoil", [lambda data: b"?" + data[1:], lambda data: data[:50]])
     def test_a_damaged_version_that_is_not_kept_is_deleted(
-        self, damage: Callable[[bytes], bytes]
+        self, spoil: Callable[[bytes], bytes]
     ) -> None:
         objects = written(30)
-        objects.objects[version_name(7)] = damage(objects.objects[version_name(7)])
+        objects.objects[version_name(7)] = spoil(objects.objects[version_name(7)])
         assert retain(objects, 4) > 0
         assert TableStore(objects).versions() == [26, 27, 28, 29]
         sweep(objects, 0.0, 1.0)
@@ -222,6 +270,42 @@ class TestSweepingOrphans:
         assert "are kept, because a version is missing" in caplog.text
         objects.put(version_name(3), lost)
         assert state_of(objects, 3) == expected(3)
+
+    @pytest.mark.parametrize("damaged", [[3], [2, 3], [2, 4], [0, 1, 2, 3, 4]])
+    def test_what_a_damaged_version_may_name_stays_and_the_rest_goes(
+        self, damaged: list[int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = written(8)
+        whole = {name: damage(objects, name) for name in map(version_name, damaged)}
+        newer = ScriptedTable(objects).write(9, [put(1, "killed", 1)]).name
+        objects.put(f"{UNPUBLISHED}/0123", b"begun")
+        assert sweep(objects, 0.0, 1.0) == sorted([f"{UNPUBLISHED}/0123", newer])
+        assert sweep(objects, 0.0, 1.0) == []
+        assert caplog.text.count("passed over") == len(damaged)
+        objects.objects.update(whole)
+        for version in range(8):
+            assert state_of(objects, version) == expected(version)
+
+    def test_files_of_unknown_writers_and_old_compactions_stay_beside_a_damaged_version(
+        self,
+    ) -> None:
+        objects = written(6, merging=False)
+        old, new = compact(objects, 4), compact(objects, 5)
+        objects.delete([name for name in objects.objects if parse_compaction(name)])
+        of_job = ScriptedTable(objects, "batch-1", is_query=False).write(0, [put(1, "a", 1)])
+        whole = damage(objects, version_name(4))
+        assert sweep(objects, 0.0, 1.0) == sorted(file.name for file in new.files)
+        objects.objects[version_name(4)] = whole
+        left = sorted([of_job.name, *(file.name for file in old.files)])
+        assert sweep(objects, 0.0, 1.0) == left
+
+    def test_all_files_stay_while_the_newest_version_is_damaged(self) -> None:
+        objects = written(4)
+        damage(objects, version_name(3))
+        ScriptedTable(objects, "killed-query").write(9, [put(1, "killed", 1)])
+        before = files_of(objects)
+        assert sweep(objects, 0.0, 1.0) == []
+        assert files_of(objects) == before
 
     def test_files_of_a_compaction_stay_while_it_is_there(self) -> None:
         objects = written(4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,11 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreUnavailableError,
 )
+from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.table_compaction import MergeBounds
-from datasources.table_upkeep import Chore, TableUpkeep
+from datasources import table_upkeep
+from datasources.table_options import SinkOptions, parse_sink_options
+from datasources.table_upkeep import TableUpkeep
 from tests.support.fake_object_store import DictObjectStore, RefusingObjectStore
 from tests.support.table_rows_of import METADATA, ScriptedTable, put, state_of
 
@@ -41,19 +45,43 @@ class Table:
     objects: DictObjectStore = field(default_factory=DictObjectStore)
     refuses: Callable[[str, str], Exception | None] = lambda operation, name: None
     versions: int = 0
+    options: SinkOptions | None = None
 
     def __post_init__(self) -> None:
         store = RefusingObjectStore(self.objects, lambda *call: self.refuses(*call))
         self.upkeep = TableUpkeep(store, now=lambda: A_DAY_LATER)
         self.query = ScriptedTable(self.objects)
 
+    def process_of(self, options: SinkOptions) -> None:
+        """Let each commit be one of a process of its own."""
+        self.options = options
+
+    def commits(self, count: int) -> None:
+        for _ in range(count):
+            self.commit()
+
+    def failed_upkeep(self) -> int:
+        newest = self.query.table.newest()
+        assert newest is not None
+        return newest.failed_upkeep
+
+    def no_right(self, tried: list[int]) -> Exception:
+        """The refusal of a call of a commit, whose version is noted."""
+        if self.versions not in tried:
+            tried.append(self.versions)
+        return StoreAccessError(URL, "no right")
+
     def commit(self) -> None:
+        if self.options is not None:
+            table_upkeep._upkeep_at.cache_clear()
+            self.upkeep = table_upkeep.upkeep_of(self.options)
         number = self.versions
         file = self.query.write(number, [put(number, "a", number)])
-        version = self.query.publish(
-            number, [file], merge=lambda version: self.upkeep.folded(METADATA, version, BOUNDS)
+        self.query.publish(
+            number,
+            [file],
+            finish=lambda version: self.upkeep.done_before(METADATA, version, BOUNDS, 2),
         )
-        self.upkeep.clean_up(version.version, 2)
         self.versions += 1
 
     def numbers(self) -> list[int]:
@@ -71,7 +99,7 @@ class Table:
         *((error, OPERATIONS) for error in FAILURES),
         *((OSError(5, "no answer"), (operation,)) for operation in OPERATIONS),
     ],
-    ids=lambda one: type(one).__name__ if isinstance(one, Exception) else "-".join(one),
+    ids=lambda it: type(it).__name__ if isinstance(it, Exception) else "-".join(it),
 )
 def test_no_failure_of_upkeep_reaches_a_commit(
     error: Exception, operations: tuple[str, ...]
@@ -92,10 +120,10 @@ def test_no_failure_of_upkeep_reaches_a_commit(
 
 def test_every_error_of_the_store_can_be_raised_by_upkeep() -> None:
     """What is not an Exception would end the process; there is no such error of the store."""
-    found = [one for one in vars(store_errors).values() if isinstance(one, type)]
-    of_store = [one for one in found if issubclass(one, CheckpointStoreError)]
+    classes = [value for value in vars(store_errors).values() if isinstance(value, type)]
+    of_store = [value for value in classes if issubclass(value, CheckpointStoreError)]
     assert len(of_store) > 15
-    assert all(issubclass(one, Exception) for one in of_store)
+    assert all(issubclass(value, Exception) for value in of_store)
 
 
 def test_who_interrupts_the_process_is_obeyed() -> None:
@@ -103,7 +131,7 @@ def test_who_interrupts_the_process_is_obeyed() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Table(refuses=interrupt).upkeep.clean_up(0, 2)
+        Table(refuses=interrupt).commit()
 
 
 def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
@@ -116,49 +144,107 @@ def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
         table.refuses = lambda asked, _, error=error: error if asked == "list" else None  # type: ignore[misc]
         for _ in range(commits):
             table.commit()
-    warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
-    told = [one.getMessage() for one in warnings]
-    assert [("no right" in one, "OSError" in one) for one in told] == [
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    told = [warning.getMessage() for warning in warnings]
+    assert [("no right" in message, "OSError" in message) for message in told] == [
         (True, False),
         (False, True),
         (True, False),
     ]
     assert told[0] == (
-        "deleting old versions of dict://store failed beside the commit of version 0, which is "
-        "not affected: no right. It is tried again with version 1. Until then nothing is deleted. "
-        "The writer must be allowed to list and to delete the objects below the table's URL"
+        "deleting old versions of dict://store failed, which harms no batch: no right. It is tried "
+        "again later. Until then nothing is deleted. The writer must be allowed to list and to "
+        "delete the objects below the table's URL"
     )
-    assert all(one.exc_info is None for one in warnings)
+    assert all(warning.exc_info is None for warning in warnings)
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_what_upkeep_needs_of_the_store_is_told_where_the_store_refuses_it(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    Table(refuses=lambda operation, _: error).commit()
+    (message,) = caplog.messages
+    is_refused = isinstance(error, StoreAccessError | OSError | MemoryError)
+    assert ("must be allowed to" in message) == is_refused
+    assert ("restore it from a backup" in message) == isinstance(error, CorruptObjectError)
 
 
 def test_a_bug_of_ours_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     bug = KeyError("state")
-    Table(refuses=lambda operation, name: bug).upkeep.clean_up(0, 2)
+    Table(refuses=lambda operation, name: bug).commit()
     (record,) = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[1] is bug
 
 
-def test_a_chore_that_fails_is_tried_after_one_two_four_and_at_most_32_commits() -> None:
-    chore = Chore("sweeping", "")
-    tried = []
-    for version in range(300):
-        if chore.is_due(version):
-            tried.append(version)
-            chore.failed(version, "OSError")
-    assert tried == [0, 1, 3, 7, 15, 31, 63, 95, 127, 159, 191, 223, 255, 287]
-    assert chore.failures == len(tried)
-    assert chore.is_due(3), "the table was made anew"
-    chore.worked()
-    assert (chore.failures, chore.due) == (0, 0)
-
-
-def test_the_versions_after_a_failure_count_it() -> None:
+def test_a_version_counts_what_failed_before_it_was_committed() -> None:
     table = Table(refuses=lambda operation, _: OSError() if operation == "list" else None)
-    found = []
-    for number in range(5):
-        file = table.query.write(number, [put(number, "a", number)])
-        version = table.query.publish(number, [file], failed_upkeep=table.upkeep.failures)
-        table.upkeep.clean_up(number, 2)
-        found.append(version.failed_upkeep)
-    assert found == [0, 1, 2, 2, 3]
+    counts = []
+    for refused in (True, False):
+        if not refused:
+            table.refuses = lambda operation, name: None
+        for _ in range(6):
+            table.commit()
+            counts.append(table.failed_upkeep())
+    assert counts == [1, 2, 3, 3, 4, 4, 4, 4, 0, 0, 0, 0]
+
+
+def test_a_batch_that_waited_longer_than_the_grace_keeps_its_files() -> None:
+    table = Table()
+    for _ in range(202):
+        table.commit()
+    assert state_of(table.objects) == {n: ("a", n) for n in range(202)}
+
+
+class TestProcessesThatEndAfterEachCommit:
+    """Spark ends a worker that has nothing to do for about a minute."""
+
+    @pytest.fixture
+    def table(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
+        refused = Table()
+
+        def opened(url: str, storage_options: object) -> ObjectStore:
+            return RefusingObjectStore(refused.objects, lambda *call: refused.refuses(*call))
+
+        monkeypatch.setattr(table_upkeep, "open_object_store", opened)
+        refused.process_of(parse_sink_options({"path": str(tmp_path), "keys": "id"}))
+        yield refused
+        table_upkeep._upkeep_at.cache_clear()
+
+    def test_the_count_grows_the_chore_waits_and_one_warning_is_given(
+        self, table: Table, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        table.commits(15)
+        caplog.clear()
+        tried: list[int] = []
+        table.refuses = lambda operation, _: (
+            table.no_right(tried) if operation == "delete" else None
+        )
+        counts = []
+        for _ in range(60):
+            table.commit()
+            counts.append(table.failed_upkeep())
+        assert tried == [22, 23, 24, 28, 32, 48, 64]
+        assert [counts[version - 15] for version in tried] == [1, 2, 3, 4, 5, 6, 7]
+        assert counts == sorted(counts)
+        told = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(told) == 1
+        assert "no right" in told[0].getMessage()
+        table.refuses = lambda operation, name: None
+        table.commits(25)
+        assert table.failed_upkeep() == 0
+        assert len(table.numbers()) < 13
+
+    def test_after_it_worked_a_failure_is_news(
+        self, table: Table, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for _ in range(2):
+            table.refuses = lambda asked, _: table.no_right([]) if asked == "list" else None
+            table.commits(5)
+            assert table.failed_upkeep() > 0
+            table.refuses = lambda operation, name: None
+            table.commits(10)
+            assert table.failed_upkeep() == 0
+        assert caplog.text.count("WARNING") == 2
