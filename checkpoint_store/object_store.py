@@ -101,8 +101,8 @@ class ObjectStore(Protocol):
         """The whole object. Raises ObjectMissingError."""
 
     def list(self, directory: str) -> Sequence[ObjectInfo]:
-        """The objects directly in `directory`, in any order, as they are now. Of `UNPUBLISHED`,
-        what writers have begun."""
+        """The objects directly in `directory`, in any order, as they are now; in
+        `UNPUBLISHED`, what writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:
         """The names of the directories directly in `directory`, as they are now, but
