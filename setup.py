@@ -13,11 +13,11 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "spark_state" / "jvm"
 JAR = ROOT / "spark_state" / "jars" / "cowstate-provider.jar"
-# What makes format("cowstate") known to Spark.
+PACKAGE = "org.apache.spark.sql.execution.datasources.v2.cowstate"
+# What Spark finds by itself: format("cowstate"), and what is checked of commands on its tables.
 SERVICES = {
-    "org.apache.spark.sql.sources.DataSourceRegister": (
-        "org.apache.spark.sql.execution.datasources.v2.cowstate.CowStateTableProvider"
-    )
+    "org.apache.spark.sql.sources.DataSourceRegister": f"{PACKAGE}.CowStateTableProvider",
+    "org.apache.spark.sql.SparkSessionExtensionsProvider": f"{PACKAGE}.CowStateExtensions",
 }
 
 

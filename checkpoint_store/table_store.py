@@ -145,26 +145,36 @@ class TableStore:
         return self._metadata
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
-        """Create the table, or check that the one that is there is the same.
+        """Create the table, or check that the one that is there is the same. Raises as `check`."""
+        self.check(metadata)
+        data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
+        stored = decode_table(data, Source(self.url, layout.TABLE))
+        self._check_same(stored, metadata)
+        self._metadata = stored
+        return stored
+
+    def check(self, metadata: TableMetadata) -> None:
+        """Whether this table could be created here, or is here.
 
         Raises TableMismatchError, which names the option and both values; NotATableError if the
         place is taken: by the store of an operator, or by what others have put there;
         ObjectMissingError if it has versions but not what is fixed.
         """
-        if self.metadata() is None:
-            # What is fixed is written first, so it is looked for last.
-            if self.versions() and self.metadata() is None:
-                raise ObjectMissingError(self.url, layout.TABLE)
-            self._check_free()
-        data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
-        stored = decode_table(data, Source(self.url, layout.TABLE))
-        asked = dict(_shown_options(metadata))
+        stored = self.metadata()
+        if stored is not None:
+            self._check_same(stored, metadata)
+            return
+        # What is fixed is written first, so it is looked for last.
+        if self.versions() and self.metadata() is None:
+            raise ObjectMissingError(self.url, layout.TABLE)
+        self._check_free()
+
+    def _check_same(self, stored: TableMetadata, asked: TableMetadata) -> None:
+        asked_options = dict(_shown_options(asked))
         for option, there in _shown_options(stored):
-            if there != asked[option]:
+            if there != asked_options[option]:
                 is_empty = not self.versions()
-                raise TableMismatchError(self.url, option, there, asked[option], is_empty)
-        self._metadata = stored
-        return stored
+                raise TableMismatchError(self.url, option, there, asked_options[option], is_empty)
 
     def _check_free(self) -> None:
         objects = [info.name for info in self._store.list("")]

@@ -2,7 +2,8 @@
 
 Spark tells a source in Python nothing of what its catalog knows of a table. The jar that
 `spark_state.configure` adds does: it hands on OPTIONS of CREATE TABLE, the location as option
-`path`, and option `inCatalog`.
+`path`, and option `inCatalog`. Before a table is created or altered it asks with option
+`declaration`, too; see table_declaration.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 IN_CATALOG = "incatalog"
+DECLARATION = "declaration"
 # What Spark says itself when such a table is created, and there is no jar between.
 OF_CATALOG = frozenset({"owner", "provider", "location"})
 NO_CATALOG = (
@@ -22,6 +24,11 @@ NO_CATALOG = (
 def are_of_catalog(options: Mapping[str, str]) -> bool:
     """Whether the table is one of Spark's catalog."""
     return _has(options, IN_CATALOG)
+
+
+def is_declared(options: Mapping[str, str]) -> bool:
+    """Whether the catalog asks before it creates or alters a table."""
+    return are_of_catalog(options) and _has(options, DECLARATION)
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:

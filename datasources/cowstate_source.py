@@ -3,7 +3,7 @@
 Spark finds the format by itself where cowstate is installed (module `pyspark_cowstate`); on a
 session that was started before that, `spark.dataSource.register(CowStateDataSource)`.
 
-    schema             source_schema
+    schema             source_schema, or table_declaration for what the catalog is to know
     spark.read         table_source
     spark.readStream   table_stream
     df.write           table_sink
@@ -24,6 +24,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from datasources.catalog_tables import is_declared
+
 
 class CowStateDataSource(DataSource):
     """The data source that Spark makes for each read and write; see the module."""
@@ -35,6 +37,10 @@ class CowStateDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Raises ConfigurationError, and the errors of the store."""
+        if is_declared(self.options):
+            from datasources.table_declaration import declared_schema
+
+            return declared_schema(self.options)
         from datasources.source_schema import source_schema
 
         return source_schema(self.options)

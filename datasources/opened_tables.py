@@ -1,6 +1,7 @@
 """The tables of sinks: created or found when a write is planned, known to its tasks and its commit.
 
 planning   plan_of_sink   what the options mean for the table that is there, or is made now
+declaring  check_sink     the same for CREATE TABLE, which makes nothing yet
 task       open_table     no request: the plan says all
 commit     open_planned   that it is still the table of the plan
 """
@@ -61,13 +62,23 @@ def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
     column that the rows do not have; KeyGroupError; TableMismatchError when the table was created
     with other options; the errors of the store.
     """
-    parsed, schema_json = parse_sink_options(options), without_nullability(schema.json())
+    parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
-    wanted = _wanted(parsed, schema_json, table.metadata(), table.url)
-    rows = row_plan(parsed, wanted, schema_json)
-    _check_collations(rows, schema)
-    metadata = table.create(wanted)
-    return SinkPlan(parsed, schema_json, metadata, event_time_columns(schema))
+    plan = _plan(parsed, schema, table.metadata(), table.url)
+    return replace(plan, metadata=table.create(plan.metadata))
+
+
+def check_sink(options: Mapping[str, str], schema: StructType) -> None:
+    """Whether rows of `schema` could be written; raises as plan_of_sink, and creates nothing."""
+    parsed = parse_sink_options(options)
+    table = TableStore(_store(parsed))
+    table.check(_plan(parsed, schema, table.metadata(), table.url).metadata)
+
+
+def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
+    """The same, of a table that is to be somewhere at option `path`, where nothing is yet."""
+    parsed = parse_sink_options(options)
+    _plan(parsed, schema, None, parsed.url)
 
 
 def open_table(plan: SinkPlan) -> OpenedTable:
@@ -85,6 +96,17 @@ def open_planned(plan: SinkPlan) -> OpenedTable:
     opened = _opened(plan)
     opened.table.create(plan.metadata)
     return opened
+
+
+def _plan(
+    options: SinkOptions, schema: StructType, stored: TableMetadata | None, url: str
+) -> SinkPlan:
+    """The plan with what the options want of the table; `stored`: of the one that is there."""
+    schema_json = without_nullability(schema.json())
+    wanted = _wanted(options, schema_json, stored, url)
+    rows = row_plan(options, wanted, schema_json)
+    _check_collations(rows, schema)
+    return SinkPlan(options, schema_json, wanted, event_time_columns(schema))
 
 
 def _opened(plan: SinkPlan) -> OpenedTable:

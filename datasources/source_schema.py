@@ -29,7 +29,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
     Spark does not say whether it asks for a batch or for a stream, so options of both are taken
     here; `reader` and `streamReader` check them.
     """
-    parsed = _options_of_either(options)
+    parsed = read_options(options)
     schema = _schema_of(parsed)
     return with_change_fields(schema) if parsed.read_change_feed else schema
 
@@ -45,8 +45,11 @@ def check_columns(options: StreamOptions, schema: StructType) -> None:
             raise UnknownColumnError(options.url, name, tuple(known))
 
 
-def _options_of_either(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """Raises ConfigurationError: what a stream says, if only a stream knows all of the options."""
+def read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
+    """The options of a batch read or a stream, whichever they are.
+
+    Raises ConfigurationError: what a stream says, if only a stream knows all of the options.
+    """
     try:
         return parse_reader_options(options)
     except ConfigurationError as error:
@@ -54,6 +57,15 @@ def _options_of_either(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
             return parse_stream_options(options)
         except ConfigurationError as of_stream:
             raise (of_stream if are_of_a_stream(options) else error) from None
+
+
+def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
+    """Whether a read has other columns than the rows of a table."""
+    if options.read_change_feed:
+        return True
+    return isinstance(options, ReaderOptions) and bool(
+        options.columns or options.flatten_collection_types
+    )
 
 
 def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:

@@ -212,6 +212,11 @@ def are_of_a_stream(options: Mapping[str, str]) -> bool:
     )
 
 
+def is_an_option(name: str) -> bool:
+    """Whether reads or writes have an option of this name, of any case."""
+    return name.lower() in _NAMES
+
+
 def missing_keys_error(url: str) -> ConfigurationError:
     """A table is about to be created, and nobody has said what its keys are."""
     return ConfigurationError(

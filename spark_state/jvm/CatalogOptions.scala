@@ -5,8 +5,14 @@ import java.util.{HashMap, Map => JavaMap, Optional}
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
+import org.json4s.{JArray, JBool, JObject, JString}
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
+import org.apache.spark.sql.catalyst.plans.logical.TableSpec
+import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange}
+import org.apache.spark.sql.connector.catalog.TableChange.{RemoveProperty, SetProperty}
 import org.apache.spark.sql.connector.write.LogicalWriteInfo
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -38,6 +44,42 @@ private[cowstate] final class CatalogOptions private (
     override def metadataSchema(): Optional[StructType] = info.metadataSchema
   }
 
+  /** What the catalog says after ALTER TABLE. */
+  def changed(changes: Seq[TableChange]): CatalogOptions = {
+    val after = new HashMap[String, String](properties)
+    changes.foreach {
+      case set: SetProperty => after.put(set.property, set.value)
+      case remove: RemoveProperty => after.remove(remove.property)
+      case _ =>
+    }
+    CatalogOptions.of(after).get
+  }
+
+  /** The names in TBLPROPERTIES of CREATE TABLE. */
+  def besideOptions: Seq[String] =
+    // Spark says each of OPTIONS twice, once without the prefix.
+    properties.keySet.asScala.toSeq.filterNot { name =>
+      isOption(name) || own.containsKey(name) || isFixed(name)
+    }
+
+  /**
+   * The question whether a table may have these options and `columns`. `beside`: the names in
+   * TBLPROPERTIES. `mayLackKeys`: whether a write that comes with it may name the keys.
+   */
+  def declaring(
+      columns: StructType,
+      beside: Seq[String],
+      mayLackKeys: Boolean): CaseInsensitiveStringMap = {
+    val declaration = JObject(
+      "columns" -> parse(columns.json),
+      "properties" -> JArray(beside.sorted.map(JString(_)).toList),
+      "mayLackKeys" -> JBool(mayLackKeys),
+      "warehouse" -> JString(SQLConf.get.warehousePath))
+    val asked = new HashMap[String, String](own.asCaseSensitiveMap)
+    asked.put(Declaration, compact(render(declaration)))
+    new CaseInsensitiveStringMap(asked)
+  }
+
   private def joined(asked: CaseInsensitiveStringMap): CaseInsensitiveStringMap = {
     val other = asked.get(PathOption)
     if (other != null && !isSamePlace(other, path)) {
@@ -60,6 +102,8 @@ private[cowstate] object CatalogOptions {
   private val Provider = "provider"
   /** Says so to the source in Python; see are_of_catalog in datasources.table_options. */
   private val InCatalog = "inCatalog"
+  /** Asks the source in Python about a table before it is created; see table_declaration. */
+  private val Declaration = "declaration"
   /** With these a read has other columns than the catalog says. */
   private val OfColumns = Seq("columns", "flattenCollectionTypes", "readChangeFeed", "stateVarName")
 
@@ -68,13 +112,37 @@ private[cowstate] object CatalogOptions {
     if (!properties.containsKey(Provider)) None
     else {
       val own = new HashMap[String, String]
-      properties.forEach { (name, value) =>
+      asGiven(properties).forEach { (name, value) =>
         if (name.startsWith(Prefix)) own.put(name.substring(Prefix.length), value)
         if (name.equalsIgnoreCase(PathOption)) own.put(PathOption, value)
       }
       own.put(InCatalog, "true")
       Some(new CatalogOptions(properties, new CaseInsensitiveStringMap(own)))
     }
+
+  private def asGiven(properties: JavaMap[String, String]): JavaMap[String, String] =
+    properties match {
+      case ofAnyCase: CaseInsensitiveStringMap => ofAnyCase.asCaseSensitiveMap
+      case _ => properties
+    }
+
+  /** What CREATE TABLE says, as Spark hands it on. */
+  def of(spec: TableSpec): CatalogOptions = {
+    val all = new HashMap[String, String]
+    spec.options.foreach { case (name, value) => all.put(Prefix + name, value) }
+    (spec.location ++ spec.options.collect { case (PathOption, path) => path })
+      .foreach(all.put(PathOption, _))
+    all.put(Provider, CowStateTableProvider.Name)
+    of(all).get
+  }
+
+  /** Whether a property is one of OPTIONS. */
+  def isOption(property: String): Boolean = property.startsWith(Prefix)
+
+  /** Whether a property says where the table is, or what its texts are. */
+  def isFixed(property: String): Boolean =
+    Seq(PathOption, Prefix + PathOption, TableCatalog.PROP_LOCATION, TableCatalog.PROP_COLLATION)
+      .exists(property.equalsIgnoreCase)
 
   private def isSamePlace(one: String, other: String): Boolean = {
     val uris = Seq(one, other).map(new Path(_).toUri)

@@ -3,11 +3,12 @@ package org.apache.spark.sql.execution.datasources.v2.cowstate
 import java.util.{Collections, Map => JavaMap, Set => JavaSet}
 
 import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.TableChange.{AddColumn, RemoveProperty, SetProperty}
 import org.apache.spark.sql.connector.read.ScanBuilder
 import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.execution.datasources.v2.python.{PythonDataSourceV2, PythonTable, PythonWriteBuilder}
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{StructField, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
@@ -38,6 +39,25 @@ private[cowstate] final class CowStateTable(
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new UpsertBuilder(source(), catalog.fold(info)(_.forWrite(info)))
+
+  /**
+   * Whether Spark's catalog may change what it says of the table: options that reads and writes
+   * have, columns that come with their first rows, and properties that mean nothing here.
+   */
+  def checkChanges(changes: Seq[TableChange]): Unit = catalog.foreach { before =>
+    val added = changes.flatMap {
+      case add: AddColumn if add.position == null && add.fieldNames.length == 1 =>
+        Some(StructField(add.fieldNames.head, add.dataType, add.isNullable))
+      case set: SetProperty if !CatalogOptions.isFixed(set.property) => None
+      case _: RemoveProperty => None
+      case other => throw CowStateTableErrors.unknownToTable(other, path)
+    }
+    val beside = changes.collect {
+      case set: SetProperty if !CatalogOptions.isOption(set.property) => set.property
+    }
+    val after = before.changed(changes)
+    source().inferSchema(after.declaring(StructType(columns ++ added), beside, mayLackKeys = false))
+  }
 
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
     throw CowStateTableErrors.rowLevelOperation(info.command)

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.datasources.v2.cowstate
 
+import org.apache.spark.sql.connector.catalog.{TableCatalog, TableChange}
+import org.apache.spark.sql.connector.catalog.TableChange._
 import org.apache.spark.sql.connector.write.RowLevelOperation.Command
 
 /** What cowstate's tables refuse before the source in Python is asked; each says what to do. */
@@ -20,6 +22,28 @@ private[cowstate] object CowStateTableErrors {
   def otherPath(asked: String, path: String): Exception = new IllegalArgumentException(
     s"option path is $asked, and the catalog has the table at $path: leave the option out, or " +
       s"""write there with save("$asked")""")
+
+  def replaced(table: String): Exception = new UnsupportedOperationException(
+    s"table $table exists, and to replace it Spark would drop it first, with its rows, before it " +
+      "runs the query or asks about options and columns: write a table of another name, drop " +
+      s"$table when the other is right, and rename the other with ALTER TABLE … RENAME TO")
+
+  def unknownToTable(change: TableChange, path: String): Exception = {
+    val refused = change match {
+      case _: AddColumn => "ADD COLUMNS with FIRST or AFTER, or inside of a struct,"
+      case _: DeleteColumn => "DROP COLUMN"
+      case _: RenameColumn => "RENAME COLUMN"
+      case _: ColumnChange => "ALTER COLUMN"
+      case set: SetProperty if set.property == TableCatalog.PROP_COLLATION => "DEFAULT COLLATION"
+      case _: SetProperty => "SET LOCATION"
+      case other => other.getClass.getSimpleName
+    }
+    new UnsupportedOperationException(
+      s"ALTER TABLE … $refused would change Spark's catalog only, and not the table at $path. " +
+        "Possible are ADD COLUMNS and SET TBLPROPERTIES ('option.<name>' = …); for anything else " +
+        "create another table, with AS SELECT to change columns, with LOCATION to name another " +
+        "place")
+  }
 
   def rowLevelOperation(command: Command): Exception = {
     val instead = command match {

@@ -41,16 +41,25 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
       properties: JavaMap[String, String]): Table =
     CatalogOptions.of(properties) match {
       case Some(catalog) =>
-        if (isNew(properties)) {
-          if (partitioning.nonEmpty) throw CowStateTableErrors.partitioned()
-          schema.find(_.getCurrentDefaultValue().isDefined)
-            .foreach(column => throw CowStateTableErrors.defaultOf(column.name))
-        }
-        new CowStateTable(() => newSource(), known(schema, catalog), catalog.path, Some(catalog))
+        val columns =
+          if (isNew(properties)) created(schema, partitioning, catalog) else known(schema, catalog)
+        new CowStateTable(() => newSource(), columns, catalog.path, Some(catalog))
       case None =>
         if (partitioning.nonEmpty) throw CowStateTableErrors.partitioned()
         new CowStateTable(() => source, schema, properties.get("path"), None)
     }
+
+  /** The columns of a table that is being created: those that it has if it is there already. */
+  private def created(
+      declared: StructType,
+      partitioning: Array[Transform],
+      catalog: CatalogOptions): StructType = {
+    if (partitioning.nonEmpty) throw CowStateTableErrors.partitioned()
+    declared.find(_.getCurrentDefaultValue().isDefined)
+      .foreach(column => throw CowStateTableErrors.defaultOf(column.name))
+    newSource()
+      .inferSchema(catalog.declaring(declared, catalog.besideOptions, mayLackKeys = true))
+  }
 
   /**
    * The columns that a table has by now, and after them those that only the catalog says it has: it
@@ -60,8 +69,7 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
   private def known(declared: StructType, catalog: CatalogOptions): StructType =
     Try(source.inferSchema(catalog.own)).map { actual =>
       val names = actual.fieldNames.map(_.toLowerCase(Locale.ROOT)).toSet
-      val added = declared.filterNot(field => names(field.name.toLowerCase(Locale.ROOT)))
-      if (isNew(catalog.properties)) actual else StructType(actual ++ added)
+      StructType(actual ++ declared.filterNot(field => names(field.name.toLowerCase(Locale.ROOT))))
     }.getOrElse(declared)
 }
 
@@ -69,7 +77,7 @@ object CowStateTableProvider {
   val Name = "cowstate"
 
   /** The source in Python. It keeps the options that it is asked with first. */
-  private def newSource(): PythonDataSourceV2 = {
+  def newSource(): PythonDataSourceV2 = {
     if (!SparkSession.active.sessionState.dataSourceManager.dataSourceExists(Name)) {
       throw CowStateTableErrors.notInstalled(PythonUtils.defaultPythonExec)
     }

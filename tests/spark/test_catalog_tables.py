@@ -158,17 +158,45 @@ class TestNewTables:
             assert content(spark, table) == [(1, "a")], table
         assert rows_of(spark, elsewhere) == [(1, "a")]
 
-    def test_a_table_that_is_replaced_begins_anew(self, spark: SparkSession, sql: Any) -> None:
-        for value in ("a", "b"):
-            rows = frame(spark, (ord(value), value))
-            writer = rows.write.format("cowstate").mode("overwrite").option("keys", "id")
-            writer.saveAsTable("replaced")
-            assert content(spark, "replaced") == [(ord(value), value)]
-        rows = frame(spark, (1, "c"))
-        rows.write.insertInto("replaced")
-        rows.writeTo("replaced").using("cowstate").option("keys", "v").createOrReplace()
-        frame(spark, (1, "d"), (2, "c")).write.insertInto("replaced")
-        assert content(spark, "replaced") == [(1, "d"), (2, "c")]
+    def test_a_table_that_is_not_there_may_be_created_or_replaced(
+        self, spark: SparkSession, sql: Any
+    ) -> None:
+        rows = frame(spark, (1, "a"))
+        writer = rows.write.format("cowstate").mode("overwrite").option("keys", "id")
+        writer.saveAsTable("saved")
+        rows.writeTo("made").using("cowstate").option("keys", "id").createOrReplace()
+        sql(
+            "CREATE OR REPLACE TABLE selected USING cowstate OPTIONS (keys 'id') "
+            "AS SELECT 1L AS id, 'a' AS v"
+        )
+        for table in ("saved", "made", "selected"):
+            assert content(spark, table) == [(1, "a")], table
+
+    def test_a_table_takes_the_place_of_another_by_its_name(
+        self, spark: SparkSession, sql: Any
+    ) -> None:
+        rows = frame(spark, (1, "a"), (2, "b"))
+        rows.write.format("cowstate").option("keys", "id").saveAsTable("known")
+        sql(
+            "CREATE TABLE other USING cowstate OPTIONS (keys 'v') AS SELECT v FROM known WHERE id=2"
+        )
+        sql("DROP TABLE known")
+        sql("ALTER TABLE other RENAME TO known")
+        sql("INSERT INTO known VALUES ('b'), ('c')")
+        assert content(spark, "known") == [("b",), ("c",)]
+
+    def test_options_and_columns_of_a_table_may_be_added(
+        self, spark: SparkSession, sql: Any
+    ) -> None:
+        sql(f"CREATE TABLE fresh ({COLUMNS}) USING cowstate OPTIONS (keys 'id')")
+        sql("ALTER TABLE fresh SET TBLPROPERTIES ('option.onDuplicate' = 'last', 'team' = 'a')")
+        sql("ALTER TABLE fresh ADD COLUMNS (w INT)")
+        sql("COMMENT ON TABLE fresh IS 'rows'")
+        frame(spark, (1, "first", 1), (1, "last", 2), columns=f"{COLUMNS}, w INT").coalesce(
+            1
+        ).write.insertInto("fresh")
+        assert content(spark, "fresh") == [(1, "last", 2)]
+        sql("ALTER TABLE fresh UNSET TBLPROPERTIES ('team')")
 
     def test_a_stream_makes_and_fills_a_table(
         self, spark: SparkSession, sql: Any, tmp_path: Path
@@ -197,37 +225,7 @@ class TestNewTables:
             sql("DROP TABLE remote")
 
 
-REFUSED = [
-    ("CREATE TABLE other (id BIGINT, w INT) USING cowstate LOCATION '{path}'", "schema"),
-    (f"CREATE TABLE p ({COLUMNS}) USING cowstate PARTITIONED BY (v)", "no partitions and no"),
-    (f"CREATE TABLE p ({COLUMNS}) USING cowstate CLUSTER BY (v)", "no partitions and no"),
-    ("CREATE TABLE p (id BIGINT, v STRING DEFAULT 'x') USING cowstate", "column v has a DEFAULT"),
-    ("CREATE TABLE p USING cowstate LOCATION '{path}/none'", "neither a table nor the store"),
-    ("DELETE FROM known WHERE id = 1", "write the keys to delete with option deleteWhen"),
-    ("DELETE FROM known", "write the keys to delete with option deleteWhen"),
-    ("UPDATE known SET v = 'z'", "INSERT INTO replaces the rows of the same keys"),
-    (
-        "MERGE INTO known t USING known s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v",
-        "INSERT INTO replaces the rows of the same keys",
-    ),
-    ("INSERT OVERWRITE known VALUES (5, 'x')", r'mode\("overwrite"\) is not for'),
-    ("SELECT * FROM known VERSION AS OF 0", "Time travel on the relation"),
-    ("TRUNCATE TABLE known", "does not support truncates"),
-    ("INSERT INTO unkeyed VALUES (1, 'a')", r"option keys is not set: .*OPTIONS \(keys 'id'\)"),
-]
-
-
 class TestWhatIsRefused:
-    @pytest.mark.parametrize(("statement", "reason"), REFUSED, ids=[one for one, _ in REFUSED])
-    def test_a_statement_that_tables_do_not_have_names_the_way_out(
-        self, spark: SparkSession, sql: Any, path: str, statement: str, reason: str
-    ) -> None:
-        sql(f"CREATE TABLE known USING cowstate LOCATION '{path}'")
-        sql(f"CREATE TABLE unkeyed ({COLUMNS}) USING cowstate")
-        with pytest.raises(PySparkException, match=reason):
-            sql(statement.format(path=path))
-        assert content(spark, "known") == [(1, "a"), (2, "c")]
-
     @pytest.mark.parametrize("option", ["readChangeFeed", "columns", "flattenCollectionTypes"])
     def test_options_that_change_the_columns_are_for_a_path(
         self, spark: SparkSession, sql: Any, path: str, option: str

@@ -1,0 +1,68 @@
+package org.apache.spark.sql.execution.datasources.v2.cowstate
+
+import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
+import org.apache.spark.sql.catalyst.analysis.{ResolvedIdentifier, ResolvedTable}
+import org.apache.spark.sql.catalyst.plans.logical._
+import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
+
+/**
+ * What Spark checks of commands before it runs them, in each session that starts with this jar.
+ *
+ *   CREATE TABLE        nothing but a statement can say the keys; of `saveAsTable` and `toTable` the
+ *                       write that comes with it does
+ *   replacing a table   Spark drops the old one before it runs the query, or asks about the new one
+ *   ALTER TABLE         Spark changes what its catalog says, and never asks the table
+ *
+ * Java's service loader finds the class, so nobody has to set spark.sql.extensions.
+ */
+class CowStateExtensions extends SparkSessionExtensionsProvider {
+  import CowStateExtensions._
+
+  override def apply(extensions: SparkSessionExtensions): Unit =
+    extensions.injectCheckRule(_ => check)
+}
+
+private[cowstate] object CowStateExtensions {
+  private def check(plan: LogicalPlan): Unit = plan match {
+    case create: CreateTable if create.name.origin.sqlText.isDefined => checkKeys(create)
+    case replace: ReplaceTable => checkReplaced(replace.name, replace.tableSpec)
+    case replace: ReplaceTableAsSelect => checkReplaced(replace.name, replace.tableSpec)
+    case alter: AlterTableCommand =>
+      alter.table match {
+        case ResolvedTable(_, _, table: CowStateTable, _) => table.checkChanges(alter.changes)
+        case _ =>
+      }
+    case _ =>
+  }
+
+  private def checkKeys(create: CreateTable): Unit = create.tableSpec match {
+    // Without columns Spark asks the table for them: one that is not there says so.
+    case spec: TableSpec if isOurs(spec) && create.columns.nonEmpty && !isDone(create) =>
+      val declared = CatalogOptions.of(spec)
+      if (!declared.own.containsKey("keys")) {
+        CowStateTableProvider.newSource()
+          .inferSchema(
+            declared.declaring(create.tableSchema, spec.properties.keys.toSeq, mayLackKeys = false))
+      }
+    case _ =>
+  }
+
+  private def checkReplaced(name: LogicalPlan, spec: TableSpecBase): Unit = name match {
+    case ResolvedIdentifier(catalog, table) if isThere(name) =>
+      if (isOurs(spec) || catalog.asTableCatalog.loadTable(table).isInstanceOf[CowStateTable]) {
+        throw CowStateTableErrors.replaced((table.namespace :+ table.name).mkString("."))
+      }
+    case _ =>
+  }
+
+  private def isOurs(spec: TableSpecBase): Boolean =
+    spec.provider.exists(_.equalsIgnoreCase(CowStateTableProvider.Name))
+
+  private def isDone(create: CreateTable): Boolean =
+    create.ignoreIfExists && isThere(create.name)
+
+  private def isThere(name: LogicalPlan): Boolean = name match {
+    case ResolvedIdentifier(catalog, table) => catalog.asTableCatalog.tableExists(table)
+    case _ => false
+  }
+}
