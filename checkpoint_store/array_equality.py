@@ -28,8 +28,8 @@ def same_values(left: Any, right: Any) -> _Flags:
     valid = _valid(left) & _valid(right)
     if pa.types.is_struct(left.type):
         same = np.ones(len(left), np.bool_)
-        for one, other in zip(left.flatten(), right.flatten(), strict=True):
-            same &= same_values(one, other)
+        for left_field, right_field in zip(left.flatten(), right.flatten(), strict=True):
+            same &= same_values(left_field, right_field)
     elif pa.types.is_list(left.type) or pa.types.is_map(left.type):
         same = _same_collections(left, right, valid)
     elif _is_compared(left.type):
@@ -52,8 +52,8 @@ def _same_collections(left: Any, right: Any, valid: _Flags) -> _Flags:
     owners = np.repeat(places, lengths)
     of_maps = pa.types.is_map(left.type)
     parts = _entries_by_key(left, right, owners) if of_maps else [(left.flatten(), right.flatten())]
-    for one, other in parts:
-        same[owners[~same_values(one, other)]] = False
+    for left_part, right_part in parts:
+        same[owners[~same_values(left_part, right_part)]] = False
     return same
 
 
@@ -71,7 +71,7 @@ def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, 
 def _codes(array: Any) -> _Numbers:
     """The same number for the same value; of a type that keys of maps may have."""
     if pa.types.is_struct(array.type):
-        columns = [pc.is_valid(array), *(pa.array(_codes(one)) for one in array.flatten())]
+        columns = [pc.is_valid(array), *(pa.array(_codes(field)) for field in array.flatten())]
         names = [str(place) for place in range(len(columns))]
         return key_codes(pa.table(columns, names), names)
     if pa.types.is_list(array.type):
@@ -92,5 +92,5 @@ def _is_compared(arrow_type: pa.DataType) -> bool:
 
 
 def _valid(array: Any) -> _Flags:
-    found: _Flags = pc.is_valid(array).to_numpy(zero_copy_only=False)
-    return found
+    flags: _Flags = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return flags

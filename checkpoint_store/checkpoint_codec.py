@@ -214,7 +214,9 @@ def encode_handle(handle: StateHandle) -> _Body:
         "rows": handle.rows,
     }
     if handle.key_bounds:
-        body["key_bounds"] = [[one.column, one.least, one.greatest] for one in handle.key_bounds]
+        body["key_bounds"] = [
+            [bounds.column, bounds.least, bounds.greatest] for bounds in handle.key_bounds
+        ]
     return body
 
 
@@ -232,7 +234,7 @@ def decode_handle(body: _Body) -> StateHandle:
         key_groups=KeyGroupRange(decode_number(start), decode_number(end)),
         epoch=decode_number(body["epoch"]),
         rows=decode_number(body["rows"]),
-        key_bounds=tuple(_decode_bounds(*one) for one in body.get("key_bounds", ())),
+        key_bounds=tuple(_decode_bounds(*bounds) for bounds in body.get("key_bounds", ())),
     )
 
 

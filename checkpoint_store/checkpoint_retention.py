@@ -99,8 +99,8 @@ class CheckpointRetention:
         unseen = [name for name in names if str(name) not in self._registry]
         seen = [n for n in names if str(n) in self._registry and str(n) not in self._unknown]
         for name, said in zip(unseen, self._readable.manifests(unseen, seen), strict=True):
-            known = None if isinstance(said, Unknown) else said
-            self._registry.register(str(name), known.object_names() if known else ())
+            checkpoint = None if isinstance(said, Unknown) else said
+            self._registry.register(str(name), checkpoint.object_names() if checkpoint else ())
             if isinstance(said, Unknown):
                 self._unknown.add(str(name))
 

@@ -85,8 +85,7 @@ class CompletedCheckpointStore:
         self._store = store
         self._unique = unique
         self._published = PublishedObjects(store)
-        self._passed_over: set[str] = set()
-        readable = ReadableObjects(self._published, self._passed_over)
+        readable = ReadableObjects(self._published)
         self._retention = CheckpointRetention(store, self._published, readable)
         self._runs = RunRegistry(store, unique)
         self._metadata: StoreMetadata | None = None
@@ -253,7 +252,7 @@ class CompletedCheckpointStore:
 
     def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
         """Delete what nothing names; the names. See orphan_sweep."""
-        return sweep_orphans(self._store, grace_seconds, now, self._passed_over)
+        return sweep_orphans(self._store, grace_seconds, now)
 
     def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
         names = self._published.barriers(EpochDirectory(epoch, run.number))

@@ -26,10 +26,10 @@ class WriterWatermarks:
         If their number is another than before they are other writers: each of them has seen what
         all had, and begins at the least of these.
         """
-        known = dict(self.by_subtask) if parallelism == self.parallelism else {}
+        by_subtask = dict(self.by_subtask) if parallelism == self.parallelism else {}
         floor = [] if self.least_ms is None else [self.least_ms]
         for subtask, watermark_ms in reported.items():
-            before = [known[subtask]] if subtask in known else floor
-            known[subtask] = max([watermark_ms, *before])
-        least = [min(known.values())] if known else []
-        return WriterWatermarks(parallelism, known, max([*least, *floor], default=None))
+            before = [by_subtask[subtask]] if subtask in by_subtask else floor
+            by_subtask[subtask] = max([watermark_ms, *before])
+        least = [min(by_subtask.values())] if by_subtask else []
+        return WriterWatermarks(parallelism, by_subtask, max([*least, *floor], default=None))

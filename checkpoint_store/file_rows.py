@@ -26,7 +26,7 @@ def flatten(shape: StateShape, schema: pa.Schema) -> Callable[[Batches], pa.Tabl
 
 def files_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
     """Those that have rows of the key groups."""
-    return tuple(one for one in files if one.key_groups.intersection(key_groups) is not None)
+    return tuple(file for file in files if file.key_groups.intersection(key_groups) is not None)
 
 
 def read_files(

@@ -40,8 +40,8 @@ class ValueRange:
 
     def intersection(self, other: ValueRange) -> ValueRange:
         """The values that are in both. Raises TypeError when numbers meet text."""
-        least = [one for one in (self.least, other.least) if one is not None]
-        greatest = [one for one in (self.greatest, other.greatest) if one is not None]
+        least = [bound for bound in (self.least, other.least) if bound is not None]
+        greatest = [bound for bound in (self.greatest, other.greatest) if bound is not None]
         smaller: Any = min
         greater: Any = max
         return ValueRange(greater(least, default=None), smaller(greatest, default=None))
@@ -58,7 +58,7 @@ def bound_of(value: object) -> Bound | None:
 
 def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...]:
     """The bounds of the key columns that have some."""
-    found = []
+    bounds = []
     for name in key_names:
         column: Any = rows[name]
         if pa.types.is_date32(column.type):
@@ -72,8 +72,8 @@ def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...
         ends = pc.min_max(column).as_py()
         least, greatest = _bound(ends["min"]), _bound(ends["max"])
         if least is not None and greatest is not None:
-            found.append(KeyBounds(name, least, greatest))
-    return tuple(found)
+            bounds.append(KeyBounds(name, least, greatest))
+    return tuple(bounds)
 
 
 def _bound(end: int | bytes | None) -> Bound | None:
@@ -90,7 +90,10 @@ def _bound(end: int | bytes | None) -> Bound | None:
 def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> bool:
     """Whether a file with these bounds may have a key whose columns are all in the ranges that are
     wanted of them; `wanted` is by the column's name."""
-    return all(one.column not in wanted or _meets(one, wanted[one.column]) for one in bounds)
+    return all(
+        of_column.column not in wanted or _meets(of_column, wanted[of_column.column])
+        for of_column in bounds
+    )
 
 
 def rows_in(rows: pa.Table, wanted: Mapping[str, ValueRange]) -> pa.Table:

@@ -21,11 +21,11 @@ def key_codes(rows: pa.Table, key_names: Sequence[str]) -> npt.NDArray[np.int64]
     """A number for each row, the same for the same key; 0, 1 … in the order of appearance."""
     codes = np.zeros(rows.num_rows, np.int64)
     for place, name in enumerate(key_names):
-        found = value_codes(rows[name])
+        next_codes = value_codes(rows[name])
         if place:
-            together = codes * (found.max(initial=0) + 1) + found
-            found = value_codes(pa.chunked_array([pa.array(together)]))
-        codes = found
+            together = codes * (next_codes.max(initial=0) + 1) + next_codes
+            next_codes = value_codes(pa.chunked_array([pa.array(together)]))
+        codes = next_codes
     return codes
 
 

@@ -83,8 +83,8 @@ def _bytes_hashes(array: Any) -> Hashes:
         rest = rest[lengths[rest] > place]
         beyond = np.maximum(_WORD_BYTES - (lengths[rest] - place), 0).astype(np.uint64)
         # Of the last word, the bytes of the next value are shifted out.
-        found = words[starts[rest] + place] << (beyond * np.uint64(8))
-        hashes[rest] = _mixed(hashes[rest], found)
+        own_words = words[starts[rest] + place] << (beyond * np.uint64(8))
+        hashes[rest] = _mixed(hashes[rest], own_words)
     return hashes
 
 

@@ -61,8 +61,8 @@ class _IndexedRows:
         starts = np.searchsorted(self.hashes, hashes, "left")
         counts = np.searchsorted(self.hashes, hashes, "right") - starts
         skipped = np.cumsum(counts) - counts
-        found = np.repeat(starts - skipped, counts) + np.arange(counts.sum())
-        return self.rows.take(pa.array(np.sort(self.places[found])))
+        indexes = np.repeat(starts - skipped, counts) + np.arange(counts.sum())
+        return self.rows.take(pa.array(np.sort(self.places[indexes])))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class KnownState:
             parts[-1] = pa.concat_tables([parts[-1], newest], promote_options="permissive")
             kept = min(kept, len(parts) - 1)
         whole = not kept
-        new = [self._indexed(self._folded(one, whole=whole)) for one in parts[kept:]]
+        new = [self._indexed(self._folded(part, whole=whole)) for part in parts[kept:]]
         parts_now = (*self.parts[:kept], *new)
         return replace(self, version=version, files=files, parts=parts_now, added=added)
 
@@ -123,10 +123,10 @@ class KnownState:
         """`whole`: nothing comes before the rows."""
         if self.rules.ignores_nulls and not whole:
             return rows
-        found = fold_state(rows, self.rules, keep_tombstones=True)
+        folded = fold_state(rows, self.rules, keep_tombstones=True)
         if whole and not self.rules.sequenced:
-            found = found.filter(pc.equal(found[OP], pa.scalar(PUT)))
-        return found
+            folded = folded.filter(pc.equal(folded[OP], pa.scalar(PUT)))
+        return folded
 
     def _indexed(self, rows: pa.Table) -> _IndexedRows:
         rows = rows.combine_chunks()
@@ -158,10 +158,10 @@ class KnownStates:
             older = [state for state in states if state.version <= version]
             if not older:
                 return None
-            found = max(older, key=lambda state: state.version)
-            self._states[part] = (*(one for one in states if one is not found), found)
+            newest = max(older, key=lambda state: state.version)
+            self._states[part] = (*(state for state in states if state is not newest), newest)
             self._states.move_to_end(part)
-            return found
+            return newest
 
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
         """Whether a state of files of so many bytes may be within the bound, for all that is known:
@@ -185,10 +185,10 @@ class KnownStates:
     def _held(self) -> int:
         """States of a part have most of their rows in common."""
         rows = {
-            id(one): one.nbytes
+            id(part): part.nbytes
             for states in self._states.values()
             for state in states
-            for one in state.parts
+            for part in state.parts
         }
         return sum(rows.values())
 

@@ -200,14 +200,14 @@ class LocalObjectStore:
 
     def list(self, directory: str) -> Sequence[ObjectInfo]:
         """See ObjectStore."""
-        found = []
+        infos = []
         for entry in self._scan(directory):
             with suppress(FileNotFoundError):
                 if entry.is_file():
                     status = entry.stat()
                     name = f"{directory}/{entry.name}"
-                    found.append(ObjectInfo(name, status.st_size, status.st_mtime))
-        return found
+                    infos.append(ObjectInfo(name, status.st_size, status.st_mtime))
+        return infos
 
     def list_directories(self, directory: str) -> Sequence[str]:
         """See ObjectStore."""

@@ -63,10 +63,10 @@ def _has_epochs(store: ObjectStore) -> bool:
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:
     """Directories, up to two levels down, that are stores: <root>/<query id>/<operator>."""
-    found = []
+    stores = []
     for directory in (name.lstrip("/") for name in store.list_directories("")):
         for candidate in (directory, *store.list_directories(directory)):
             names = {info.name.rpartition("/")[2] for info in store.list(candidate)}
             if names & {checkpoint_layout.STORE, table_layout.TABLE}:
-                found.append(candidate)
-    return tuple(found)
+                stores.append(candidate)
+    return tuple(stores)

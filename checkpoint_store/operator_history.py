@@ -91,9 +91,10 @@ class OperatorHistory:
             if name is not None:
                 times[name] = _milliseconds(info)
                 of_epoch.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
+        latest = {directory: latest_first(names) for directory, names in of_epoch.items()}
         completed = {
             directory: _WholeEpoch(directory, times[names[0]], tuple(names))
-            for directory, names in ((one, latest_first(all_)) for one, all_ in of_epoch.items())
+            for directory, names in latest.items()
         }
         self._epochs = dict(reversed([*self._timeline(completed)]))
         return list(self._epochs)
@@ -112,7 +113,7 @@ class OperatorHistory:
 
     def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
         """What the barriers of an epoch, all or some, say of the state."""
-        handles = tuple(handle for one in checkpoint.barriers for handle in one.handles)
+        handles = tuple(handle for barrier in checkpoint.barriers for handle in barrier.handles)
         version = checkpoint.epoch
         return StateVersion(
             info=VersionInfo(version, timestamp_ms),
@@ -140,13 +141,13 @@ class OperatorHistory:
         """The barriers of a version, and when it was committed."""
         if version not in self._epochs:
             self.versions()
-        found = self._epochs.get(version)
-        if found is None:
+        epoch = self._epochs.get(version)
+        if epoch is None:
             raise self.absent(version, [*self._epochs])
-        checkpoint = found.checkpoint or self._checkpoint_of(found)
+        checkpoint = epoch.checkpoint or self._checkpoint_of(epoch)
         if checkpoint is None:
             raise self.absent(version, self.versions())
-        return checkpoint, found.timestamp_ms
+        return checkpoint, epoch.timestamp_ms
 
     def _checkpoint_of(self, epoch: _WholeEpoch) -> CompletedCheckpoint | None:
         """None if it was deleted since it was listed. Raises CorruptObjectError."""
@@ -174,14 +175,14 @@ class OperatorHistory:
         for directory in sorted(directories, key=_lineage, reverse=True):
             if before is not None and directory.epoch >= before.epoch:
                 continue
-            found = manifests.get(directory)
-            if found is None and not (cleaned and directory.epoch < oldest):
-                found = self._without_manifest(directory)
+            whole_epoch = manifests.get(directory)
+            if whole_epoch is None and not (cleaned and directory.epoch < oldest):
+                whole_epoch = self._without_manifest(directory)
                 # Retention deletes the barriers too, and leaves directories of files still needed.
-                cleaned = found is None and directory.epoch < oldest
-            if found is not None:
-                yield directory.epoch, found
-            if found is not None or (before and directory.run_number == before.run_number):
+                cleaned = whole_epoch is None and directory.epoch < oldest
+            if whole_epoch is not None:
+                yield directory.epoch, whole_epoch
+            if whole_epoch is not None or (before and directory.run_number == before.run_number):
                 before = directory
 
     def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
@@ -197,7 +198,10 @@ class OperatorHistory:
 
     def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
         barriers = self.published.read_barriers(names)
-        writer = max(((one.epoch, one.run, one.parallelism) for one in barriers), default=None)
+        writer = max(
+            ((barrier.epoch, barrier.run, barrier.parallelism) for barrier in barriers),
+            default=None,
+        )
         return None if writer is None else align(barriers, *writer).completed()
 
     def _shape(self, checkpoint: CompletedCheckpoint) -> StateShape:
@@ -217,7 +221,7 @@ class OperatorHistory:
         )
 
     def _schema(self, checkpoint: CompletedCheckpoint) -> StateSchema:
-        states = {one.name: one for barrier in checkpoint.barriers for one in barrier.states}
+        states = {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
         if self.state is None and len(states) == 1:
             return next(iter(states.values()))
         if self.state not in states:

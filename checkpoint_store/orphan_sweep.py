@@ -28,11 +28,9 @@ from checkpoint_store.readable_objects import ReadableObjects, Unknown
 RUNS_TO_RETAIN = 1000
 
 
-def sweep_orphans(
-    store: ObjectStore, grace_seconds: float, now: float, said: set[str]
-) -> list[str]:
+def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[str]:
     """Delete orphans last modified before `now - grace_seconds` (in seconds since 1970); their
-    names. Reads every manifest, so it is not for the hot path. `said`: see ReadableObjects."""
+    names. Reads every manifest, so it is not for the hot path."""
     published = PublishedObjects(store)
     # What is old is listed before what is named: a file that is named meanwhile is not missed.
     directories = published.epoch_directories()
@@ -43,7 +41,7 @@ def sweep_orphans(
         for info in listing
         if info.modified is not None and now - info.modified > grace_seconds
     ]
-    references = _References(published, ReadableObjects(published, said))
+    references = _References(published, ReadableObjects(published))
     orphans = sorted(info.name for info in old if references.is_orphan(info))
     if orphans:
         store.delete(orphans)

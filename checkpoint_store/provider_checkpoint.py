@@ -85,7 +85,7 @@ def _read(
     operators = {number: _stores_of(checkpoint, number) for number in _numbers(checkpoint, "state")}
     stores = operators.get(operator, {})
     if store_name not in stores:
-        present = tuple((number, tuple(found)) for number, found in operators.items())
+        present = tuple((number, tuple(names)) for number, names in operators.items())
         raise StoreNotFoundError(checkpoint.url, operator, store_name, present)
     parts = []
     for number in range(stores[store_name]):
@@ -120,8 +120,8 @@ def _stores_of(checkpoint: ObjectStore, operator: int) -> dict[str, int]:
         named = [] if files else _visible(checkpoint.list_directories(partition))
         return dict.fromkeys(named or [DEFAULT_STORE], max(partitions, default=-1) + 1)
     try:
-        found = json.loads(lines[1])["stateStoreInfo"]
-        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in found}
+        infos = json.loads(lines[1])["stateStoreInfo"]
+        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
         if max(_numbers(checkpoint, directory), default=-1) >= max(stores.values()):
             raise ValueError(f"it says {stores}, and there are more partitions")
         return stores

@@ -107,10 +107,12 @@ class ChangesNotKnownError(CheckpointStoreError):
         self.first = first
 
     def __str__(self) -> str:
-        known = "of no batch yet" if self.first is None else f"from batch {self.first - 1} on"
+        batches_known = (
+            "of no batch yet" if self.first is None else f"from batch {self.first - 1} on"
+        )
         return (
             f"{self.directory} in {self.url}: the changes of version {self.version}, which batch "
             f"{self.version - 1} made, are not known: its state was converted by cowstate adopt, "
             "or its changelog was merged or deleted as one of an old batch. Changes are known "
-            f"{known}"
+            f"{batches_known}"
         )

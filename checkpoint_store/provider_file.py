@@ -129,9 +129,9 @@ def _check_identity(metadata: dict[str, str], name: ProviderFileName) -> None:
     if name.kind == "merged":
         expected["versions"] = str(name.versions)
     for key, value in expected.items():
-        found = metadata[f"cowstate.{key}"]
-        if found != value:
-            raise ValueError(f"it says {key} = {found}, its name {value}")
+        stated = metadata[f"cowstate.{key}"]
+        if stated != value:
+            raise ValueError(f"it says {key} = {stated}, its name {value}")
 
 
 def _batches(data: bytes, footer: ArrowFooter) -> tuple[pa.RecordBatch, ...]:

@@ -149,11 +149,11 @@ class _PartitionReader:
                 return [self._read(name) for name in lineage.files]
             except (ObjectMissingError, CorruptObjectError, UnsupportedFormatError) as error:
                 paths = {self._path(name): name for name in lineage.files}
-                found = paths.get(error.name)
-                if found is None or found.kind == "changelog":
+                unusable = paths.get(error.name)
+                if unusable is None or unusable.kind == "changelog":
                     raise
-                _LOG.warning("a %s file is passed over: %s", found.kind, error)
-                damaged[found] = error
+                _LOG.warning("a %s file is passed over: %s", unusable.kind, error)
+                damaged[unusable] = error
 
     def table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
         """The rows that count once all files are applied, or all rows, decoded."""
@@ -215,9 +215,9 @@ def _last_of_each_key(batches: Sequence[Any]) -> list[Any]:
     keyed: list[Any] = [pa.chunked_array([batch["key"] for batch in batches]), places]
     last = pa.table(keyed, ["key", "place"]).group_by("key").aggregate([("place", "max")])
     counts = pc.is_in(places, value_set=last["place_max"].combine_chunks())
-    found, begin = [], 0
+    kept, begin = [], 0
     for batch in batches:
         wanted = pc.and_(counts.slice(begin, batch.num_rows), pc.is_valid(batch["value"]))
-        found.append(batch.filter(wanted))
+        kept.append(batch.filter(wanted))
         begin += batch.num_rows
-    return found
+    return kept

@@ -69,33 +69,33 @@ class PublishedObjects:
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
         """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
         text = str(name)
-        known = self._manifests.get(text)
-        if known is None:
+        checkpoint = self._manifests.get(text)
+        if checkpoint is None:
             data = self.read(text, name.epoch)
-            known = decode_manifest(data, Source(self._store.url, text, name.epoch))
-            self._manifests.put(text, known)
-        return known
+            checkpoint = decode_manifest(data, Source(self._store.url, text, name.epoch))
+            self._manifests.put(text, checkpoint)
+        return checkpoint
 
     def read_barrier(self, name: BarrierName) -> Barrier:
         """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
         text, epoch = str(name), name.directory.epoch
-        known = self._barriers.get(text)
-        if known is None:
+        barrier = self._barriers.get(text)
+        if barrier is None:
             data = self.read(text, epoch)
-            known = decode_barrier(data, Source(self._store.url, text, epoch))
-            self._barriers.put(text, known)
-        return known
+            barrier = decode_barrier(data, Source(self._store.url, text, epoch))
+            self._barriers.put(text, barrier)
+        return barrier
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
         """As read_barrier, several at once. A damaged one that a later attempt of its subtask has
         replaced is left out."""
         read = dict(zip(names, in_parallel(self._barrier_or_damage, names), strict=True))
-        intact = {name: found for name, found in read.items() if isinstance(found, Barrier)}
-        for name, found in read.items():
-            if isinstance(found, CorruptObjectError):
+        intact = {name: outcome for name, outcome in read.items() if isinstance(outcome, Barrier)}
+        for name, outcome in read.items():
+            if isinstance(outcome, CorruptObjectError):
                 if not any(_replaces(other, name) for other in intact):
-                    raise found
-                tell_passed_over("barrier", found)
+                    raise outcome
+                tell_passed_over("barrier", outcome)
         return [*intact.values()]
 
     def _barrier_or_damage(self, name: BarrierName) -> Barrier | CorruptObjectError:

@@ -1,13 +1,12 @@
 """What published objects say, for a clean-up that goes on where one of them cannot be read.
 
-An object that is damaged, or that a newer release wrote, is passed over and said once. A manifest
+An object that is damaged, or that a newer release wrote, is passed over and told once. A manifest
 that cannot be read says what its barriers say, if they are those that it was written from: the sum
 of their attempts is part of its name. Otherwise what it names is unknown.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -20,10 +19,10 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     UnsupportedFormatError,
 )
+from checkpoint_store.passed_over import tell_unreadable
 from checkpoint_store.published_objects import PublishedObjects, in_parallel
 
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,10 @@ class Unknown:
 
 
 class ReadableObjects:
-    """The published objects of a store. Safe to use from several threads.
+    """The published objects of a store. Safe to use from several threads."""
 
-    `said`: the names of the objects that were passed over and said.
-    """
-
-    def __init__(self, published: PublishedObjects, said: set[str]) -> None:
+    def __init__(self, published: PublishedObjects) -> None:
         self._published = published
-        self._said = said
 
     def manifests(
         self, names: Sequence[ManifestName], others: Iterable[ManifestName] = ()
@@ -94,9 +89,7 @@ class ReadableObjects:
         except ObjectMissingError:
             return None
         except (CorruptObjectError, UnsupportedFormatError) as error:
-            if error.name not in self._said:
-                self._said.add(error.name)
-                _log.warning("clean-up keeps all that an unreadable object may name: %s", error)
+            tell_unreadable(error)
             return Unknown(epoch)
 
 

@@ -108,12 +108,12 @@ def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Sc
     columns: list[Any] = []
     for field in schema:
         if field.name in fields:
-            found = _struct_field(row, fields[field.name])
+            column = _struct_field(row, fields[field.name])
         else:
-            found = rows[field.name] if field.name in rows.column_names else None
-        if found is None:
-            found = pa.nulls(rows.num_rows, field.type)
-        columns.append(found if found.type == field.type else found.cast(field.type))
+            column = rows[field.name] if field.name in rows.column_names else None
+        if column is None:
+            column = pa.nulls(rows.num_rows, field.type)
+        columns.append(column if column.type == field.type else column.cast(field.type))
     names = [*schema.names, KEY_GROUP_COLUMN, OP]
     columns += [rows[KEY_GROUP_COLUMN], rows[OP]]
     if shape.sequenced:
@@ -140,10 +140,10 @@ def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) 
     all of them.
     """
     codes = key_codes(rows, rules.key_names)
-    found = _merged(rows, rules, codes) if rules.ignores_nulls else _winners(rows, rules, codes)
+    folded = _merged(rows, rules, codes) if rules.ignores_nulls else _winners(rows, rules, codes)
     if keep_tombstones:
-        return found
-    return found.filter(pc.equal(found[OP], PUT)).select(rules.names)
+        return folded
+    return folded.filter(pc.equal(folded[OP], PUT)).select(rules.names)
 
 
 def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
@@ -165,7 +165,7 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
         [base.append_column(COMMIT_VERSION, before), rows], promote_options="permissive"
     )
     # Rows first: their keys then have the lowest codes, whatever the base holds.
-    keyed = pa.concat_tables([one.select([*rules.key_names, OP]) for one in (rows, base)])
+    keyed = pa.concat_tables([table.select([*rules.key_names, OP]) for table in (rows, base)])
     codes = np.roll(key_codes(keyed, rules.key_names), base.num_rows)
     timeline = _timeline(everything, rules, codes)
     events = _events(timeline, _numbers(everything[COMMIT_VERSION]))
@@ -182,15 +182,15 @@ def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
     """
     assert not rules.sequenced, "which rows are late depends on those before"
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
-    found = rows
+    winners = rows
     if not _have_distinct_keys(rows, rules.key_names):
-        found = _winners(rows, rules, key_codes(rows, rules.key_names))
-    puts = pc.equal(found[OP], PUT)
+        winners = _winners(rows, rules, key_codes(rows, rules.key_names))
+    puts = pc.equal(winners[OP], PUT)
     if pc.all(puts, min_count=0).as_py():
-        kinds = pa.chunked_array([pa.repeat(pa.scalar(POSTIMAGE), found.num_rows)])
+        kinds = pa.chunked_array([pa.repeat(pa.scalar(POSTIMAGE), winners.num_rows)])
     else:
         kinds = pc.if_else(puts, POSTIMAGE, DELETE)
-    return found.select(rules.names).append_column(CHANGE_TYPE, kinds)
+    return winners.select(rules.names).append_column(CHANGE_TYPE, kinds)
 
 
 def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
@@ -202,10 +202,10 @@ def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
     """Those of `rows` whose key is in `keys`; both have the columns `key_names` and `_op`."""
-    both = pa.concat_tables([one.select([*key_names, OP]) for one in (keys, rows)])
+    both = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
     codes = key_codes(both, key_names)
-    known = codes[: keys.num_rows].max(initial=-1)
-    return rows.filter(pa.array(codes[keys.num_rows :] <= known))
+    last_code = codes[: keys.num_rows].max(initial=-1)
+    return rows.filter(pa.array(codes[keys.num_rows :] <= last_code))
 
 
 def distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> pa.Table:
@@ -356,8 +356,8 @@ def _ranks(column: Any) -> _Numbers:
 
 
 def _numbers(column: Any) -> _Numbers:
-    found: _Numbers = column.to_numpy().astype(np.int64)
-    return found
+    numbers: _Numbers = column.to_numpy().astype(np.int64)
+    return numbers
 
 
 def _array(column: Any) -> Any:

@@ -98,18 +98,18 @@ class RunRegistry:
     def register(self, run_id: str, written: int = 0) -> Run:
         """The run of this id, the same for every caller, later than all runs registered before, and
         later than run number `written`, the greatest that something was written under."""
-        known: set[RunName] = set()
+        seen_names: set[RunName] = set()
         while True:
             shown = set(self._names())
-            if not shown <= known:
-                known |= shown
+            if not shown <= seen_names:
+                seen_names |= shown
                 continue
             step = next_step({Mark(name.run, name.level) for name in shown}, run_id, written)
             if isinstance(step, Run):
                 return step
             name = RunName(step.run, self._unique(), step.level)
             self._store.put(str(name), encode_run(step.run))
-            known.add(name)
+            seen_names.add(name)
 
     def registered(self, run_id: str) -> Run | None:
         """The run of this id if it has its number, else None: one listing."""

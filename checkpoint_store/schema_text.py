@@ -25,10 +25,10 @@ def schema_text(schema_json: str) -> str:
         return schema_json
 
 
-def schema_texts(one: str, other: str) -> tuple[str, str]:
+def schema_texts(schema_json: str, other_json: str) -> tuple[str, str]:
     """Two schemas that differ: in DDL, or as they are where DDL cannot say what differs."""
-    texts = schema_text(one), schema_text(other)
-    return texts if texts[0] != texts[1] else (one, other)
+    texts = schema_text(schema_json), schema_text(other_json)
+    return texts if texts[0] != texts[1] else (schema_json, other_json)
 
 
 def type_text(described: Any) -> str:

@@ -140,10 +140,10 @@ def parse_spark_schema(schema_json: str) -> StructType:
 
     Raises UnsupportedSparkTypeError, and ValueError, KeyError or TypeError for what is no schema.
     """
-    found = _parse(json.loads(schema_json), "")
-    if not isinstance(found, StructType):
+    schema = _parse(json.loads(schema_json), "")
+    if not isinstance(schema, StructType):
         raise ValueError("a schema that is no struct")
-    return found
+    return schema
 
 
 def _parse(described: Any, path: str) -> SparkType:

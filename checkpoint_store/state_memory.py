@@ -43,44 +43,46 @@ class StateMemory:
         files = files_of(version.state, part.key_groups)
         if not self.states.fits(part, _bytes_of(files, part.key_groups), self.most_bytes):
             return None
-        known = self.states.get(part, version.info.version) or nothing
-        missing = _missing(history, known, version, part.key_groups)
+        known_state = self.states.get(part, version.info.version) or nothing
+        missing = _missing(history, known_state, version, part.key_groups)
         if missing is None:
-            known, missing = nothing, files
+            known_state, missing = nothing, files
         read = read_files(history, missing, part.key_groups, flatten(part.shape, schema))
         rows = concat_rows(read, part.shape, schema)
-        return self.followed(part, known, rows, version)
+        return self.followed(part, known_state, rows, version)
 
     def followed(
-        self, part: StatePart, known: KnownState, rows: pa.Table, version: StateVersion
+        self, part: StatePart, known_state: KnownState, rows: pa.Table, version: StateVersion
     ) -> KnownState:
         """What is known at `version`, to which `rows` lead; it is kept."""
         files = files_of(version.state, part.key_groups)
-        found = known.followed_by(rows, version.info.version, files, version.changes)
-        self.states.put(part, found, _bytes_of(files, part.key_groups), self.most_bytes)
-        return found
+        state = known_state.followed_by(rows, version.info.version, files, version.changes)
+        self.states.put(part, state, _bytes_of(files, part.key_groups), self.most_bytes)
+        return state
 
 
 def _missing(
-    history: StateHistory, known: KnownState, version: StateVersion, key_groups: KeyGroupRange
+    history: StateHistory, known_state: KnownState, version: StateVersion, key_groups: KeyGroupRange
 ) -> tuple[StateHandle, ...] | None:
     """The files that lead from what is known to a version. None if none do, or a version on the way
     is damaged or lost, or if reading the state again takes less."""
     files = files_of(version.state, key_groups)
-    if known.version == version.info.version:
-        return () if known.is_of(files, version.changes) else None
+    if known_state.version == version.info.version:
+        return () if known_state.is_of(files, version.changes) else None
     numbers = history.versions()
-    if known.version not in numbers:
+    if known_state.version not in numbers:
         return None
-    between = [one for one in numbers if known.version < one <= version.info.version]
+    between = [number for number in numbers if known_state.version < number <= version.info.version]
     try:
-        then, later = history.at(known.version), [history.at(one) for one in between]
+        then, later = history.at(known_state.version), [history.at(number) for number in between]
     except CorruptObjectError:
         return None
-    is_same = known.is_of(files_of(then.state, key_groups), then.changes)
-    if not is_same or lost_version(known.version, later, numbers) is not None:
+    is_same = known_state.is_of(files_of(then.state, key_groups), then.changes)
+    if not is_same or lost_version(known_state.version, later, numbers) is not None:
         return None
-    missing = files_of(tuple(file for one in later for file in one.changes), key_groups)
+    missing = files_of(
+        tuple(file for later_version in later for file in later_version.changes), key_groups
+    )
     return missing if _cost(missing, key_groups) <= _cost(files, key_groups) else None
 
 

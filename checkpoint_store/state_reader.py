@@ -100,8 +100,8 @@ class StateReader:
         """The versions that can be read, oldest first; some numbers may be left out. One that is
         damaged is, with a warning in the log, unless it is the newest: then that is an error."""
         versions = self._history.versions()
-        found = in_parallel(lambda version: self._info(version, versions), versions)
-        return [info for info in found if info is not None]
+        infos = in_parallel(lambda version: self._info(version, versions), versions)
+        return [info for info in infos if info is not None]
 
     def info(self, epoch: int | None = None) -> VersionInfo:
         """A version and its time; None means the newest. One listing and at most one read."""
@@ -148,16 +148,18 @@ class StateReader:
         unknown = sorted(ranges.keys() - keys)
         if unknown:
             raise UnknownColumnError(self._history.url, unknown[0], keys)
-        known = None
+        known_state = None
         if self._memory is not None and columns is None:
-            known = self._memory.state_at(self._history, version, self._part(shape, key_groups))
-        if known is None:
-            files = [one for one in version.state if may_hold(one.key_bounds, ranges)]
+            known_state = self._memory.state_at(
+                self._history, version, self._part(shape, key_groups)
+            )
+        if known_state is None:
+            files = [file for file in version.state if may_hold(file.key_bounds, ranges)]
             rows = self._read(files, key_groups, flatten(shape, schema))
         else:
-            rows = known.rows()
-        found = fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema))
-        return rows_in(found, ranges).select(names)
+            rows = known_state.rows()
+        state = fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema))
+        return rows_in(state, ranges).select(names)
 
     def changes(
         self,
@@ -193,7 +195,9 @@ class StateReader:
         rows = self._rows_of_versions(added, shape, key_groups)
         infos = [version.info for version, _ in added]
         if not preimages and not (shape.sequenced or shape.ignores_nulls):
-            return _shown(_joined([fold_upserts(one, rules) for one in rows], infos), shape, infos)
+            return _shown(
+                _joined([fold_upserts(table, rules) for table in rows], infos), shape, infos
+            )
         changed = _joined(rows, infos)
         before = concat_rows(self._before(base, changed, last, key_groups), shape, schema)
         return _shown(fold_changes(before, changed, rules), shape, infos)
@@ -206,8 +210,8 @@ class StateReader:
         schema, wanted = flat_schema(shape), self._all_or(key_groups)
         files = [files_of(handles, wanted) for _, handles in added]
         everything = [handle for handles in files for handle in handles]
-        found = iter(read_files(self._history, everything, wanted, flatten(shape, schema)))
-        rows = [concat_rows([next(found) for _ in handles], shape, schema) for handles in files]
+        tables = iter(read_files(self._history, everything, wanted, flatten(shape, schema)))
+        rows = [concat_rows([next(tables) for _ in handles], shape, schema) for handles in files]
         return [*rows, concat_rows([], shape, schema)]
 
     def _before(
@@ -225,11 +229,11 @@ class StateReader:
         keys = distinct_keys(changed, names)
         if self._memory is not None:
             part = self._part(shape, key_groups)
-            known = self._memory.state_at(self._history, base, part)
-            if known is not None:
+            known_state = self._memory.state_at(self._history, base, part)
+            if known_state is not None:
                 rows = changed.drop_columns([COMMIT_VERSION])
-                self._memory.followed(part, known, rows, last)
-                return known.rows_of(keys)
+                self._memory.followed(part, known_state, rows, last)
+                return known_state.rows_of(keys)
         flat = flatten(shape, schema)
 
         def restricted(batches: Batches) -> pa.Table:
@@ -263,18 +267,18 @@ class StateReader:
         if start is not None and start > end:
             raise ValueError(f"changes from version {start} to {end}: the start is after the end")
         base = None if start is None else self._version_of(versions, start)
-        numbers = [one for one in versions if one < end]
-        numbers = [one for one in numbers if start is None or one > start]
-        found = in_parallel(self._history.at, numbers)
+        numbers = [number for number in versions if number < end]
+        numbers = [number for number in numbers if start is None or number > start]
+        later = in_parallel(self._history.at, numbers)
         if start != end:
-            found.append(last)
-        first = found[0].info.version if start is None else start
-        lost = lost_version(first, found, versions)
+            later.append(last)
+        first = later[0].info.version if start is None else start
+        lost = lost_version(first, later, versions)
         if lost is not None:
             raise self._history.absent(lost, versions)
-        files = [(version, version.changes) for version in found]
+        files = [(version, version.changes) for version in later]
         if start is None:
-            files[0] = (found[0], found[0].state)
+            files[0] = (later[0], later[0].state)
         return base, files
 
     def _read(
@@ -326,8 +330,8 @@ def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.T
 
 def _shown(changes: pa.Table, shape: StateShape, versions: Iterable[VersionInfo]) -> pa.Table:
     """Changes with the columns that users see."""
-    found = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
-    return _with_timestamps(found, versions)
+    shown = changes.select([*shape.columns, CHANGE_TYPE, COMMIT_VERSION])
+    return _with_timestamps(shown, versions)
 
 
 def _with_timestamps(changes: pa.Table, versions: Iterable[VersionInfo]) -> pa.Table:

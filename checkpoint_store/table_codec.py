@@ -88,8 +88,8 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
             batches={decode_text(k): decode_number(v) for k, v in dict(body["batches"]).items()},
             changes=changes,
             state=tuple(
-                changes[one] if isinstance(one, int) else decode_handle(one)
-                for one in body["state"]
+                changes[entry] if isinstance(entry, int) else decode_handle(entry)
+                for entry in body["state"]
             ),
             watermarks=_decode_watermarks(body["watermarks"]),
             # Tables of 0.1.0 do not have it.

@@ -120,7 +120,7 @@ def folded(
         batches = table.read_rows(file, key_groups)
         return concat_rows([flat_rows(batch, shape, schema) for batch in batches], shape, schema)
 
-    needed = [one for one in files if one.key_groups.intersection(key_groups) is not None]
+    needed = [file for file in files if file.key_groups.intersection(key_groups) is not None]
     rows = concat_rows(in_parallel(flat, needed), shape, schema)
     rows = fold_state(rows, fold_rules(shape, schema), keep_tombstones=True)
     if whole and not shape.sequenced:

@@ -53,20 +53,23 @@ class TableHistory:
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory."""
-        found = self._version(version)
-        if found is None:
+        table_version = self._version(version)
+        if table_version is None:
             raise self.absent(version, self.versions())
-        state = compacted(found, self._compactions).state
+        state = compacted(table_version, self._compactions).state
         info = VersionInfo(
-            found.version, found.timestamp_ms, found.watermarks.least_ms, found.failed_upkeep
+            table_version.version,
+            table_version.timestamp_ms,
+            table_version.watermarks.least_ms,
+            table_version.failed_upkeep,
         )
         return StateVersion(
             info=info,
-            shape=shape_of(self.metadata, found.schema_json),
-            changes=found.changes,
+            shape=shape_of(self.metadata, table_version.schema_json),
+            changes=table_version.changes,
             state=state,
-            watermarks=found.watermarks,
-            base=found.version - 1 if found.version else None,
+            watermarks=table_version.watermarks,
+            base=table_version.version - 1 if table_version.version else None,
         )
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:

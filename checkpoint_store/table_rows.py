@@ -53,8 +53,8 @@ def row_structs(columns: Sequence[Any], of: pa.DataType, present: Any) -> pa.Arr
     From buffers, because from arrays a struct without fields has no length.
     """
     children = [
-        pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], one.type)
-        for one in columns
+        pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        for column in columns
     ]
     # The bits of a slice begin somewhere in a byte; those of a struct do not.
     whole = pa.concat_arrays([present, pa.array([], pa.bool_())]) if present.offset else present

@@ -28,17 +28,17 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
     With `merge` the rows may have columns that the table has not. Raises TableSchemaError, which
     names the column and both types.
     """
-    known, given = _types(table), _types(rows)
-    for name, type_ in known.items():
+    stored, given = _types(table), _types(rows)
+    for name, type_ in stored.items():
         if name not in given:
-            near = [one for one in given if one.lower() == name.lower()]
+            near = [candidate for candidate in given if candidate.lower() == name.lower()]
             column = f"lit(None).cast({type_text(type_)!r})"
             remedy = f"rename {near[0]!r}" if near else f"add .withColumn({name!r}, {column})"
             raise TableSchemaError(url, f"the rows have no column {name!r}", remedy)
         if given[name] != type_:
             types = f"{type_text(type_)} in the table and {type_text(given[name])} in the rows"
             raise TableSchemaError(url, f"column {name!r} is {types}", f"cast it; {_RENAME}")
-    added = [name for name in given if name not in known]
+    added = [name for name in given if name not in stored]
     if added and not merge:
         raise TableSchemaError(
             url,
@@ -46,7 +46,7 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
             'write with option("mergeSchema", "true") to add it, or drop it from the rows',
         )
     for place, name in enumerate(added):
-        if name.lower() in (one.lower() for one in (*known, *added[:place])):
+        if name.lower() in (earlier.lower() for earlier in (*stored, *added[:place])):
             raise TableSchemaError(url, f"column {name!r} differs from one only in case", _RENAME)
     fields = json.loads(table)["fields"] + [
         field for field in json.loads(rows)["fields"] if field["name"] in added

@@ -178,10 +178,10 @@ class TableStore:
 
     def _check_free(self) -> None:
         objects = [info.name for info in self._store.list("")]
-        found = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
-        if STORE in found:
+        names = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
+        if STORE in names:
             raise NotATableError(self.url)
-        strangers = [name for name in found if not layout.may_be_beside_a_table(name)]
+        strangers = [name for name in names if not layout.may_be_beside_a_table(name)]
         if strangers:
             raise NotATableError(self.url, tuple(sorted(strangers)))
 
@@ -219,16 +219,16 @@ class TableStore:
         """All compactions: one listing, and a read of each that is new. One that is damaged is
         passed over, because versions name all that they need themselves."""
         names = [layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS)]
-        found: dict[CompactionName, TableCompaction | None] = {}
+        compactions: dict[CompactionName, TableCompaction | None] = {}
         for name in (name for name in names if name is not None):
             if name in self._known_compactions:
-                found[name] = self._known_compactions[name]
+                compactions[name] = self._known_compactions[name]
                 continue
             # It may have been deleted since it was listed.
             with suppress(ObjectMissingError):
-                found[name] = self._read_compaction(name)
-        self._known_compactions = found
-        return tuple(one for one in found.values() if one is not None)
+                compactions[name] = self._read_compaction(name)
+        self._known_compactions = compactions
+        return tuple(compaction for compaction in compactions.values() if compaction is not None)
 
     def _read_compaction(self, name: CompactionName) -> TableCompaction | None:
         """None if it is damaged."""
@@ -322,15 +322,15 @@ class TableStore:
     def _check_nothing_lost(self, newest: TableVersion | None, commit: TableCommit) -> None:
         """A query that writes all its batches, and has files of one that no version holds, had a
         version that is gone."""
-        known = None if newest is None else newest.batches.get(commit.writer)
-        expected = 0 if known is None else known + 1
+        last_batch = None if newest is None else newest.batches.get(commit.writer)
+        expected = 0 if last_batch is None else last_batch + 1
         if not commit.after_all or commit.batch <= expected:
             return
         names = self._store.list_directories(layout.batches_of_writer(commit.writer))
         batches = [batch for name in names if (batch := layout.parse_batch(name)) is not None]
         if any(expected <= batch < commit.batch for batch in batches):
             lost = layout.version_name(0 if newest is None else newest.version + 1)
-            raise LostVersionError(self.url, lost, commit.writer, commit.batch, known)
+            raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
 
     def _next(self, newest: TableVersion | None, commit: TableCommit) -> TableVersion:
         milliseconds = int(self._now() * 1000)

@@ -90,7 +90,9 @@ class TableCompaction:
 def compacted(version: TableVersion, compactions: tuple[TableCompaction, ...]) -> TableVersion:
     """The version with the newest compaction that fits applied to its state; of several of one
     version, the one with the fewest files."""
-    newest_first = sorted(compactions, key=lambda one: (-one.version, len(one.files)))
+    newest_first = sorted(
+        compactions, key=lambda compaction: (-compaction.version, len(compaction.files))
+    )
     for compaction in newest_first:
         state = compaction.applied_to(version.state)
         if state is not None:

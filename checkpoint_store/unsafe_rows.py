@@ -240,13 +240,13 @@ class _Decoder:
         places = zip(begins.to_pylist(), stops.to_pylist(), strict=True)
         data = pa.py_buffer(b"".join([self._content[begin:stop] for begin, stop in places]))
         buffers = [_validity(spans.starts), ends.buffers()[1], data]
-        found = pa.Array.from_buffers(arrow, len(spans.starts), buffers)
+        array = pa.Array.from_buffers(arrow, len(spans.starts), buffers)
         if arrow == pa.string():
             try:
-                found.validate(full=True)
+                array.validate(full=True)
             except pa.ArrowInvalid as error:
                 raise _malformed(path, "a string that is not UTF-8") from error
-        return found
+        return array
 
     def _decimals(self, spans: _Spans, arrow: Any, path: str) -> Any:
         """From the unscaled values, big-endian two's complement in as few bytes as they take."""

@@ -45,12 +45,12 @@ class VersionTimes:
     def first_since(self, timestamp_ms: int) -> int | None:
         """The first version that was committed at a time or later, None if none was yet."""
         place = bisect_left(self._places, float(timestamp_ms), key=self._time_up_to)
-        found = self._versions[place:][:1]
-        if place and not (found and self._time_up_to(place) == timestamp_ms):
+        later = self._versions[place:][:1]
+        if place and not (later and self._time_up_to(place) == timestamp_ms):
             # One that is damaged or lost may be the first.
             before = self._history.at(self._versions[place - 1])
-            self._check_nothing_lost(before.info.version, found)
-        return found[0] if found else None
+            self._check_nothing_lost(before.info.version, later)
+        return later[0] if later else None
 
     @property
     def _places(self) -> range:

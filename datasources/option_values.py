@@ -89,10 +89,10 @@ def a_text(name: str, text: str) -> str:
 
 def column_list(name: str, text: str) -> tuple[str, ...]:
     """Names of columns, each once."""
-    names = tuple(one.strip() for one in text.split(","))
+    names = tuple(column.strip() for column in text.split(","))
     if not all(names):
         raise _bad(name, text, "names of columns, separated by commas")
-    twice = next((one for one in names if names.count(one) > 1), None)
+    twice = next((column for column in names if names.count(column) > 1), None)
     if twice:
         raise ConfigurationError(f"option {name} names {twice!r} twice")
     return names
@@ -100,8 +100,8 @@ def column_list(name: str, text: str) -> tuple[str, ...]:
 
 def a_size(name: str, text: str) -> int:
     """Bytes."""
-    found = _SIZE.fullmatch(text.strip())
-    value = int(found[1]) * _SIZE_UNITS[found[2].lower()] if found else _MOST + 1
+    match = _SIZE.fullmatch(text.strip())
+    value = int(match[1]) * _SIZE_UNITS[match[2].lower()] if match else _MOST + 1
     if value > _MOST:
         raise _bad(name, text, "bytes, as a whole number that may end in k, m, g or t")
     return value

@@ -146,12 +146,12 @@ def json_object(text: str) -> dict[str, Any]:
     """The object that an option says. Raises ArgumentTypeError, without the value: it may hold
     credentials."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise argparse.ArgumentTypeError('not a JSON object such as {"anon": true}')
-    return found
+    return value
 
 
 def positive_number(text: str) -> int:

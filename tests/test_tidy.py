@@ -1,4 +1,7 @@
-"""The few limits on size and naming that the project keeps, checked over every Python file."""
+"""The few limits on size and naming that the project keeps, checked over every Python file.
+
+Files in Scala keep the one on the lines of a file.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,14 @@ VAGUE_NAMES = {
 BANNER = re.compile(r"^#\s*[-=#*~_+─═]{3,}")
 
 
-def _python_files() -> list[Path]:
+def _files_in(language: str) -> list[Path]:
     folders = ("checkpoint_store", "spark_state", "datasources", "tests")
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob(f"*.{language}"))
 
 
-FILES = _python_files()
+FILES = _files_in("py")
 FILE_IDS = [str(path.relative_to(ROOT)) for path in FILES]
+SCALA_FILES = _files_in("scala")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -83,10 +87,14 @@ def section_banners(source: str) -> list[str]:
     ]
 
 
+def long_modules(source: str) -> list[str]:
+    lines = source.count("\n") + 1
+    return [f"the module has {lines} lines"] if lines > MAX_MODULE_LINES else []
+
+
 def untidy_places(source: str) -> list[str]:
     tree = ast.parse(source)
-    lines = source.count("\n") + 1
-    found = [f"the module has {lines} lines"] if lines > MAX_MODULE_LINES else []
+    found = long_modules(source)
     if not (ast.get_docstring(tree) or not source.strip()):
         found.append("the module has no docstring")
     for check in (long_functions, crowded_signatures, star_imports, vague_class_names):
@@ -99,6 +107,11 @@ def test_module_keeps_the_limits(path: Path) -> None:
     assert untidy_places(path.read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.parametrize("path", SCALA_FILES, ids=[path.name for path in SCALA_FILES])
+def test_file_in_scala_keeps_the_limit_on_lines(path: Path) -> None:
+    assert long_modules(path.read_text(encoding="utf-8")) == []
+
+
 @pytest.mark.parametrize("path", FILES, ids=FILE_IDS)
 def test_no_file_or_folder_has_a_vague_name(path: Path) -> None:
     names = {word for part in path.relative_to(ROOT).parts for word in words_of(Path(part).stem)}
@@ -106,6 +119,8 @@ def test_no_file_or_folder_has_a_vague_name(path: Path) -> None:
 
 
 def test_the_checks_find_what_they_look_for() -> None:
+    too_long = "x = 1\n" * MAX_MODULE_LINES
+    assert long_modules(too_long) == [f"the module has {MAX_MODULE_LINES + 1} lines"]
     long_body = "    x = 1\n" * MAX_FUNCTION_LINES
     source = (
         "from os import *\n"

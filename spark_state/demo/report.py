@@ -37,11 +37,11 @@ def worst_chains(legs: pd.DataFrame) -> list[DelayChain]:
     carrying = legs[legs["chain_legs"] > 0].sort_values("chain_legs")
     chains = carrying.groupby(["tailnum", "chain_start_minute"], sort=True)
     totals = chains["chain_carried"].max().sort_values(ascending=False, kind="stable")
-    found = []
+    worst = []
     for tailnum, start in totals.head(WORST_CHAINS).index:
         chain = chains.get_group((tailnum, start))
         began = datetime.fromtimestamp(int(start) * 60, UTC).astimezone(_NEW_YORK)
-        found.append(
+        worst.append(
             DelayChain(
                 tailnum=tailnum,
                 began=f"{began:%Y-%m-%d %H:%M}",
@@ -50,7 +50,7 @@ def worst_chains(legs: pd.DataFrame) -> list[DelayChain]:
                 route="  ".join(chain["origin"] + "-" + chain["dest"]),
             )
         )
-    return found
+    return worst
 
 
 def chain_table(chains: list[DelayChain]) -> str:

@@ -91,8 +91,8 @@ class Rotations(StatefulProcessor):
         legs = sorted((row for row in rows if row.dep_delay is not None), key=departure_order)
         if not legs:
             return
-        known = self._aircraft.get()
-        aircraft = None if known is None else Aircraft(*known)
+        stored = self._aircraft.get()
+        aircraft = None if stored is None else Aircraft(*stored)
         for leg in legs:
             aircraft, carried = follow(aircraft, leg)
             yield Row(

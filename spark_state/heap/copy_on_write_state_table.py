@@ -23,12 +23,12 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
 
     def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
         """The map of a key group. Raises ValueError outside of the range."""
-        found = self._maps.get(key_group)
-        if found is None:
+        state_map = self._maps.get(key_group)
+        if state_map is None:
             if key_group not in self.key_groups:
                 raise ValueError(f"key group {key_group} is not in {self.key_groups}")
-            found = self._maps[key_group] = CopyOnWriteStateMap()
-        return found
+            state_map = self._maps[key_group] = CopyOnWriteStateMap()
+        return state_map
 
     def __len__(self) -> int:
         return sum(map(len, self._maps.values()))

@@ -75,8 +75,8 @@ class HeapKeyedStateBackend:
         raise AssertionError(f"no state has {table.serializer}")
 
     def _table(self, descriptor: StateDescriptor) -> HeapStateTable[Any]:
-        known = self._descriptors.get(descriptor.name)
-        if known is None:
+        held = self._descriptors.get(descriptor.name)
+        if held is None:
             serializer = _SERIALIZERS[descriptor.kind](
                 descriptor.value_type, f"state {descriptor.name!r}", self._forms
             )
@@ -84,10 +84,10 @@ class HeapKeyedStateBackend:
             self._tables[descriptor.name] = HeapStateTable(
                 descriptor.name, serializer, self.key_groups
             )
-        elif (known.kind, known.value_type) != (descriptor.kind, descriptor.value_type):
-            stored, declared = schema_texts(known.schema_json, descriptor.schema_json)
+        elif (held.kind, held.value_type) != (descriptor.kind, descriptor.value_type):
+            stored, declared = schema_texts(held.schema_json, descriptor.schema_json)
             raise StateMigrationError(
-                f"state {descriptor.name!r} is in the store as a {known.kind} state of ({stored}), "
+                f"state {descriptor.name!r} is in the store as a {held.kind} state of ({stored}), "
                 f"the processor declares a {descriptor.kind} state of ({declared}); declare the "
                 "stored schema, give the state another name, or start with an empty store"
             )

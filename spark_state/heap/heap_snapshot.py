@@ -33,7 +33,9 @@ class HeapSnapshot:
     def to_table(self) -> pa.Table:
         """All entries as a sorted table of puts; releases the snapshot."""
         try:
-            return to_table(self._key_columns, [self._read(*one) for one in self._snapshots])
+            return to_table(
+                self._key_columns, [self._read(*of_table) for of_table in self._snapshots]
+            )
         finally:
             self.release()
 

@@ -145,7 +145,7 @@ class StateMapEpochs(Generic[K, S]):
         for overlaid, base in self._pinned:
             if overlaid() is None:
                 base.release()
-        self._pinned = [one for one in self._pinned if not one[1].released]
+        self._pinned = [pinned for pinned in self._pinned if not pinned[1].released]
 
     def check_invariants(self) -> None:
         """Assert that the map is in order and that the newest epoch is what it holds."""

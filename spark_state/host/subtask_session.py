@@ -267,9 +267,11 @@ class SubtaskSession:
         """Whether the backend knows a state that neither the store nor the processor has."""
         if self._backend is None:
             return False
-        known = {(s.name, s.kind, s.schema_json) for s in self._stored_states(spec, checkpoint)}
-        known |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
-        return any((s.name, s.kind, s.schema_json) not in known for s in self._backend.descriptors)
+        expected = {(s.name, s.kind, s.schema_json) for s in self._stored_states(spec, checkpoint)}
+        expected |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
+        return any(
+            (s.name, s.kind, s.schema_json) not in expected for s in self._backend.descriptors
+        )
 
     def _apply(
         self, backend: HeapKeyedStateBackend, handles: Handles, check: Callable[[], None]

@@ -203,7 +203,8 @@ private[cowstate] final class CowStateStore(
   }
 
   override def metrics: StateStoreMetrics =
-    provider.metricsOf(state, commitMs, changelog.rows.writtenBytes, session.forcesSnapshot)
+    provider.metrics.of(
+      id, state, commitMs, changelog.rows.writtenBytes, session.forcesSnapshot)
 
   override def toString: String = s"CowStateStore[stateStoreId=$id, version=$version]"
 

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util.UUID
-import java.util.concurrent.atomic.AtomicLong
 
 import scala.util.control.NonFatal
 
@@ -43,11 +42,8 @@ class CowStateStoreProvider
   @volatile private var loaded: LoadedState = _
   @volatile private var cleanup: StateFileCleanup = _
   @volatile private var closed = false
-  private val snapshotMs = new AtomicLong
-  private val snapshotBytes = new AtomicLong
-  private val mergedBytes = new AtomicLong
-  private val uploadedSnapshot = new AtomicLong(-1L)
   private val handover = new ViewHandover
+  private[cowstate] val metrics = new StoreMetrics
 
   override def init(
       stateStoreId: StateStoreId,
@@ -327,7 +323,7 @@ class CowStateStoreProvider
       val into = StateFileName.merging(files, state.generation, newUnique())
       val size = checkpoints.merge(files, into)
       state.merged(files, into, size)
-      mergedBytes.addAndGet(size.bytes)
+      metrics.changelogsMerged(size.bytes)
       logInfo(s"$this merged ${files.size} files of changes up to version ${into.version}: " +
         s"${size.bytes} bytes")
     }
@@ -359,9 +355,7 @@ class CowStateStoreProvider
       val name = StateFileName.ofSnapshot(taken.at, taken.state.generation, newUnique())
       val size = checkpoints.writeSnapshot(name, taken.view)
       taken.state.snapshotWritten(taken, size)
-      snapshotBytes.set(size.bytes)
-      uploadedSnapshot.set(version)
-      snapshotMs.set((System.nanoTime - started) / 1000000)
+      metrics.snapshotWritten(version, size.bytes, ms = (System.nanoTime - started) / 1000000)
       logInfo(s"$this wrote a snapshot of version $version: ${size.bytes} bytes")
       reportCovered(version)
     } finally taken.view.release()
@@ -470,30 +464,6 @@ class CowStateStoreProvider
 
   override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] =
     Seq(StateStoreSnapshotLastUploadInstanceMetric())
-
-  private[cowstate] def metricsOf(
-      state: LoadedState,
-      commitMs: Long,
-      changelogBytes: Long,
-      forcesSnapshot: Boolean): StateStoreMetrics = {
-    import CowStateMetrics._
-    val map = state.versions.map
-    val custom: Map[StateStoreCustomMetric, Long] = Map(
-      CommitMs -> commitMs,
-      LoadMs -> state.takeLoadMs(),
-      SnapshotMs -> snapshotMs.getAndSet(0),
-      ChangelogBytes -> changelogBytes,
-      SnapshotBytes -> snapshotBytes.getAndSet(0),
-      MergedBytes -> mergedBytes.getAndSet(0),
-      Pages -> map.pageCount,
-      DeadBytes -> map.deadBytes,
-      RehashPercent -> map.rehashPercent,
-      ForcedSnapshots -> (if (forcesSnapshot) 1L else 0L))
-    val instance: Map[StateStoreInstanceMetric, Long] = Map(
-      StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
-        uploadedSnapshot.get)
-    StateStoreMetrics(map.size, state.account.bytes, custom, instance)
-  }
 }
 
 object CowStateStoreProvider {

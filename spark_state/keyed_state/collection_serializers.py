@@ -88,7 +88,9 @@ class MapSerializer:
         """See StateSerializer. Raises StateValueError naming the field."""
         maps = [*filter(None, states)]
         keys: Any = self._key.to_arrow([*map(self.keys.thaw, chain.from_iterable(maps))])
-        values: Any = self.value.to_arrow([*chain.from_iterable(one.values() for one in maps)])
+        values: Any = self.value.to_arrow(
+            [*chain.from_iterable(entries.values() for entries in maps)]
+        )
         maps_of_keys = pa.MapArray.from_arrays(_offsets(states), keys, values)
         return _as_column(maps_of_keys, self.struct_type, states)
 
@@ -121,6 +123,6 @@ def _present(array: Any) -> tuple[Any, list[int | None]]:
     """The lists or maps that are there, and for each state how long it is, None if absent."""
     present = array.is_valid()
     # Filtered, so that no part of the values belongs to none of them.
-    found = array.filter(present).field(0)
-    lengths = iter(np.diff(found.offsets.to_numpy()).tolist())
-    return found, [next(lengths) if valid else None for valid in present.to_pylist()]
+    values = array.filter(present).field(0)
+    lengths = iter(np.diff(values.offsets.to_numpy()).tolist())
+    return values, [next(lengths) if valid else None for valid in present.to_pylist()]

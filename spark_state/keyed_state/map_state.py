@@ -48,8 +48,8 @@ class MapState:
 
     def getValue(self, key: tuple[Any, ...]) -> Any:
         """The value of a user key as a Row, None if it has none."""
-        found = self._entries().get(self._to_key(key))
-        return None if found is None else self._serializer.to_row(self._copy(found))
+        value = self._entries().get(self._to_key(key))
+        return None if value is None else self._serializer.to_row(self._copy(value))
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
         """Whether the user key has a value."""

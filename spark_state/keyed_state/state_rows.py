@@ -45,7 +45,9 @@ class StateEntries:
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
     """The sorted table of these entries, with a state column for each of them."""
     fields = _schema(key_columns, entries)
-    tables = [_table_of(fields, key_columns, entries, one) for one in entries if one.keys]
+    tables = [
+        _table_of(fields, key_columns, entries, of_state) for of_state in entries if of_state.keys
+    ]
     if not tables:
         return fields.empty_table()
     table = pa.concat_tables(tables)
@@ -63,12 +65,12 @@ def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Sche
         pa.field(OP, pa.string(), nullable=False),
     ]
     taken = {field.name for field in fields}
-    for one in entries:
-        name = one.name
+    for of_state in entries:
+        name = of_state.name
         while name in taken:
             name += "_"
         taken.add(name)
-        fields.append(pa.field(name, _nullable(one), metadata={STATE_METADATA: one.name}))
+        fields.append(pa.field(name, _nullable(of_state), metadata={STATE_METADATA: of_state.name}))
     return pa.schema(fields)
 
 
@@ -80,15 +82,17 @@ def _table_of(
     schema: pa.Schema,
     key_columns: KeyColumns,
     entries: Sequence[StateEntries],
-    one: StateEntries,
+    of_state: StateEntries,
 ) -> pa.Table:
-    length = len(one.keys)
-    arrays: list[pa.Array[Any]] = key_columns.to_arrow(one.keys)
-    arrays.append(pa.array(one.key_groups, pa.int32()))
-    arrays.append(pa.repeat(pa.scalar(one.name), length))
-    arrays.append(pa.array([DELETE if state is None else PUT for state in one.states]))
+    length = len(of_state.keys)
+    arrays: list[pa.Array[Any]] = key_columns.to_arrow(of_state.keys)
+    arrays.append(pa.array(of_state.key_groups, pa.int32()))
+    arrays.append(pa.repeat(pa.scalar(of_state.name), length))
+    arrays.append(pa.array([DELETE if state is None else PUT for state in of_state.states]))
     arrays += [
-        one.serializer.to_arrow(one.states) if other is one else pa.nulls(length, _nullable(other))
+        of_state.serializer.to_arrow(of_state.states)
+        if other is of_state
+        else pa.nulls(length, _nullable(other))
         for other in entries
     ]
     return pa.Table.from_arrays(arrays, schema=schema)

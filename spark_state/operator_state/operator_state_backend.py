@@ -58,7 +58,7 @@ class OperatorStateBackend:
             for old, data in enumerate(snapshots)
         ]
         meta_infos = _agreed(stored)
-        assigned = assign_items([one.meta_infos for one in stored], subtask, parallelism)
+        assigned = assign_items([snapshot.meta_infos for snapshot in stored], subtask, parallelism)
         backend = cls()
         for name, assignments in assigned.items():
             items = [
@@ -101,12 +101,12 @@ class OperatorStateBackend:
         return state
 
     def _register(self, meta_info: OperatorStateMetaInfo) -> OperatorState:
-        known = self._states.get(meta_info.name)
-        if known is None:
-            known = self._states[meta_info.name] = _kind(meta_info)(meta_info)
+        state = self._states.get(meta_info.name)
+        if state is None:
+            state = self._states[meta_info.name] = _kind(meta_info)(meta_info)
         else:
-            check_compatible(known.meta_info, meta_info, "what is registered")
-        return known
+            check_compatible(state.meta_info, meta_info, "what is registered")
+        return state
 
     def snapshot(self) -> OperatorStateSnapshot:
         """All states of this moment; `to_bytes` of it may run in another thread."""
@@ -122,8 +122,8 @@ def _kind(
 def _agreed(stored: Sequence[StoredOperatorState]) -> dict[str, OperatorStateMetaInfo]:
     """The states by name. Raises StateMigrationError when the snapshots disagree on one."""
     agreed: dict[str, OperatorStateMetaInfo] = {}
-    for subtask, one in enumerate(stored):
-        for meta_info in one.meta_infos:
+    for subtask, snapshot in enumerate(stored):
+        for meta_info in snapshot.meta_infos:
             first = agreed.setdefault(meta_info.name, replace(meta_info, offsets=range(0)))
             check_compatible(first, meta_info, f"the snapshot of subtask {subtask}")
     return agreed

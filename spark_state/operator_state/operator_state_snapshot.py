@@ -102,7 +102,7 @@ class StoredOperatorState:
 
     def items(self, name: str, offsets: range) -> list[Item]:
         """The items of a state at some of its offsets."""
-        meta_info = next(one for one in self.meta_infos if one.name == name)
+        meta_info = next(info for info in self.meta_infos if info.name == name)
         serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}")
         column = self._batch.column(name).take(pa.array(offsets, pa.int64()))
         return [item for item in serializer.from_arrow(column) if item is not None]

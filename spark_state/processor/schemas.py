@@ -60,10 +60,10 @@ def state_descriptor(name: str, kind: str, schema_json: str) -> StateDescriptor:
 
     Raises UnsupportedOperationError for a kind of a later release.
     """
-    for known in get_args(StateKind):
-        if known == kind:
+    for supported in get_args(StateKind):
+        if supported == kind:
             value_type = pa.struct(list(arrow_schema(struct_from_json(schema_json))))
-            return StateDescriptor(name, known, value_type, schema_json)
+            return StateDescriptor(name, supported, value_type, schema_json)
     raise UnsupportedOperationError(
         f"state {name!r} is in the store as a {kind} state, which this release does not have: "
         "run the release that wrote it"

@@ -89,11 +89,11 @@ def _check_providers(checkpoint: QueryCheckpoint, target: str) -> None:
             f"{url} is on {short_name(target)} already: start the query. The other way is "
             + ("--to hdfs" if target == PROVIDER_CLASS else "without --to")
         )
-    known = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
-    if provider not in known:
+    known_providers = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
+    if provider not in known_providers:
         raise UnsupportedOperationError(
             f"{url} is on the provider {provider}, which adopt does not know; it knows "
-            f"{', '.join(map(short_name, known))}"
+            f"{', '.join(map(short_name, known_providers))}"
         )
     if target == HDFS_CLASS and provider != PROVIDER_CLASS:
         raise UnsupportedOperationError(

@@ -27,13 +27,13 @@ _LAYOUTS = ("partitionBy", "clusterBy")
 
 def let_streams_read_changes() -> None:
     """From now on in this process; may be called again."""
-    known: Any = DataStreamReader.format
-    if hasattr(known, _MARK):
+    spark_format: Any = DataStreamReader.format
+    if hasattr(spark_format, _MARK):
         return
 
-    @wraps(known)
+    @wraps(spark_format)
     def format_and_option(self: DataStreamReader, source: str) -> DataStreamReader:
-        reader: DataStreamReader = known(self, source)
+        reader: DataStreamReader = spark_format(self, source)
         return reader.option(CHANGE_FEED_OPTION, "true") if source.lower() == FORMAT else reader
 
     setattr(format_and_option, _MARK, True)
@@ -43,20 +43,20 @@ def let_streams_read_changes() -> None:
 def refuse_partitions_of_streams() -> None:
     """From now on in this process; may be called again."""
     for name in ("format", *_LAYOUTS):
-        known = getattr(DataStreamWriter, name)
-        if not hasattr(known, _MARK):
-            setattr(DataStreamWriter, name, _noting(name, known))
+        method = getattr(DataStreamWriter, name)
+        if not hasattr(method, _MARK):
+            setattr(DataStreamWriter, name, _noting(name, method))
 
 
-def _noting(name: str, known: Any) -> Any:
+def _noting(name: str, method: Any) -> Any:
     """A method of the writer that remembers what it was asked with. Methods come in any order."""
 
-    @wraps(known)
+    @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:
-        writer: DataStreamWriter = known(self, *arguments, **named)
+        writer: DataStreamWriter = method(self, *arguments, **named)
         asked: dict[str, tuple[Any, ...]] = vars(writer).setdefault(_ASKED, {})
         asked[name] = (*arguments, *named.values())
-        layout = next((one for one in _LAYOUTS if one in asked), None)
+        layout = next((layout for layout in _LAYOUTS if layout in asked), None)
         if layout and str(asked.get("format", ("",))[0]).lower() == FORMAT:
             raise ConfigurationError(
                 f"{layout} is not for streams into cowstate tables: their rows are kept by key. "

@@ -66,8 +66,8 @@ class CheckpointFiles:
 
     def setting(self, key: str) -> str | None:
         """What the session is configured with."""
-        found = self._session.conf().getOption(key)
-        return str(found.get()) if found.isDefined() else None
+        option = self._session.conf().getOption(key)
+        return str(option.get()) if option.isDefined() else None
 
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
@@ -83,11 +83,11 @@ class CheckpointFiles:
         """The files at any depth below `folder`; none if it does not exist."""
         conversion = self._class("StateConversion")
         text: str = conversion.listFiles(self._session, self.url_of(folder))
-        found = []
+        files = []
         for line in text.splitlines():
             length, changed, name = line.split("\t", 2)
-            found.append(CheckpointFile(f"{folder}/{name}", int(length), int(changed)))
-        return sorted(found, key=lambda file: file.path)
+            files.append(CheckpointFile(f"{folder}/{name}", int(length), int(changed)))
+        return sorted(files, key=lambda file: file.path)
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in `folder`, in order."""
@@ -161,10 +161,10 @@ class CheckpointFiles:
         return self._class("StateConversion").start(self._session, json.dumps(order))
 
     def _class(self, name: str) -> Any:
-        found = getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")
-        if isinstance(found, JavaPackage):
+        jvm_class = getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")
+        if isinstance(jvm_class, JavaPackage):
             raise ConfigurationError(
                 "the running Spark session has not the provider's jar: build it with "
                 "spark_state.configure(SparkSession.builder)"
             )
-        return found
+        return jvm_class

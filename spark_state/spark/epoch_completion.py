@@ -105,8 +105,8 @@ class EpochCompletion:
 
     def _missing_in(self, store: ObjectStore, epoch: OperatorEpoch) -> tuple[int, ...] | None:
         checkpoints = CompletedCheckpointStore(store)
-        known = self._runs.get((store.url, epoch.batch.run_id))
-        if known is not None and not _without_barrier(checkpoints, epoch, known):
+        known_run = self._runs.get((store.url, epoch.batch.run_id))
+        if known_run is not None and not _without_barrier(checkpoints, epoch, known_run):
             return ()
         run = checkpoints.registered_run(epoch.batch.run_id)
         if run is None:

@@ -28,15 +28,17 @@ _MARK = "_cowstate_completes_epochs"
 
 def complete_epochs_of_foreach_batch() -> None:
     """From now on in this process; may be called again."""
-    known: Any = DataStreamWriter.foreachBatch
-    if hasattr(known, _MARK):
+    spark_method: Any = DataStreamWriter.foreachBatch
+    if hasattr(spark_method, _MARK):
         return
 
-    @wraps(known)
+    @wraps(spark_method)
     def foreach_batch(self: DataStreamWriter, func: BatchFunction) -> DataStreamWriter:
         operators = operators_in(self._df._jdf.queryExecution().analyzed())
         completion = EpochCompletion(operators) if operators else None
-        writer: DataStreamWriter = known(self, WatchedFunction(func, self._spark, completion))
+        writer: DataStreamWriter = spark_method(
+            self, WatchedFunction(func, self._spark, completion)
+        )
         return writer
 
     setattr(foreach_batch, _MARK, True)

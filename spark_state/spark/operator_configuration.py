@@ -209,7 +209,7 @@ def _refuse_unknown(key: str) -> None:
     hint = f"did you mean {PREFIX}{near[0]}? " if near else ""
     raise ConfigurationError(
         f"unknown configuration key {PREFIX}{key}; {hint}Keys are "
-        f"{', '.join(PREFIX + known for known in _KEYS)}"
+        f"{', '.join(PREFIX + name for name in _KEYS)}"
     )
 
 

@@ -58,8 +58,8 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
     """
     return any(
         leaf.isStreaming() and not _is_empty(leaf)
-        for found, node in _nodes(plan)
-        if found == operator
+        for planned, node in _nodes(plan)
+        if planned == operator
         for leaf in _leaves(node)
     )
 

@@ -69,8 +69,8 @@ class LogEntry:
     @property
     def settings(self) -> dict[str, str]:
         """Those of the session that planned a batch."""
-        found: dict[str, str] = self.content.get("conf", {})
-        return found
+        settings: dict[str, str] = self.content.get("conf", {})
+        return settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ class QueryCheckpoint:
     @property
     def state_ids(self) -> dict[str, list[list[str]]] | None:
         """Checkpoint format 2: the ids of the state by operator, partition and store."""
-        found: dict[str, list[list[str]]] | None
-        found = self.commit.content.get("stateUniqueIds") if self.commit else None
-        return found or None
+        ids: dict[str, list[list[str]]] | None
+        ids = self.commit.content.get("stateUniqueIds") if self.commit else None
+        return ids or None
 
     def state_id(self, directory: StoreDirectory) -> str | None:
         if self.state_ids is None:
@@ -133,15 +133,15 @@ class QueryCheckpoint:
 
     def files_of_version(self, directory: str, *, hdfs: bool) -> dict[CheckpointFile, int]:
         """Files of HDFSBackedStateStoreProvider, or of cowstate, with their versions."""
-        found: dict[CheckpointFile, int] = {}
+        versions: dict[CheckpointFile, int] = {}
         for file in self.state_files(directory):
             match = _HDFS_FILE.fullmatch(file.name)
             own = parse_provider_file(file.name)
             if hdfs and match:
-                found[file] = int(match[1])
+                versions[file] = int(match[1])
             elif not hdfs and own:
-                found[file] = own.version
-        return found
+                versions[file] = own.version
+        return versions
 
 
 def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
@@ -162,9 +162,9 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
             f"{files.url} is not a checkpoint: metadata or offsets/ is missing. Pass what the "
             "query has as checkpointLocation"
         )
-    found = list_files(files)
-    planned = _batches(found, "offsets")
-    committed = _batches(found, "commits")
+    listed = list_files(files)
+    planned = _batches(listed, "offsets")
+    committed = _batches(listed, "commits")
     if not planned:
         raise ConfigurationError(
             f"{files.url} has no batch yet: start the query with the provider that it shall have"
@@ -181,9 +181,9 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     _check_partitions(files, offsets)
     commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
     query_id = json.loads(files.read_text("metadata"))["id"]
-    operators = tuple(_operators(files, found, query_id))
+    operators = tuple(_operators(files, listed, query_id))
     return QueryCheckpoint(
-        files.url, query_id, planned[-1], last_committed, offsets, commit, operators, found
+        files.url, query_id, planned[-1], last_committed, offsets, commit, operators, listed
     )
 
 
@@ -195,8 +195,8 @@ def provider_of_last_batch(files: CheckpointFiles) -> str | None:
     return _read_log(files, f"offsets/{planned[-1]}").settings.get(PROVIDER_KEY)
 
 
-def _batches(found: Sequence[CheckpointFile], folder: str) -> list[int]:
-    return sorted(int(f.name) for f in found if f.folder == folder and f.name.isdecimal())
+def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
+    return sorted(int(f.name) for f in listed if f.folder == folder and f.name.isdecimal())
 
 
 def _check_order(files: CheckpointFiles, planned: int, committed: int | None) -> None:
@@ -240,12 +240,12 @@ def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
 
 
 def _operators(
-    files: CheckpointFiles, found: Sequence[CheckpointFile], query_id: str
+    files: CheckpointFiles, listed: Sequence[CheckpointFile], query_id: str
 ) -> list[StatefulOperator]:
     folders = [int(name) for name in files.folders("state") if name.isdecimal()]
     if not folders:
         raise _without_state(files, query_id)
-    return [_operator(files, number, found) for number in sorted(folders)]
+    return [_operator(files, number, listed) for number in sorted(folders)]
 
 
 def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
@@ -269,11 +269,11 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
 
 
 def _operator(
-    files: CheckpointFiles, number: int, found: Sequence[CheckpointFile]
+    files: CheckpointFiles, number: int, listed: Sequence[CheckpointFile]
 ) -> StatefulOperator:
     path = f"state/{number}/_metadata/metadata"
-    if not any(file.path == path for file in found):
-        newer = any(f.path.startswith(f"state/{number}/_metadata/v2/") for f in found)
+    if not any(file.path == path for file in listed):
+        newer = any(f.path.startswith(f"state/{number}/_metadata/v2/") for f in listed)
         raise UnsupportedOperationError(
             f"operator {number} of {files.url} keeps its state in column families "
             "(transformWithState, or a join of state format 3 or 4), which only "

@@ -188,9 +188,9 @@ def test_no_file_is_deleted_while_a_retained_manifest_may_name_any(
         damage(objects, name)
     files = of_kind(objects, "changelog"), of_kind(objects, "snapshot")
     cleaner = CompletedCheckpointStore(objects)
-    for _ in range(3):
-        cleaner.retain(4)
-        cleaner.sweep_orphans(0.0, now=1.0)
+    for opened in (cleaner, cleaner, CompletedCheckpointStore(objects)):
+        opened.retain(4)
+        opened.sweep_orphans(0.0, now=1.0)
     assert (of_kind(objects, "changelog"), of_kind(objects, "snapshot")) == files
     assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
     assert of_kind(objects, "barrier") == [6, 7, 8, 9]

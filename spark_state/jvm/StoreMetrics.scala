@@ -1,0 +1,51 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util.concurrent.atomic.AtomicLong
+
+import org.apache.spark.sql.execution.streaming.state._
+
+/**
+ * What one store reports with a batch: of the batch, of the state in memory, and of the files that
+ * maintenance has written since the batch before.
+ */
+private[cowstate] final class StoreMetrics {
+  import CowStateMetrics._
+
+  private val snapshotMs = new AtomicLong
+  private val snapshotBytes = new AtomicLong
+  private val mergedBytes = new AtomicLong
+  private val uploadedSnapshot = new AtomicLong(-1L)
+
+  def snapshotWritten(version: Long, bytes: Long, ms: Long): Unit = {
+    snapshotBytes.set(bytes)
+    uploadedSnapshot.set(version)
+    snapshotMs.set(ms)
+  }
+
+  def changelogsMerged(bytes: Long): Unit = mergedBytes.addAndGet(bytes)
+
+  /** The metrics of a batch. What maintenance has written is reported once. */
+  def of(
+      id: StateStoreId,
+      state: LoadedState,
+      commitMs: Long,
+      changelogBytes: Long,
+      forcesSnapshot: Boolean): StateStoreMetrics = {
+    val map = state.versions.map
+    val custom: Map[StateStoreCustomMetric, Long] = Map(
+      CommitMs -> commitMs,
+      LoadMs -> state.takeLoadMs(),
+      SnapshotMs -> snapshotMs.getAndSet(0),
+      ChangelogBytes -> changelogBytes,
+      SnapshotBytes -> snapshotBytes.getAndSet(0),
+      MergedBytes -> mergedBytes.getAndSet(0),
+      Pages -> map.pageCount,
+      DeadBytes -> map.deadBytes,
+      RehashPercent -> map.rehashPercent,
+      ForcedSnapshots -> (if (forcesSnapshot) 1L else 0L))
+    val instance: Map[StateStoreInstanceMetric, Long] = Map(
+      StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
+        uploadedSnapshot.get)
+    StateStoreMetrics(map.size, state.account.bytes, custom, instance)
+  }
+}
