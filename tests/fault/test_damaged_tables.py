@@ -36,6 +36,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.table_layout import TABLE, parse_compaction, parse_version, version_name
+from datasources.lost_changes import ChangesLostError
 from tests.support.asked_table import (
     NEWEST,
     QUESTIONS,
@@ -127,7 +128,7 @@ def expected_without(version: int, question: str) -> Any:
         # Nobody knows of it any more: what only it named are orphans.
         return {**right, version: "ObjectMissingError"}
     if question == f"stream from {version}" == f"stream from {NEWEST}":
-        return Failure(VersionNotRetainedError, (f"version {NEWEST} of", "0 to 6"))
+        return Failure(ChangesLostError, (f"version {NEWEST} of", "not retained", "0 to 6"))
     if version not in versions_needed(question):
         return right
     if version == NEWEST:
@@ -147,7 +148,11 @@ def expected_without(version: int, question: str) -> Any:
             return right
         if question in ("time of 0", "shortly after 0"):
             return Failure(TimestampOutOfRangeError)
-        return Failure(VersionNotRetainedError, ("version 0 of", f"1 to {NEWEST}"))
+        of_version = VersionNotRetainedError if subject != "stream" else ChangesLostError
+        return Failure(of_version, ("version 0 of", f"1 to {NEWEST}"))
+    if subject == "stream":
+        words = (f"version {version} of", version_name(version), "from a backup", f"0 to {NEWEST}")
+        return Failure(ChangesLostError, (*words, "failOnDataLoss"))
     words = (
         f"version {version} of",
         f"although versions {version - 1} and {version + 1} are there",
