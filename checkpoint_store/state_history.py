@@ -58,6 +58,11 @@ class StateShape:
     ignores_nulls: bool = False
     kind: str = "value"
 
+    @property
+    def needs_state_before(self) -> bool:
+        """Whether only the state before a change says what the change makes of it."""
+        return self.sequenced or self.ignores_nulls
+
 
 @dataclass(frozen=True, slots=True)
 class StateVersion:

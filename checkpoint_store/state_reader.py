@@ -182,8 +182,9 @@ class StateReader:
         To tell what a key was before, the state at `start` is read, for the keys that changed;
         not if it is in the reader's memory.
         Without `preimages` only the changes are read: every put is an update_postimage, and every
-        delete a delete without values. Where rows have a sequence, or nulls keep what a key has,
-        the state at `start` says which rows count, and is read nevertheless.
+        delete a delete without values, and `start` may be gone if the version after it was built
+        upon it. Where rows have a sequence, or nulls keep what a key has, the state at `start` says
+        which rows count, and is read nevertheless.
 
         Raises ValueError if `start` is after `end`.
         """
@@ -191,10 +192,18 @@ class StateReader:
         last = self._version_of(numbers, end)
         shape, schema = last.shape, flat_schema(last.shape)
         rules = fold_rules(shape, schema)
-        base, added = self._between(start, last, numbers)
+        if start is not None and start > last.info.version:
+            raise ValueError(
+                f"changes from version {start} to {last.info.version}: the start is after the end"
+            )
+        needs_before = preimages or shape.needs_state_before
+        base = None
+        if needs_before and start is not None:
+            base = self._version_of(numbers, start)
+        added = self._between(start, last, numbers)
         rows = self._rows_of_versions(added, shape, key_groups)
         infos = [version.info for version, _ in added]
-        if not preimages and not (shape.sequenced or shape.ignores_nulls):
+        if not needs_before:
             return _shown(
                 _joined([fold_upserts(table, rules) for table in rows], infos), shape, infos
             )
@@ -258,15 +267,10 @@ class StateReader:
             raise self._history.absent(version, versions)
         return self._history.at(versions[-1] if version is None else version)
 
-    def _between(
-        self, start: int | None, last: StateVersion, versions: Sequence[int]
-    ) -> tuple[StateVersion | None, _Added]:
-        """The version `start`, and each version after it with the files to apply. Raises
-        VersionMissingError if one between them is lost."""
+    def _between(self, start: int | None, last: StateVersion, versions: Sequence[int]) -> _Added:
+        """Each version after `start` with the files to apply. Raises VersionMissingError if one
+        between them is lost."""
         end = last.info.version
-        if start is not None and start > end:
-            raise ValueError(f"changes from version {start} to {end}: the start is after the end")
-        base = None if start is None else self._version_of(versions, start)
         numbers = [number for number in versions if number < end]
         numbers = [number for number in numbers if start is None or number > start]
         later = in_parallel(self._history.at, numbers)
@@ -279,7 +283,7 @@ class StateReader:
         files = [(version, version.changes) for version in later]
         if start is None:
             files[0] = (later[0], later[0].state)
-        return base, files
+        return files
 
     def _read(
         self,

@@ -17,8 +17,13 @@ from datasources.errors import (
 
 if TYPE_CHECKING:
     from datasources.cowstate_source import CowStateDataSource
+    from datasources.lost_changes import ChangesLostError
+
+# Imported when they are asked for: they need libraries that Spark does not import anyway.
+_MODULES = {"ChangesLostError": "lost_changes", "CowStateDataSource": "cowstate_source"}
 
 __all__ = [
+    "ChangesLostError",
     "CowStateDataSource",
     "DuplicateKeyError",
     "InputRowError",
@@ -29,8 +34,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CowStateDataSource":
-        return import_module("datasources.cowstate_source").CowStateDataSource
+    if name in _MODULES:
+        return getattr(import_module(f"datasources.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -69,9 +69,7 @@ class ChannelHistory:
 
 def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) -> dict[int, Ahead]:
     """By subtask, what `ChannelHistory.ahead` is of the channels at these positions: all after
-    epoch `after`.
-
-    Raises VersionNotRetainedError if the barrier of a position is not there any more.
+    epoch `after`. A channel whose barrier at its position is not there any more is left out.
     """
     found: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
@@ -83,9 +81,4 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
         for name in sorted(times, key=str):
             if name.subtask in positions and positions[name.subtask].includes(name):
                 found[name.subtask][directory.epoch] = (name, times[name])
-    for subtask, position in positions.items():
-        if position.epoch not in found[subtask]:
-            versions = operator.versions()
-            oldest, newest = min(versions, default=None), max(versions, default=None)
-            raise VersionNotRetainedError(operator.url, position.epoch, oldest, newest)
-    return dict(found)
+    return {s: ahead for s, ahead in found.items() if positions[s].epoch in ahead}

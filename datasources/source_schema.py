@@ -14,13 +14,10 @@ from datasources.collection_types import FlattenedColumns
 from datasources.table_options import (
     ReaderOptions,
     StreamOptions,
-    are_of_a_stream,
     column_named,
-    parse_reader_options,
-    parse_stream_options,
+    parse_read_options,
 )
 from datasources.version_choice import end_version, history_of, newest_version
-from spark_state.errors import ConfigurationError
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
@@ -29,7 +26,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
     Spark does not say whether it asks for a batch or for a stream, so options of both are taken
     here; `reader` and `streamReader` check them.
     """
-    parsed = read_options(options)
+    parsed = parse_read_options(options)
     schema = _schema_of(parsed)
     return with_change_fields(schema) if parsed.read_change_feed else schema
 
@@ -43,20 +40,6 @@ def check_columns(options: StreamOptions, schema: StructType) -> None:
     for name in schema.names:
         if name not in known:
             raise UnknownColumnError(options.url, name, tuple(known))
-
-
-def read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """The options of a batch read or a stream, whichever they are.
-
-    Raises ConfigurationError: what a stream says, if only a stream knows all of the options.
-    """
-    try:
-        return parse_reader_options(options)
-    except ConfigurationError as error:
-        try:
-            return parse_stream_options(options)
-        except ConfigurationError as of_stream:
-            raise (of_stream if are_of_a_stream(options) else error) from None
 
 
 def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:

@@ -23,9 +23,10 @@ from pyspark.sql.types import StructType
 from checkpoint_store.table_history import TableHistory
 from datasources.catalog_tables import DECLARATION
 from datasources.opened_tables import check_new_sink, check_sink
-from datasources.source_schema import read_options, reads_other_columns, source_schema
+from datasources.source_schema import reads_other_columns, source_schema
 from datasources.table_options import (
     is_an_option,
+    parse_read_options,
     parse_sink_options,
     parse_stream_options,
 )
@@ -47,7 +48,7 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
         own["path"] = declaration["warehouse"]
     _refuse_options_among(declaration["properties"])
     declared = StructType.fromJson(declaration["columns"])
-    written, read = parse_sink_options(own), read_options(own)
+    written, read = parse_sink_options(own), parse_read_options(own)
     parse_stream_options(own)
     if not is_placed or not is_written(read):
         if written.keys or not declaration["mayLackKeys"]:

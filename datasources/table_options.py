@@ -202,7 +202,20 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     return StreamOptions(**_as_fields(values))
 
 
-def are_of_a_stream(options: Mapping[str, str]) -> bool:
+def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
+    """The options of a batch read or of a stream, whichever they are. Raises ConfigurationError:
+    for a name that neither has, and else what a stream says if only a stream knows all of them."""
+    try:
+        return parse_reader_options(options)
+    except ConfigurationError as error:
+        try:
+            return parse_stream_options(options)
+        except ConfigurationError as of_stream:
+            of_either = _unknown_to_reads(options)
+            raise of_either or (of_stream if _are_of_a_stream(options) else error) from None
+
+
+def _are_of_a_stream(options: Mapping[str, str]) -> bool:
     """Whether a stream knows the names of all options, and a batch read does not, or whether they
     are the change feed's of both, which is a stream's first."""
     given = {_ALIASES.get(name.lower(), name.lower()) for name in options} - _OF_SPARK
@@ -215,6 +228,18 @@ def are_of_a_stream(options: Mapping[str, str]) -> bool:
 def is_an_option(name: str) -> bool:
     """Whether reads or writes have an option of this name, of any case."""
     return name.lower() in _NAMES
+
+
+def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
+    given = {_ALIASES.get(name.lower(), name.lower()): name for name in options}
+    uses = ["batch reads", "streams"]
+    if "readchangefeed" in given:
+        # A session that `configure` built sets it for streams.
+        uses.reverse()
+    known = {name.lower() for use in uses for name in _OPTIONS[use]} | _OF_SPARK
+    if are_of_catalog(options):
+        known |= _NAMES
+    return next((_unknown(name, *uses) for of, name in given.items() if of not in known), None)
 
 
 def missing_keys_error(url: str) -> ConfigurationError:
@@ -275,27 +300,26 @@ def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return {("url" if name == "path" else name): values[key] for name, key in snake.items()}
 
 
-def _unknown(name: str, use: str) -> ConfigurationError:
-    allowed = tuple(_OPTIONS[use])
+def _unknown(name: str, *uses: str) -> ConfigurationError:
     if name.lower() in OF_CATALOG:
         return ConfigurationError(NO_CATALOG)
     if name.lower() == "paths":
         return ConfigurationError("several paths are given; a table has one")
+    what = f"unknown option {name} of {' and '.join(uses)}"
+    names = {use: ", ".join(_OPTIONS[use]) for use in uses}
+    allowed = f"options are {names[uses[0]]}"
+    if len(uses) > 1:
+        allowed = "options " + "; ".join(f"of {use} are {names[use]}" for use in uses)
     meant = _ALIASES.get(name.lower(), name.lower())
-    for other, names in _OPTIONS.items():
-        for known in names:
-            if known.lower() == meant:
-                hint = f"{known} is an option of {other}. "
-                return ConfigurationError(
-                    f"unknown option {name} of {use}; {hint}Options are {', '.join(allowed)}"
-                )
+    for other, known in _OPTIONS.items():
+        for one in known:
+            if one.lower() == meant:
+                return ConfigurationError(f"{what}; {one} is an option of {other}. O{allowed[1:]}")
     # A stream's options are first seen as those of a batch read.
-    near = _near(name, allowed) or _near(
-        name, [one for names in _OPTIONS.values() for one in names]
+    near = _near(name, [one for use in uses for one in _OPTIONS[use]]) or _near(
+        name, [one for known in _OPTIONS.values() for one in known]
     )
-    return ConfigurationError(
-        f"unknown option {name} of {use}; {near}options are {', '.join(allowed)}"
-    )
+    return ConfigurationError(f"{what}; {near}{allowed}")
 
 
 def _near(name: str, known: Sequence[str]) -> str:

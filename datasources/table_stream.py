@@ -31,8 +31,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -46,46 +44,43 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from checkpoint_store.checkpoint_layout import EpochDirectory
-from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import (
     CheckpointStoreError,
     NotAStoreError,
-    VersionNotRetainedError,
 )
-from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import KnownStates
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
-from checkpoint_store.state_history import StateHistory, lost_version
+from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_history import TableHistory
 from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.catalog_tables import are_of_catalog
 from datasources.change_columns import with_change_columns, with_watermark
-from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
+from datasources.channel_history import ChannelHistory
 from datasources.channel_positions import (
     Positions,
-    Reached,
-    Stretch,
-    decode_positions,
-    encode_positions,
     position_of,
-    still_counts,
-    stretches,
 )
 from datasources.errors import StateReplacedError
 from datasources.file_event_buffer import FileEventBuffer
-from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.operator_channels import OperatorChannels, barriers_after
 from datasources.source_schema import check_columns
 from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
+from datasources.stream_batch import StreamBatch, check_retained
+from datasources.stream_offset import (
+    Offset,
+    first_offset,
+    offset_at,
+    offset_before,
+    positions_in,
+)
 from datasources.table_options import StreamOptions, parse_stream_options
-from datasources.version_choice import first_version_since, history_of, version_before
+from datasources.version_choice import history_of, version_at
 from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.worker_loading import LoadedInWorkers
 
-Offset = dict[str, Any]
 # Spark's workers live on from one batch to the next, unless there is none for about a minute.
 _KNOWN_STATES = KnownStates()
 
@@ -128,30 +123,22 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._checked: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without checkpoint begins. Raises VersionNotRetainedError if changes are to
-        begin with a version that is gone."""
+        """Where a query without checkpoint begins. Raises ChangesLostError if changes are to begin
+        with a version that is gone, unless failOnDataLoss is false."""
         options = self._options
         if options.starting_version is None and options.starting_timestamp is None:
-            return _offset(-1, "snapshot")
+            return offset_at(-1, "snapshot")
         versions = self._versions()
+        if versions:
+            return first_offset(options, self._history(), versions)
+        # A number means the version that comes, everything else all that comes.
         first = options.starting_version
-        if first == "earliest" or (not versions and not isinstance(first, int)):
-            return _offset(-1, "nothing")
-        if first == "latest":
-            return _offset(versions[-1])
-        if options.starting_timestamp is not None:
-            first = first_version_since(self._history(), options.starting_timestamp)
-        assert isinstance(first, int), first
-        if not versions or first > versions[-1]:
-            # The versions before it are left out when they come.
-            return _offset(first - 1) if first else _offset(-1, "nothing")
-        before = version_before(self._history(), first, versions)
-        return _offset(-1, "nothing") if before is None else _offset(before)
+        return offset_before(first if isinstance(first, int) else None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next batch goes. Raises VersionNotRetainedError when changes after `start`
-        are gone, unless failOnDataLoss is false, and StateReplacedError when the state is another
-        one than before."""
+        """How far the next batch goes. Raises ChangesLostError when `start` is gone, unless
+        failOnDataLoss is false, and StateReplacedError when the state is another one than
+        before."""
         end = self._latest(start, limit)
         return start if end is start else self._described(end)
 
@@ -162,24 +149,28 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             versions = [version for version in versions if version <= newest]
         after = [version for version in versions if version > start["version"]]
         if start["after"] == "snapshot":
-            return _offset(after[-1]) if after else start
+            return offset_at(after[-1]) if after else start
         if not after:
             self._check_not_begun_anew(start, versions)
-            end = _offset(start["version"], start["after"], ahead)
-            return end if ahead and self._stretches(start, end) else start
+            end = offset_at(start["version"], start["after"], ahead)
+            if not ahead:
+                return start
+            batch = StreamBatch(self._options, self._history(), start, end)
+            return end if batch.stretches(positions_in(end)) else start
         self._check_same_state(start)
         if start["after"] == "version" and self._options.fail_on_data_loss:
-            self._check_retained(start["version"])
+            check_retained(self._history(), start["version"])
         # Where epochs are limited, those that are not whole have a batch of their own.
-        ahead = ahead if isinstance(limit, ReadAllAvailable) else _positions(start)
-        return _offset(self._limited(after, limit), "version", ahead)
+        ahead = ahead if isinstance(limit, ReadAllAvailable) else positions_in(start)
+        return offset_at(self._limited(after, limit), "version", ahead)
 
     def _described(self, offset: Offset) -> Offset:
         """The offset with what is known of the state by then; see SourceState."""
         history = self._history()
         found = {**offset, "table": facts_of(history).encode()}
-        if offset["version"] >= 0:
-            version = history.at(offset["version"])
+        # A stream of an operator may begin after a version that is gone, or was never there.
+        version = version_at(history, offset["version"])
+        if version is not None:
             marks = version.watermarks.by_subtask
             if marks:
                 found["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
@@ -194,7 +185,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if of_table and versions and versions[-1] < start["version"]:
             self._check_same_state(start)
             if self._options.fail_on_data_loss:
-                self._check_retained(start["version"])
+                check_retained(self._history(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
         """What is known of the store may be of one that was there before, so it is opened anew."""
@@ -222,7 +213,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """The newest version, for the query's progress."""
         versions, ahead = self._lately_available()
-        return _offset(versions[-1], "version", ahead) if versions else None
+        return offset_at(versions[-1], "version", ahead) if versions else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Nothing that is committed from now on is read."""
@@ -231,39 +222,18 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._target = versions[-1] if versions else -1, ahead
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """What each task reads. Spark asks again after a restart, for the same offsets."""
+        """What each task reads. Spark asks again after a restart, for the same offsets. Raises
+        ChangesLostError when some of it is gone, unless failOnDataLoss is false."""
         if start == end:
             return []
         self._check_same_state(start)
-        parts = tuple(self._parts(start, end))
+        parts = tuple(StreamBatch(self._options, self._history(), start, end).parts())
         if not parts:
             return []
         state = SourceState(parts, watermarks_in(end), facts_of(self._history()))
         snapshot = state.to_snapshot()
         tasks = min(len(parts), self._options.num_partitions or len(parts))
         return [StreamPartition(snapshot, task, tasks) for task in range(tasks)]
-
-    def _parts(self, start: Offset, end: Offset) -> list[Part]:
-        """What is to be read from one offset to another."""
-        history = self._history()
-        if start["after"] == "snapshot":
-            last = end["version"]
-            ranges = self._ranges(sum(file.length for file in history.at(last).state))
-            return [Part(one, None, last, True) for one in ranges]
-        wanted = self._stretches(start, end)
-        ahead: dict[int, Ahead] = {}
-        if isinstance(history, OperatorHistory):
-            ahead = barriers_ahead(history, _positions(end), end["version"])
-        whole = {(one.start, one.end) for one in wanted if one.channel is None}
-        cuts = {between: self._ranges(self._size_between(*between)) for between in whole}
-        found: list[Part] = []
-        for one in wanted:
-            barriers = {} if one.channel is None else ahead[one.channel]
-            for cut in cuts.get((one.start, one.end), [one.key_groups]):
-                common = one.key_groups.intersection(cut)
-                if common is not None:
-                    found.append(Part(common, one.start, one.end, False, barriers))
-        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the parts of a task: of a state in no order, of changes by version."""
@@ -338,65 +308,6 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         # Listed again: an epoch that was aligned meanwhile is released now.
         return [version for version in history.versions() if version <= last], positions
 
-    def _stretches(self, start: Offset, end: Offset) -> list[Stretch]:
-        """What is to be read of changes, by key groups."""
-        history = self._history()
-        last = Reached(end["version"] if end["version"] >= 0 else None, _positions(end))
-        # Positions are mostly of one epoch.
-        checkpoint_at = cache(self._checkpoint_at)
-        counted = {
-            subtask: position
-            for subtask, position in _positions(start).items()
-            if still_counts(position, last, checkpoint_at)
-        }
-        first = Reached(self._base(start, end), counted)
-        return stretches(first, last, history.max_parallelism)
-
-    def _checkpoint_at(self, version: int) -> CompletedCheckpoint | None:
-        history = self._history()
-        assert isinstance(history, OperatorHistory), "a table has no channels"
-        try:
-            return history.checkpoint_at(version)
-        except VersionNotRetainedError:
-            return None
-
-    def _size_between(self, start: int | None, end: int) -> int:
-        """Bytes of the files that versions after `start` up to `end` added."""
-        versions = [v for v in self._versions() if (start is None or v > start) and v <= end]
-        files = (file for version in versions for file in self._history().at(version).changes)
-        return sum(file.length for file in files)
-
-    def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
-        """The key groups of each partition of a read of so many bytes."""
-        count = self._options.num_partitions or partition_count(size_bytes)
-        return key_group_ranges(self._history().max_parallelism, count)
-
-    def _base(self, start: Offset, end: Offset) -> int | None:
-        """The version whose state changes are compared with, None if nothing was before. Without
-        failOnDataLoss, the first one from which on none is lost."""
-        base = None if start["after"] == "nothing" else int(start["version"])
-        if self._options.fail_on_data_loss:
-            if base is not None:
-                self._check_retained(base)
-            return base
-        versions = self._versions()
-        if base is not None and base not in versions:
-            base = versions[0]
-        later = [version for version in versions if version <= end["version"]]
-        while later:
-            first = later[0] if base is None else base
-            later = [version for version in later if version > first]
-            lost = lost_version(first, map(self._history().at, later), versions)
-            if lost is None:
-                break
-            base = next(version for version in later if version > lost)
-        return base
-
-    def _check_retained(self, version: int) -> None:
-        versions = self._versions()
-        if version not in versions:
-            raise self._history().absent(version, versions)
-
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:
         """The last version of a batch: at least one, and no more than the limits allow."""
         if isinstance(limit, ReadAllAvailable):
@@ -470,14 +381,3 @@ def _stream_reader(options: Mapping[str, str], schema: StructType) -> TableStrea
         )
     check_columns(parsed, schema)
     return TableStreamReader(parsed, asked_columns(parsed.url, schema))
-
-
-def _offset(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
-    """`ahead` of what is whole by then does not count."""
-    found: Offset = {"version": version, "after": after}
-    further = {s: position for s, position in (ahead or {}).items() if position.epoch > version}
-    return {**found, "channels": encode_positions(further)} if further else found
-
-
-def _positions(offset: Offset) -> Positions:
-    return decode_positions(offset.get("channels", {}))

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.open_history import open_history
-from checkpoint_store.state_history import StateHistory
+from checkpoint_store.state_history import StateHistory, StateVersion
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.version_times import VersionTimes
 from datasources.table_options import ReaderOptions
@@ -49,6 +49,14 @@ def is_written(options: Located) -> bool:
         return bool(history_of(options).versions())
     except NotAStoreError:
         return False
+
+
+def version_at(history: StateHistory, version: int) -> StateVersion | None:
+    """None if it is not there. Raises CorruptObjectError."""
+    try:
+        return history.at(version)
+    except VersionNotRetainedError:
+        return None
 
 
 def newest_version(history: StateHistory) -> int:

@@ -43,6 +43,7 @@ PUBLIC_NAMES = {
         "open_store",
     },
     "datasources": {
+        "ChangesLostError",
         "CowStateDataSource",
         "DuplicateKeyError",
         "InputRowError",

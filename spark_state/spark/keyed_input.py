@@ -41,7 +41,7 @@ def keyed_input(
     columns = [_column(spark, one) for one in _elements(grouped._jgd.groupingExprs())]
     key_fields = list(df.select(*columns).schema) if columns else []
     _check_keys(df, key_fields)
-    attributes = _elements(df._jdf.queryExecution().analyzed().output())
+    attributes = _output(df)
     places = [attribute.exprId().id() for attribute in attributes]
     identities = _identities(df, columns)
     computed = [index for index, identity in enumerate(identities) if identity is None]
@@ -55,7 +55,11 @@ def keyed_input(
         column if name == on_the_way else column.alias(on_the_way)
         for column, name, on_the_way in zip(inputs, names, _distinct(names), strict=True)
     ]
-    keyed = df.select(*distinct, _key_group(columns, max_parallelism))
+    projected = df.select(*distinct)
+    # From the columns as they were computed: an expression may give something else a second time.
+    output = [_column(spark, one) for one in _output(projected)]
+    key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
+    keyed = projected.select(*output, key_group)
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
 
 
@@ -71,6 +75,11 @@ def key_columns(fields: Sequence[StructField]) -> KeyColumns:
 def _column(spark: SparkSession, expression: Any) -> Column:
     jvm: Any = spark._jvm
     return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def _output(df: DataFrame) -> list[Any]:
+    """The attributes that a DataFrame has, in order."""
+    return _elements(df._jdf.queryExecution().analyzed().output())
 
 
 def _elements(sequence: Any) -> list[Any]:

@@ -32,6 +32,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.table_layout import parse_compaction, parse_version, version_name
+from datasources.lost_changes import ChangesLostError
 from tests.support.asked_table import TABLE
 from tests.support.damage import (
     HOWS,
@@ -83,7 +84,7 @@ def expected_without(version: int, question: str) -> Answer | Failure:
         # Nobody knows of the first or the last one any more.
         return TABLE.swept() if 0 < version < NEWEST else TABLE.swept(version)
     if question == f"stream from {version}" == f"stream from {NEWEST}":
-        return Failure(VersionNotRetainedError, (f"version {NEWEST} of", "0 to 6"))
+        return Failure(ChangesLostError, (f"version {NEWEST} of", "not retained", "0 to 6"))
     if version not in TABLE.versions_needed(question):
         # Retention finds one version less, so it keeps one more that is older.
         return TABLE.right_answers[question]
@@ -91,6 +92,9 @@ def expected_without(version: int, question: str) -> Answer | Failure:
         return expected_without_newest(question)
     if version == 0:
         return expected_without_oldest(question)
+    if subject_of(question) == "stream":
+        words = (f"version {version} of", version_name(version), "from a backup", f"0 to {NEWEST}")
+        return Failure(ChangesLostError, (*words, "failOnDataLoss"))
     words = (
         f"version {version} of",
         f"although versions {version - 1} and {version + 1} are there",
@@ -117,7 +121,9 @@ def expected_without_oldest(question: str) -> Answer | Failure:
         return TABLE.right_answers[question]
     if question in ("time of 0", "shortly after 0"):
         return Failure(TimestampOutOfRangeError)
-    return Failure(VersionNotRetainedError, ("version 0 of", f"1 to {NEWEST}"))
+    is_of_a_stream = subject_of(question) == "stream"
+    error = ChangesLostError if is_of_a_stream else VersionNotRetainedError
+    return Failure(error, ("version 0 of", f"1 to {NEWEST}"))
 
 
 def test_the_next_batch_of_the_table_as_it_was_is_committed() -> None:

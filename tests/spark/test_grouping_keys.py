@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
+from spark_state.spark.keyed_input import KEY_GROUP_COLUMN, keyed_input
 
 pytestmark = pytest.mark.spark
 
@@ -97,3 +98,26 @@ def test_the_computed_key_comes_first_and_the_column_keeps_its_value(words: Data
 def test_a_column_that_is_not_there_is_spark_s_error(words: DataFrame) -> None:
     with pytest.raises(AnalysisException, match=r"`id` cannot be resolved.*`word`"):
         described(words.groupBy("id"))
+
+
+@pytest.mark.parametrize("name", ["uuid()", "rand()", "cast(rand() * 50 as int)"])
+def test_a_key_that_is_computed_anew_each_time_is_computed_once(
+    spark: SparkSession, name: str
+) -> None:
+    """Rows of a key meet in one subtask, whatever its expression would give a second time."""
+    df = spark.range(400).repartition(3)
+    frame, _, (key,) = keyed_input(df.groupBy(F.expr(name).alias("k")), 128)
+    rows = frame.select("k", KEY_GROUP_COLUMN, F.pmod(F.xxhash64("k"), F.lit(128)).alias("own"))
+    collected = rows.collect()
+    assert len(collected) == 400
+    assert [row for row in collected if row[KEY_GROUP_COLUMN] != row.own] == []
+    assert key.name == "k"
+
+
+def test_the_rows_of_a_key_that_is_computed_anew_each_time_are_one_key_s(
+    spark: SparkSession,
+) -> None:
+    df = spark.range(400).repartition(3)
+    found = described(df.groupBy(F.expr("cast(rand() * 20 as int)").alias("k")))
+    assert sum(row.rows for row in found) == 400
+    assert len({row.key for row in found}) == len(found)

@@ -109,7 +109,7 @@ class TestVersions:
             ({"versionAsOf": 1, "timestampAsOf": 2}, r"are both set"),
             (
                 {"versionAt": 1},
-                r"unknown option versionat of batch reads; did you mean versionAsOf",
+                r"unknown option versionat of batch reads and streams; did you mean versionAsOf",
             ),
             ({"keys": "id"}, r"keys is an option of writes"),
             ({"columns": "id,w"}, r"names 'w', which is not a column"),

@@ -16,6 +16,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from checkpoint_store.state_reader import open_store
+from checkpoint_store.table_layout import version_name
 from spark_state.spark.change_feed_streams import let_streams_read_changes
 from tests.support.table_jobs import (
     EVENT_SCHEMA,
@@ -279,6 +280,29 @@ class TestDataLoss:
         snapshot = Changes(spark, url, Path(f"{url}-snapshot")).run()
         assert shown(snapshot) == [[((2, 11), "insert", 14)]]
 
+    @pytest.mark.parametrize(
+        ("preimages", "readable"), [("true", [1, 2, 5]), ("false", [1, 2, 4, 5])]
+    )
+    def test_all_that_can_be_read_beside_a_missing_version_is_whatever_the_batches(
+        self,
+        spark: SparkSession,
+        url: str,
+        tmp_path: Path,
+        preimages: str,
+        readable: list[int],
+    ) -> None:
+        for number in range(6):
+            upsert(spark, url, (number, number))
+        Path(url, version_name(3)).unlink()
+        lenient = {"failOnDataLoss": "false", "startingVersion": 1, "preimages": preimages}
+        for limits in ({}, {"maxEpochsPerTrigger": 1}, {"maxEpochsPerTrigger": 2}):
+            name = f"checkpoint-{len(limits)}-{limits.get('maxEpochsPerTrigger', 0)}"
+            batches = Changes(spark, url, tmp_path / name).run(**lenient, **limits)
+            versions = [row["_commit_version"] for rows in batches for row in rows]
+            assert sorted(versions) == readable, limits
+        with pytest.raises(PySparkException, match=r"version 3 of .*failOnDataLoss to false"):
+            Changes(spark, url, tmp_path / "strict").run(startingVersion=1)
+
 
 class TestColumns:
     def test_a_new_column_is_left_out_until_the_query_starts_anew(
@@ -362,7 +386,10 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"maxEpochPerTrigger": 1}, r"did you mean maxEpochsPerTrigger"),
+            (
+                {"maxEpochPerTrigger": 1},
+                r"of streams and batch reads; did you mean maxEpochsPerTrigger",
+            ),
             ({"versionAsOf": 1}, r"changes are of several versions"),
             ({"maxEpochsPerTrigger": 0}, r"maxEpochsPerTrigger is '0'; allowed are"),
             ({"pollIntervalSeconds": "-1"}, r"pollIntervalSeconds is '-1'; allowed are"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,8 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from datasources.asked_columns import asked_columns
+from datasources.stream_offset import Offset
 from datasources.table_options import parse_stream_options
-from datasources.table_stream import Offset, TableStreamReader
+from datasources.table_stream import TableStreamReader
 from tests.support.damage import sorted_rows
 from tests.support.fake_object_store import DictObjectStore
 
@@ -25,6 +28,29 @@ def streamed(
     **options: str,
 ) -> tuple[Offset, list[tuple[Any, ...]]]:
     """Where a stream arrives from an offset, and the rows on the way."""
+    with _stream_of(objects, columns, options) as stream:
+        end = stream.latestOffset(start, limit or ReadAllAvailable())
+        return end, _rows_between(stream, start, end)
+
+
+def streamed_in_batches(
+    objects: DictObjectStore, columns: StructType, **options: str
+) -> list[list[tuple[Any, ...]]]:
+    """The rows of each batch of a stream that begins where its options say and goes on until there
+    is nothing more."""
+    with _stream_of(objects, columns, options) as stream:
+        batches = []
+        start, limit = stream.initialOffset(), stream.getDefaultReadLimit()
+        while (end := stream.latestOffset(start, limit)) != start:
+            batches.append(_rows_between(stream, start, end))
+            start = end
+        return batches
+
+
+@contextmanager
+def _stream_of(
+    objects: DictObjectStore, columns: StructType, options: Mapping[str, str]
+) -> Iterator[TableStreamReader]:
     with TemporaryDirectory() as directory:
         for name, data in objects.objects.items():
             path = Path(directory, name)
@@ -32,7 +58,10 @@ def streamed(
             path.write_bytes(data)
         parsed = parse_stream_options({"path": directory, "stateCacheBytes": "0", **options})
         stream = TableStreamReader(parsed, asked_columns("", columns))
-        end = stream.latestOffset(start, limit or ReadAllAvailable())
-        batches = [b for part in stream.partitions(start, end) for b in stream.read(part)]
+        yield stream
         stream.stop()
-        return end, sorted_rows(pa.Table.from_batches(batches)) if batches else []
+
+
+def _rows_between(stream: TableStreamReader, start: Offset, end: Offset) -> list[tuple[Any, ...]]:
+    batches = [b for part in stream.partitions(start, end) for b in stream.read(part)]
+    return sorted_rows(pa.Table.from_batches(batches)) if batches else []

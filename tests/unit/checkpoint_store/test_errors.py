@@ -39,6 +39,7 @@ from checkpoint_store.provider_errors import (
     UnreadableStateError,
     VersionNotFoundError,
 )
+from datasources.lost_changes import ChangesLostError
 
 URL = "s3://bucket/store"
 # Each error with what its message must tell: the object or URL, the values, and the way out.
@@ -141,6 +142,14 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
             "0 to 9",
             "after version 4",
         ],
+    ),
+    (
+        ChangesLostError(URL, 3, 0, 9, "versions/3.json", was_read=False),
+        ["version 3", URL, "missing", "0 to 9", "Restore versions/3.json", "failOnDataLoss"],
+    ),
+    (
+        ChangesLostError(URL, 7, 12, 30, None, was_read=True),
+        ["version 7", URL, "not retained", "12 to 30", "failOnDataLoss", "new checkpoint location"],
     ),
     (VersionNotRetainedError(URL, 31, 12, 30), ["version 31", URL, "not written yet", "12 to 30"]),
     (VersionNotRetainedError(URL, 20, 12, 30), ["version 20", URL, "is not there", "12 to 30"]),

@@ -14,6 +14,7 @@ from datasources.table_options import (
     StreamOptions,
     column_named,
     missing_keys_error,
+    parse_read_options,
     parse_reader_options,
     parse_sink_options,
     parse_stream_options,
@@ -221,6 +222,54 @@ def test_an_option_of_something_else_says_of_what() -> None:
         parse_stream_options({"path": "/t", "batchid": "1"})
     with pytest.raises(ConfigurationError, match="failOnDataLoss is an option of streams"):
         parse_reader_options({"path": "/t", "failondataloss": "true"})
+
+
+@pytest.mark.parametrize(
+    ("options", "start", "order"),
+    [
+        (
+            {"readChangeFeed": "true", "maxFilePerTrigger": "1"},
+            "unknown option maxFilePerTrigger of streams and batch reads; did you mean "
+            "maxFilesPerTrigger",
+            ("options of streams are path", "of batch reads are path"),
+        ),
+        (
+            {"maxFilePerTrigger": "1", "failOnDataLoss": "false"},
+            "unknown option maxFilePerTrigger of batch reads and streams; did you mean "
+            "maxFilesPerTrigger",
+            ("options of batch reads are path", "of streams are path"),
+        ),
+        (
+            {"versionOf": "1"},
+            "unknown option versionOf of batch reads and streams; did you mean versionAsOf",
+            ("options of batch reads are path", "of streams are path"),
+        ),
+        (
+            {"readChangeFeed": "true", "keys": "id"},
+            "unknown option keys of streams and batch reads; keys is an option of writes. Options",
+            ("Options of streams are path", "of batch reads are path"),
+        ),
+    ],
+)
+def test_an_option_that_neither_a_stream_nor_a_batch_read_has_is_named_for_both(
+    options: dict[str, str], start: str, order: tuple[str, str]
+) -> None:
+    """Spark does not say which of them it asks for."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_read_options({"path": "/t", **options})
+    message = str(caught.value)
+    assert message.startswith(start)
+    assert 0 < message.index(order[0]) < message.index(order[1])
+
+
+def test_options_of_a_stream_alone_are_a_stream_s() -> None:
+    of_stream = {"path": "/t", "readChangeFeed": "true", "failOnDataLoss": "maybe"}
+    with pytest.raises(ConfigurationError, match="failOnDataLoss is 'maybe'; allowed are"):
+        parse_read_options(of_stream)
+    assert isinstance(parse_read_options({"path": "/t"}), ReaderOptions)
+    mixed = {"path": "/t", "versionAsOf": "1", "failOnDataLoss": "true"}
+    with pytest.raises(ConfigurationError, match="failOnDataLoss is an option of streams"):
+        parse_read_options(mixed)
 
 
 BAD: list[tuple[str, dict[str, str], str]] = [

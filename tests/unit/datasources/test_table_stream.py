@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,20 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import LongType, StructType
 
-from checkpoint_store.errors import (
-    CorruptObjectError,
-    VersionMissingError,
-    VersionNotRetainedError,
-)
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import LocalObjectStore
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.table_layout import version_name
 from checkpoint_store.table_store import TableCommit
 from datasources.asked_columns import asked_columns
 from datasources.errors import StateReplacedError
+from datasources.lost_changes import ChangesLostError
 from datasources.source_state import SourceState
 from datasources.table_options import parse_stream_options
 from datasources.table_stream import TableStreamReader
@@ -115,9 +113,11 @@ def test_a_first_version_whose_state_before_is_gone_is_an_error(tmp_path: Path) 
     write(tmp_path, *range(4))
     for version in (0, 1):
         (tmp_path / "versions" / f"{version:019d}.json").unlink()
-    with pytest.raises(VersionNotRetainedError, match="holds versions 2 to 3"):
+    with pytest.raises(ChangesLostError, match="holds versions 2 to 3"):
         reader(tmp_path, startingVersion=2).initialOffset()
     assert reader(tmp_path, startingVersion=3).initialOffset() == after(2)
+    lenient = reader(tmp_path, startingVersion=1, failOnDataLoss=False)
+    assert lenient.initialOffset() == after(0)
 
 
 class Watch:
@@ -252,7 +252,8 @@ def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_pa
     write(tmp_path / "one", 0, 1, 2)
     write(tmp_path / "other", 0)
     end = reader(tmp_path / "one").latestOffset(NOTHING, ReadAllAvailable())
-    with pytest.raises(VersionNotRetainedError, match="version 2"):
+    message = r"2 of .* is not retained any more; it holds versions 0 to 0\. The stream has read up"
+    with pytest.raises(ChangesLostError, match=message):
         reader(tmp_path / "other").latestOffset(end, ReadAllAvailable())
     lenient = reader(tmp_path / "other", failOnDataLoss=False)
     assert lenient.latestOffset(end, ReadAllAvailable()) is end
@@ -277,26 +278,75 @@ class TestLostVersions:
 
     @pytest.mark.parametrize("start", [NOTHING, after(0), after(1)])
     def test_a_stream_does_not_pass_over_one(self, tmp_path: Path, start: dict[str, Any]) -> None:
-        with pytest.raises(VersionMissingError, match=version_name(2)):
+        with pytest.raises(ChangesLostError, match=version_name(2)):
             self.rows(self.stream(tmp_path), start)
 
-    @pytest.mark.parametrize("start", [NOTHING, after(0), after(1), after(2), after(3)])
-    def test_without_fail_on_data_loss_it_goes_on_after_it(
-        self, tmp_path: Path, start: dict[str, Any]
+    @pytest.mark.parametrize("preimages", [True, False])
+    @pytest.mark.parametrize("start", [-1, 0, 1, 2, 3])
+    def test_without_fail_on_data_loss_all_that_can_be_read_is(
+        self, tmp_path: Path, start: int, preimages: bool
     ) -> None:
-        rows = self.rows(self.stream(tmp_path, failOnDataLoss=False), start)
-        assert rows == [(4, 4), (5, 5)]
+        stream = self.stream(tmp_path, failOnDataLoss=False, preimages=preimages)
+        readable = [0, 1, 4, 5] if preimages else [0, 1, 3, 4, 5]
+        rows = self.rows(stream, NOTHING if start < 0 else after(start))
+        assert rows == [(version, version) for version in readable if version > start]
+
+    def test_what_is_passed_over_is_logged_with_its_numbers(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.rows(self.stream(tmp_path, failOnDataLoss=False), after(0))
+        (message,) = caplog.messages
+        assert message.endswith(
+            "passed over are the changes after version 1 up to version 3, because version 2 is gone"
+        )
+
+    def test_the_error_says_which_option_passes_over_what_is_lost(self, tmp_path: Path) -> None:
+        stream = self.stream(tmp_path)
+        with pytest.raises(ChangesLostError) as caught:
+            self.rows(stream, after(0))
+        for words in ("failOnDataLoss to false", "goes on with all changes that can still be read"):
+            assert words in str(caught.value)
+        assert (caught.value.version, caught.value.was_read) == (2, False)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+    def test_a_batch_whose_end_is_gone_by_a_restart_has_what_is_left(self, tmp_path: Path) -> None:
+        planned = self.stream(tmp_path, failOnDataLoss=False)
+        end = planned.latestOffset(after(0), ReadMaxFiles(1)) | {"version": 3}
+        (tmp_path / version_name(3)).unlink()
+        rows = [row for part in planned.partitions(after(0), end) for row in planned.read(part)]
+        assert [batch["id"].to_pylist() for batch in rows] == [[1]]
+        strict = TableStreamReader(
+            parse_stream_options({"path": str(tmp_path)}), asked_columns("", StructType())
+        )
+        with pytest.raises(ChangesLostError, match=r"version [23] of"):
+            strict.partitions(after(0), end)
+
+    def test_a_snapshot_whose_version_is_gone_by_a_restart_is_that_of_the_one_before(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        stream = self.stream(tmp_path, failOnDataLoss=False)
+        parts = stream.partitions(SNAPSHOT, after(2))
+        rows = [row for part in parts for row in stream.read(part)]
+        assert sorted(id for batch in rows for id in batch["id"].to_pylist()) == [0, 1]
+        assert "at version 2 is gone; that at version 1 is read instead" in caplog.text
+        (tmp_path / version_name(0)).unlink()
+        (tmp_path / version_name(1)).unlink()
+        stream.partitions(SNAPSHOT, after(2))
+        assert "at version 2 is gone; that at version 3 is read instead" in caplog.text
+        strict = reader(tmp_path)
+        with pytest.raises(ChangesLostError, match="version 2 of"):
+            strict.partitions(SNAPSHOT, after(2))
 
     def test_a_stream_that_has_passed_it_before_goes_on(self, tmp_path: Path) -> None:
         assert self.rows(self.stream(tmp_path), after(3)) == [(4, 4), (5, 5)]
 
     def test_one_that_it_has_read_itself_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(VersionMissingError, match=r"version 2 of .* is missing"):
+        with pytest.raises(ChangesLostError, match=r"version 2 of .* is missing"):
             self.rows(self.stream(tmp_path), after(2))
 
     def test_a_stream_that_begins_with_one_is_told(self, tmp_path: Path) -> None:
         stream = self.stream(tmp_path, startingVersion=2)
-        with pytest.raises(VersionMissingError, match=version_name(2)):
+        with pytest.raises(ChangesLostError, match=version_name(2)):
             self.rows(stream, stream.initialOffset())
 
     def test_a_stream_that_begins_at_its_time_is_told(self, tmp_path: Path) -> None:
@@ -306,8 +356,10 @@ class TestLostVersions:
         for milliseconds, expected in ((times[1], after(0)), (times[4], after(3))):
             stream = reader(tmp_path, startingTimestamp=milliseconds)
             assert stream.initialOffset() == expected
+        lenient = reader(tmp_path, startingTimestamp=times[1] + 1, failOnDataLoss=False)
+        assert lenient.initialOffset() == after(1)
         # The one that is lost may be the first since then.
-        with pytest.raises(VersionMissingError, match=version_name(2)):
+        with pytest.raises(ChangesLostError, match=version_name(2)):
             reader(tmp_path, startingTimestamp=times[1] + 1).initialOffset()
 
 

@@ -1,0 +1,48 @@
+"""The error of a stream that cannot have all changes, because versions are gone."""
+
+from __future__ import annotations
+
+from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
+
+
+class ChangesLostError(VersionNotRetainedError):
+    """A stream needs a version of `url` that is gone. `what`: the objects to restore, None if
+    retention may have deleted them; `was_read`: the stream has read up to the version."""
+
+    def __init__(
+        self,
+        url: str,
+        version: int | None,
+        oldest: int | None,
+        newest: int | None,
+        what: str | None,
+        was_read: bool,
+    ) -> None:
+        super().__init__(url, version, oldest, newest)
+        self.args = (url, version, oldest, newest, what, was_read)
+        self.what = what
+        self.was_read = was_read
+
+    @classmethod
+    def of(cls, absent: VersionNotRetainedError, *, was_read: bool) -> ChangesLostError:
+        """What the absence of a version means for a stream."""
+        what = absent.what if isinstance(absent, VersionMissingError) else None
+        return cls(absent.url, absent.version, absent.oldest, absent.newest, what, was_read)
+
+    def __str__(self) -> str:
+        there = f"it holds versions {self.oldest} to {self.newest}"
+        if self.what is None:
+            gone = f"version {self.version} of {self.url} is not retained any more; {there}"
+        else:
+            gone = f"version {self.version} of {self.url} is missing; {there}"
+        if self.was_read:
+            why = "The stream has read up to it, and the changes after it are told from it"
+        else:
+            why = "The stream has not read its changes, or needs it for those that come next"
+        restore = "" if self.what is None else f"Restore {self.what} from a backup, or set"
+        return (
+            f"{gone}. {why}. {restore or 'Set'} option failOnDataLoss to false: the stream then "
+            "goes on with all changes that can still be read, and names in the log those that it "
+            "passes over. Or start it anew, with a new checkpoint location and without "
+            "startingVersion: it then begins with the newest state"
+        )

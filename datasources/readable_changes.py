@@ -1,0 +1,101 @@
+"""What of a stretch of versions can still be read when some of them are gone.
+
+A version names the files that it added, so its changes are read from it alone. What a key was
+before is read from the state of the version that it was built upon. So of versions 0 to 5 without 3
+
+    changes after 0   1, 2 and 5; 4, too, if nobody asks what was before
+
+Whether a version's changes can be read does not depend on what else is read with them: batches of
+any size give the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.state_history import StateHistory, StateVersion
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRun:
+    """The changes after version `start` (None: from nothing) up to `end`, none of which is lost.
+    `size_bytes` is that of the files that they are in."""
+
+    start: int | None
+    end: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionGap:
+    """The changes after version `start` (None: from the beginning) up to `end` cannot be read,
+    because version `missing` is gone."""
+
+    start: int | None
+    end: int
+    missing: int
+
+    def __str__(self) -> str:
+        after = "" if self.start is None else f"after version {self.start} "
+        return (
+            f"the changes {after}up to version {self.end}, because version {self.missing} is gone"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableChanges:
+    """A stretch of versions in order: what can be read of it, and what cannot."""
+
+    runs: tuple[VersionRun, ...]
+    gaps: tuple[VersionGap, ...]
+
+
+def readable_changes(
+    history: StateHistory, start: int | None, end: int, *, preimages: bool
+) -> ReadableChanges:
+    """The changes after `start` up to `end`; from nothing, the oldest version there is counts as if
+    it had added all that it holds. Raises CorruptObjectError for a damaged version."""
+    versions = history.versions()
+    between = [one for one in versions if (start is None or start < one) and one <= end]
+    runs: list[VersionRun] = []
+    gaps: list[VersionGap] = []
+    reached = start
+    for version in in_parallel(history.at, between):
+        number, base = version.info.version, version.base
+        before = _before(versions, number)
+        from_nothing = before is None and start is None
+        if base is None or from_nothing or (before is not None and base <= before):
+            _append(runs, before, version)
+        elif preimages or version.shape.needs_state_before:
+            gaps.append(VersionGap(reached, number, base))
+        else:
+            if reached is None or reached < base:
+                gaps.append(VersionGap(reached, base, base))
+            _append(runs, base, version)
+        reached = number
+    if end not in versions and (reached is None or reached < end):
+        gaps.append(VersionGap(reached, end, end))
+    return ReadableChanges(tuple(runs), tuple(gaps))
+
+
+def nearest_version(versions: Sequence[int], version: int) -> int:
+    """The version itself, or else the newest before it, or else the oldest; there is one."""
+    before = _before(versions, version + 1)
+    return versions[0] if before is None else before
+
+
+def _before(versions: Sequence[int], version: int) -> int | None:
+    place = bisect_left(versions, version)
+    return versions[place - 1] if place else None
+
+
+def _append(runs: list[VersionRun], before: int | None, version: StateVersion) -> None:
+    end, size_bytes = version.info.version, sum(file.length for file in version.changes)
+    if runs and runs[-1].end == before:
+        longer = replace(runs[-1], end=end, size_bytes=runs[-1].size_bytes + size_bytes)
+        runs[-1] = longer
+    else:
+        runs.append(VersionRun(before, end, size_bytes))

@@ -1,0 +1,147 @@
+"""What a batch of a stream reads: the plan that is made on the driver.
+
+offsets         start and end of the batch
+stretches       by key groups, from which version to which; see channel_positions
+runs            of each stretch, what can be read of it; see readable_changes
+parts           of each run, ranges of key groups; tasks are dealt them out
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from checkpoint_store.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.state_history import StateHistory
+from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
+from datasources.channel_positions import Positions, Reached, Stretch, still_counts, stretches
+from datasources.key_group_partitions import key_group_ranges, partition_count
+from datasources.lost_changes import ChangesLostError
+from datasources.readable_changes import ReadableChanges, nearest_version, readable_changes
+from datasources.source_state import Part
+from datasources.stream_offset import Offset, positions_in
+from datasources.table_options import StreamOptions
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """What is read of `history` from offset `start` to offset `end`."""
+
+    options: StreamOptions
+    history: StateHistory
+    start: Offset
+    end: Offset
+
+    def parts(self) -> list[Part]:
+        """What is to be read. Raises ChangesLostError if some of it is gone, unless failOnDataLoss
+        is false: then the log says what."""
+        if self.start["after"] == "snapshot":
+            return self._parts_of_state()
+        if self.start["after"] == "version" and self.options.fail_on_data_loss:
+            check_retained(self.history, self.start["version"])
+        ahead = self._ahead()
+        positions = positions_in(self.end)
+        wanted = self.stretches({one: positions[one] for one in ahead})
+        changes = {one: self._readable(one, ahead) for one in wanted}
+        self._tell_lost(changes.values())
+        whole = {run for one in wanted if one.channel is None for run in changes[one].runs}
+        cuts = {run: self._ranges(run.size_bytes) for run in whole}
+        found: list[Part] = []
+        for one in wanted:
+            barriers = {} if one.channel is None else ahead[one.channel]
+            for run in changes[one].runs:
+                for cut in cuts[run] if one.channel is None else [one.key_groups]:
+                    common = one.key_groups.intersection(cut)
+                    if common is not None:
+                        found.append(Part(common, run.start, run.end, False, barriers))
+        return found
+
+    def stretches(self, ahead: Positions) -> list[Stretch]:
+        """What lies between the offsets, by key groups, when the channels in `ahead` are read
+        further than the whole versions."""
+        start, end = self.start, self.end
+        last = Reached(end["version"] if end["version"] >= 0 else None, ahead)
+        # Positions are mostly of one epoch.
+        checkpoint_at = cache(self._checkpoint_at)
+        counted = {
+            subtask: position
+            for subtask, position in positions_in(start).items()
+            if still_counts(position, last, checkpoint_at)
+        }
+        first = Reached(None if start["after"] == "nothing" else start["version"], counted)
+        return stretches(first, last, self.history.max_parallelism)
+
+    def _parts_of_state(self) -> list[Part]:
+        version, versions = self.end["version"], self.history.versions()
+        if version not in versions:
+            absent = self.history.absent(version, versions)
+            if self.options.fail_on_data_loss:
+                raise ChangesLostError.of(absent, was_read=False)
+            if not versions:
+                raise absent
+            nearest = nearest_version(versions, version)
+            _log.warning(
+                "%s: the state at version %d is gone; that at version %d is read instead",
+                *(self.history.url, version, nearest),
+            )
+            version = nearest
+        size_bytes = sum(file.length for file in self.history.at(version).state)
+        return [Part(one, None, version, True) for one in self._ranges(size_bytes)]
+
+    def _ahead(self) -> dict[int, Ahead]:
+        """The barriers of the channels that are ahead at the end. Those of a channel that has run
+        the epoch again since are gone, and its changes come again."""
+        positions = positions_in(self.end)
+        if not positions:
+            return {}
+        ahead = barriers_ahead(self._operator(), positions, self.end["version"])
+        gone = [position.epoch for subtask, position in positions.items() if subtask not in ahead]
+        if gone and self.options.fail_on_data_loss:
+            absent = self.history.absent(gone[0], self.history.versions())
+            raise ChangesLostError.of(absent, was_read=False)
+        return ahead
+
+    def _readable(self, stretch: Stretch, ahead: Mapping[int, Ahead]) -> ReadableChanges:
+        history = self.history
+        if stretch.channel is not None:
+            history = ChannelHistory(self._operator(), ahead[stretch.channel])
+        start, end = stretch.start, stretch.end
+        found = readable_changes(history, start, end, preimages=self.options.preimages)
+        if found.gaps and self.options.fail_on_data_loss:
+            absent = history.absent(found.gaps[0].missing, history.versions())
+            raise ChangesLostError.of(absent, was_read=False)
+        return found
+
+    def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
+        # Stretches of several channels mostly have the same.
+        for gap in dict.fromkeys(gap for one in changes for gap in one.gaps):
+            _log.warning("%s: passed over are %s", self.history.url, gap)
+
+    def _operator(self) -> OperatorHistory:
+        assert isinstance(self.history, OperatorHistory), "a table has no channels"
+        return self.history
+
+    def _checkpoint_at(self, version: int) -> CompletedCheckpoint | None:
+        try:
+            return self._operator().checkpoint_at(version)
+        except VersionNotRetainedError:
+            return None
+
+    def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
+        """The key groups of each partition of a read of so many bytes."""
+        count = self.options.num_partitions or partition_count(size_bytes)
+        return key_group_ranges(self.history.max_parallelism, count)
+
+
+def check_retained(history: StateHistory, version: int) -> None:
+    """Raises ChangesLostError if a version is gone up to which a stream has read."""
+    versions = history.versions()
+    if version not in versions:
+        raise ChangesLostError.of(history.absent(version, versions), was_read=True)

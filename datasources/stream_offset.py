@@ -1,0 +1,56 @@
+"""The offsets of a stream; what they say, see table_stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.state_history import StateHistory
+from datasources.channel_positions import Positions, decode_positions, encode_positions
+from datasources.lost_changes import ChangesLostError
+from datasources.table_options import StreamOptions
+from datasources.version_choice import first_version_since, version_before
+
+Offset = dict[str, Any]
+
+
+def offset_at(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
+    """`ahead` of what is whole by then does not count."""
+    found: Offset = {"version": version, "after": after}
+    further = {s: position for s, position in (ahead or {}).items() if position.epoch > version}
+    return {**found, "channels": encode_positions(further)} if further else found
+
+
+def positions_in(offset: Offset) -> Positions:
+    """The channels that are ahead at an offset."""
+    return decode_positions(offset.get("channels", {}))
+
+
+def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
+    """Where the changes begin that `options` ask for, of which there are `versions`. Raises
+    ChangesLostError if the first ones are gone, unless failOnDataLoss is false."""
+    first = options.starting_version
+    if first == "earliest":
+        return offset_before(None)
+    if first == "latest":
+        return offset_at(versions[-1])
+    try:
+        if options.starting_timestamp is not None:
+            first = first_version_since(history, options.starting_timestamp)
+        assert isinstance(first, int), first
+        if first > versions[-1] or not options.fail_on_data_loss:
+            return offset_before(first)
+        before = version_before(history, first, versions)
+    except VersionNotRetainedError as absent:
+        if options.fail_on_data_loss:
+            raise ChangesLostError.of(absent, was_read=False) from absent
+        # It may be the first one since the time; those after it are.
+        return offset_before(absent.version)
+    return offset_before(None) if before is None else offset_at(before)
+
+
+def offset_before(version: int | None) -> Offset:
+    """From there on the changes of a version and of all after it are read, whether there are
+    versions before it or not; None means the oldest version, as inserts."""
+    return offset_at(version - 1) if version else offset_at(-1, "nothing")

@@ -1,0 +1,224 @@
+"""A stream over versions of which some are gone, without failOnDataLoss: however it is cut into
+batches, it delivers all changes that can be read, once, and the log names the others.
+
+What can be read is told by the store as it was: the changes of each version that is there, if the
+state before it is there or if nobody asks for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+
+from checkpoint_store.checkpoint_layout import parse_barrier, parse_manifest
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.state_reader import StateReader
+from checkpoint_store.table_layout import version_name
+from tests.support.damage import sorted_rows
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.keyed_operator import KEYED, KeyedOperator
+from tests.support.streamed_objects import streamed_in_batches
+from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, reader_of
+
+VERSIONS = 7
+OF_TABLE = (
+    StructType()
+    .add("id", LongType())
+    .add("name", StringType())
+    .add("count", IntegerType())
+    .add("_change_type", StringType())
+    .add("_commit_version", LongType())
+)
+OF_OPERATOR = (
+    StructType()
+    .add("key", LongType())
+    .add("n", IntegerType())
+    .add("_change_type", StringType())
+    .add("_commit_version", LongType())
+)
+Changes = list[tuple[Any, ...]]
+LIMITS: tuple[dict[str, str], ...] = (
+    {},
+    {"maxEpochsPerTrigger": "1"},
+    {"maxEpochsPerTrigger": "2"},
+    {"maxEpochsPerTrigger": "3"},
+    {"maxFilesPerTrigger": "2"},
+)
+EXAMPLES = settings(max_examples=30, deadline=None)
+
+rows = st.lists(
+    st.builds(
+        Row,
+        st.integers(0, 5),
+        st.none() | st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3)),
+        st.integers(0, 6),
+    ),
+    min_size=1,
+    max_size=4,
+)
+missing = st.sets(st.integers(0, VERSIONS - 1), max_size=4)
+firsts = st.integers(0, VERSIONS - 1)
+
+
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """What is logged meanwhile of a batch's plan."""
+    messages: list[str] = []
+
+    class Collected(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logger, handler = logging.getLogger("datasources.stream_batch"), Collected()
+    logger.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
+
+
+def passed_over(messages: Sequence[str]) -> list[int]:
+    """The versions whose changes are named as passed over, each as often as it is."""
+    found = []
+    for message in messages:
+        match = re.search(r"the changes (?:after version (\d+) )?up to version (\d+), ", message)
+        assert match is not None, message
+        found += range(int(match[1] or -1) + 1, int(match[2]) + 1)
+    return sorted(found)
+
+
+def check_all_batchings(
+    objects: DictObjectStore,
+    columns: StructType,
+    expected: Changes,
+    lost: Sequence[int] | None,
+    options: Mapping[str, str],
+) -> None:
+    for limits in LIMITS:
+        with logged() as messages:
+            given_options = {"failOnDataLoss": "false", **options, **limits}
+            batches = streamed_in_batches(objects, columns, **given_options)
+        found = [row for batch in batches for row in batch]
+        assert sorted(found, key=repr) == sorted(expected, key=repr), limits
+        if lost is not None:
+            assert passed_over(messages) == lost, limits
+
+
+def without_time(changes: Any) -> Changes:
+    return sorted_rows(changes.drop_columns(["_commit_timestamp"]))
+
+
+@pytest.mark.parametrize("metadata", [METADATA, SEQUENCED], ids=["upserts", "sequenced"])
+@EXAMPLES
+@given(st.lists(rows, min_size=VERSIONS, max_size=VERSIONS), missing, firsts, st.booleans())
+def test_a_table_s_changes_are_the_same_however_they_are_cut_into_batches(
+    metadata: Any, commits: Sequence[Sequence[Row]], missing: set[int], first: int, preimages: bool
+) -> None:
+    objects = DictObjectStore()
+    query = ScriptedTable(objects, metadata=metadata)
+    for batch, of_batch in enumerate(commits):
+        # Rows of one key in a file are for the sink to refuse.
+        query.commit(batch, *{row.id: row for row in of_batch}.values())
+    intact = reader_of(objects.copy())
+    objects.delete([version_name(version) for version in missing])
+    there = [version for version in range(VERSIONS) if version not in missing]
+    needs_state = preimages or metadata is SEQUENCED
+    readable = [
+        version
+        for version in there
+        if version >= first and (version - 1 in there or not needs_state)
+    ]
+    oldest = []
+    if there and not first:
+        # What is asked for from the beginning begins with all that the oldest one holds.
+        oldest = without_time(reader_of(objects).changes(None, there[0], preimages=preimages))
+        readable = [version for version in readable if version > there[0]]
+    lost = [
+        version
+        for version in range(first, max(there, default=-1) + 1)
+        if version not in readable and (first or version > there[0])
+    ]
+    expected = oldest + [
+        change
+        for version in readable
+        for change in without_time(
+            intact.changes(version - 1 if version else None, version, preimages=preimages)
+        )
+    ]
+    options = {"startingVersion": str(first), "preimages": str(preimages)}
+    check_all_batchings(objects, OF_TABLE, expected, lost, options)
+
+
+def delete_epoch(objects: DictObjectStore, epoch: int) -> None:
+    """Its manifest and its barriers; the files stay, because later epochs need them."""
+    for name in [*objects.objects]:
+        manifest, barrier = parse_manifest(name), parse_barrier(name)
+        if (manifest and manifest.epoch == epoch) or (barrier and barrier.directory.epoch == epoch):
+            objects.delete([name])
+
+
+epochs = st.lists(
+    st.dictionaries(st.integers(0, 7), st.integers(1, 3), min_size=1, max_size=4),
+    min_size=VERSIONS,
+    max_size=VERSIONS,
+)
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+@EXAMPLES
+@given(epochs, missing, firsts, st.booleans(), st.booleans())
+def test_an_operator_s_changes_are_the_same_however_they_are_cut_into_batches(
+    mode: str,
+    changes: Sequence[Mapping[int, int]],
+    missing: set[int],
+    first: int,
+    preimages: bool,
+    is_ahead: bool,
+) -> None:
+    """The last epoch is that of one channel only, or of both."""
+    objects = DictObjectStore()
+    operator = KeyedOperator(objects)
+    last = VERSIONS - 1
+    for epoch, of_epoch in enumerate(changes):
+        operator.run_epoch(epoch, of_epoch)
+    intact = StateReader(OperatorHistory(objects.copy(), KEYED, None))
+    if is_ahead:
+        for name in [*objects.objects]:
+            manifest, barrier = parse_manifest(name), parse_barrier(name)
+            of_last = barrier and barrier.directory.epoch == last and barrier.subtask == 0
+            if of_last or (manifest and manifest.epoch == last):
+                objects.delete([name])
+    for epoch in missing - {last}:
+        delete_epoch(objects, epoch)
+    whole = [epoch for epoch in range(VERSIONS) if epoch == last or epoch not in missing]
+    if is_ahead:
+        whole.remove(last)
+    ranges = {epoch: range(8) for epoch in whole}
+    if is_ahead and mode == "at_least_once":
+        ranges[last] = range(4, 8)
+    expected: Changes = []
+    for epoch, keys in ranges.items():
+        before = epoch - 1 if epoch else None
+        if first == 0 and whole and epoch == whole[0]:
+            found = StateReader(OperatorHistory(objects, KEYED, None)).changes(
+                None, epoch, preimages=preimages
+            )
+        elif epoch >= first and (before in whole or before is None or not preimages):
+            found = intact.changes(before, epoch, preimages=preimages)
+        else:
+            continue
+        expected += [row for row in without_time(found) if row[0] in keys]
+    options = {
+        "startingVersion": str(first),
+        "preimages": str(preimages),
+        "checkpointingMode": mode,
+    }
+    check_all_batchings(objects, OF_OPERATOR, expected, None, options)
