@@ -109,8 +109,8 @@ class _Compiler:
             return _constant(pa.scalar(None, pa.bool_()))
         if not pa.types.is_boolean(value_type):
             raise ConfigurationError(
-                f"{_OPTION}: {_text(node)} is {value_type}, neither true nor false; compare it "
-                "with something"
+                f"{_OPTION}: {_text(node)} is {_type_text(value_type)}, neither true nor false; "
+                "compare it with something"
             )
         return value
 
@@ -126,9 +126,19 @@ class _Compiler:
             value(self._nulls)
         except pa.ArrowException as error:
             raise ConfigurationError(
-                f"{_OPTION}: {_text(node)} cannot be computed ({error}); {_ALLOWED}"
+                f"{_OPTION}: {_text(node)} cannot be computed{self._types_in(node)}. Values that "
+                "are compared or computed with each other must be of one kind, numbers, texts or "
+                f"times; {_ALLOWED}"
             ) from error
         return value
+
+    def _types_in(self, node: _Node) -> str:
+        """The types of the columns of a part, for messages."""
+        schema = self._nulls.schema
+        columns = node.find_all(sql.Column)
+        names = dict.fromkeys(column_named(part.name, schema.names, _OPTION) for part in columns)
+        types = [f"{name} is {_type_text(schema.field(name).type)}" for name in names]
+        return f": {', '.join(types)}" if types else ""
 
     def column(self, node: _Node) -> _Value:
         """A column of the rows."""
@@ -194,6 +204,13 @@ class _Compiler:
             )
         value = self._value(node.this)
         return lambda rows: pc.match_like(value(rows), pattern.name)
+
+
+def _type_text(arrow_type: pa.DataType) -> str:
+    """A type as Spark names it."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(arrow_type, prefer_timestamp_ntz=True).simpleString()
 
 
 def _applied(function: Any, *values: _Value) -> _Value:
