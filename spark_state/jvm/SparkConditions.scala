@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.{QueryContext, SparkException, SparkThrowable}
+import org.apache.spark.{QueryContext, SparkException}
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadStoreError
 
@@ -34,7 +34,7 @@ object CowStateLoadException {
   def reading[T](read: => T): T = try read catch { case NonFatal(e) => throw of(e) }
 
   private def of(error: Throwable): Throwable = error match {
-    case e: SparkThrowable if Option(e.getCondition).exists(_.startsWith(Load)) => error
+    case e: SparkException if Option(e.getCondition).exists(_.startsWith(Load)) => error
     case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
     case e: CowStateMissingException => new CowStateLoadException(
       s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)

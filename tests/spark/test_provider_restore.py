@@ -217,7 +217,10 @@ class TestAdoptedVersions:
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
         lines = ["entries 4", "replay 1 4", "replay 2 4"]
-        error = "error CANNOT_LOAD_STATE_STORE.CANNOT_READ_MISSING_SNAPSHOT_FILE"
+        error = (
+            "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED "
+            "by CANNOT_LOAD_STATE_STORE.CANNOT_READ_MISSING_SNAPSHOT_FILE"
+        )
         assert self.results(provider_jvm, tmp_path, *lines) == ["1=1:4 2=1:2", error, error]
 
 
