@@ -6,8 +6,8 @@ the options of the table, and option `declaration`, JSON:
     {"columns": {"type": "struct", …}, "properties": ["owner", …], "warehouse": "file:/…",
      "mayLackKeys": true}
 
-`columns`: all that the table is to have. `properties`: the names in TBLPROPERTIES, which are not
-options. `warehouse`: where Spark will put the table, under its name, if it has no option `path`.
+`columns`: all that the table is to have; null if only properties are asked for. `properties`: the
+names in TBLPROPERTIES, which are not options. `warehouse`: where Spark will put the table, under its name, if it has no option `path`.
 `mayLackKeys`: whether a write may come with the declaration (`saveAsTable`, `toTable`) and name the
 keys itself.
 The answer is the schema of the source: the columns that the table has, or is to have.
@@ -47,6 +47,8 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
     if not is_placed:
         own["path"] = declaration["warehouse"]
     _refuse_options_among(declaration["properties"])
+    if declaration["columns"] is None:
+        return StructType()
     declared = StructType.fromJson(declaration["columns"])
     written, read = parse_sink_options(own), parse_read_options(own)
     parse_stream_options(own)

@@ -1,11 +1,11 @@
 package org.apache.spark.sql.execution.datasources.v2.cowstate
 
-import java.util.{HashMap, Map => JavaMap, Optional}
+import java.util.{HashMap, Locale, Map => JavaMap, Optional}
 
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.fs.Path
-import org.json4s.{JArray, JBool, JObject, JString}
+import org.json4s.{JArray, JBool, JNull, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
 
 import org.apache.spark.sql.catalyst.plans.logical.TableSpec
@@ -44,15 +44,34 @@ private[cowstate] final class CatalogOptions private (
     override def metadataSchema(): Optional[StructType] = info.metadataSchema
   }
 
-  /** What the catalog says after ALTER TABLE. */
+  /**
+   * What the catalog says after ALTER TABLE. Spark compares names with their case, and keeps each of
+   * OPTIONS twice, with the prefix and without: what would leave two values of one option is refused.
+   */
   def changed(changes: Seq[TableChange]): CatalogOptions = {
     val after = new HashMap[String, String](properties)
     changes.foreach {
-      case set: SetProperty => after.put(set.property, set.value)
-      case remove: RemoveProperty => after.remove(remove.property)
+      case set: SetProperty =>
+        checkSpelling(set.property)
+        after.put(set.property, set.value)
+      case remove: RemoveProperty =>
+        checkSpelling(remove.property)
+        after.remove(remove.property)
+      case _ =>
+    }
+    changes.foreach {
+      case remove: RemoveProperty if isOption(remove.property) =>
+        val name = remove.property.substring(Prefix.length)
+        if (after.containsKey(name)) throw CowStateTableErrors.keptTwice(remove.property, name)
       case _ =>
     }
     CatalogOptions.of(after).get
+  }
+
+  private def checkSpelling(asked: String): Unit = if (isOption(asked)) {
+    properties.keySet.asScala
+      .find(name => name != asked && name.equalsIgnoreCase(asked))
+      .foreach(name => throw CowStateTableErrors.otherSpelling(asked, name))
   }
 
   /** The names in TBLPROPERTIES of CREATE TABLE. */
@@ -63,15 +82,15 @@ private[cowstate] final class CatalogOptions private (
     }
 
   /**
-   * The question whether a table may have these options and `columns`. `beside`: the names in
-   * TBLPROPERTIES. `mayLackKeys`: whether a write that comes with it may name the keys.
+   * The question whether a table may have these options and `columns`; without columns, whether the
+   * catalog may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a write that comes with it may name the keys.
    */
   def declaring(
-      columns: StructType,
+      columns: Option[StructType],
       beside: Seq[String],
       mayLackKeys: Boolean): CaseInsensitiveStringMap = {
     val declaration = JObject(
-      "columns" -> parse(columns.json),
+      "columns" -> columns.fold[JValue](JNull)(all => parse(all.json)),
       "properties" -> JArray(beside.sorted.map(JString(_)).toList),
       "mayLackKeys" -> JBool(mayLackKeys),
       "warehouse" -> JString(SQLConf.get.warehousePath))
@@ -113,7 +132,7 @@ private[cowstate] object CatalogOptions {
     else {
       val own = new HashMap[String, String]
       asGiven(properties).forEach { (name, value) =>
-        if (name.startsWith(Prefix)) own.put(name.substring(Prefix.length), value)
+        if (isOption(name)) own.put(name.substring(Prefix.length), value)
         if (name.equalsIgnoreCase(PathOption)) own.put(PathOption, value)
       }
       own.put(InCatalog, "true")
@@ -130,14 +149,14 @@ private[cowstate] object CatalogOptions {
   def of(spec: TableSpec): CatalogOptions = {
     val all = new HashMap[String, String]
     spec.options.foreach { case (name, value) => all.put(Prefix + name, value) }
-    (spec.location ++ spec.options.collect { case (PathOption, path) => path })
-      .foreach(all.put(PathOption, _))
+    spec.location.foreach(all.put(PathOption, _))
     all.put(Provider, CowStateTableProvider.Name)
     of(all).get
   }
 
   /** Whether a property is one of OPTIONS. */
-  def isOption(property: String): Boolean = property.startsWith(Prefix)
+  def isOption(property: String): Boolean =
+    property.toLowerCase(Locale.ROOT).startsWith(Prefix)
 
   /** Whether a property says where the table is, or what its texts are. */
   def isFixed(property: String): Boolean =

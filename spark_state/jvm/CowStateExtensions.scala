@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.datasources.v2.cowstate
 
+import scala.util.Try
+
 import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.analysis.{ResolvedIdentifier, ResolvedTable}
 import org.apache.spark.sql.catalyst.plans.logical._
@@ -8,8 +10,8 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
 /**
  * What Spark checks of commands before it runs them, in each session that starts with this jar.
  *
- *   CREATE TABLE        nothing but a statement can say the keys; of `saveAsTable` and `toTable` the
- *                       write that comes with it does
+ *   CREATE TABLE        must say the keys; of `saveAsTable` and `toTable` the write that comes with it
+ *                       may do so, and Spark creates their tables without a statement
  *   replacing a table   Spark drops the old one before it runs the query, or asks about the new one
  *   ALTER TABLE         Spark changes what its catalog says, and never asks the table
  *
@@ -41,16 +43,19 @@ private[cowstate] object CowStateExtensions {
       val declared = CatalogOptions.of(spec)
       if (!declared.own.containsKey("keys")) {
         CowStateTableProvider.newSource()
-          .inferSchema(
-            declared.declaring(create.tableSchema, spec.properties.keys.toSeq, mayLackKeys = false))
+          .inferSchema(declared.declaring(
+            Some(create.tableSchema), spec.properties.keys.toSeq, mayLackKeys = false))
       }
     case _ =>
   }
 
   private def checkReplaced(name: LogicalPlan, spec: TableSpecBase): Unit = name match {
     case ResolvedIdentifier(catalog, table) if isThere(name) =>
-      if (isOurs(spec) || catalog.asTableCatalog.loadTable(table).isInstanceOf[CowStateTable]) {
-        throw CowStateTableErrors.replaced((table.namespace :+ table.name).mkString("."))
+      // What cannot be loaded is up to Spark. A view may be there, too: Spark drops that as well.
+      Try(catalog.asTableCatalog.loadTable(table)).foreach { there =>
+        if (isOurs(spec) || there.isInstanceOf[CowStateTable]) {
+          throw CowStateTableErrors.replaced((table.namespace :+ table.name).mkString("."))
+        }
       }
     case _ =>
   }

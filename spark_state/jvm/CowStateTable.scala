@@ -49,14 +49,18 @@ private[cowstate] final class CowStateTable(
       case add: AddColumn if add.position == null && add.fieldNames.length == 1 =>
         Some(StructField(add.fieldNames.head, add.dataType, add.isNullable))
       case set: SetProperty if !CatalogOptions.isFixed(set.property) => None
-      case _: RemoveProperty => None
+      case remove: RemoveProperty if !CatalogOptions.isFixed(remove.property) => None
       case other => throw CowStateTableErrors.unknownToTable(other, path)
     }
+    val after = before.changed(changes)
     val beside = changes.collect {
       case set: SetProperty if !CatalogOptions.isOption(set.property) => set.property
     }
-    val after = before.changed(changes)
-    source().inferSchema(after.declaring(StructType(columns ++ added), beside, mayLackKeys = false))
+    // What means nothing to the table needs no table: it may be away, or lost.
+    val asked = Option.when(added.nonEmpty || after.own != before.own)(columns ++ added)
+    if (asked.nonEmpty || beside.nonEmpty) {
+      source().inferSchema(after.declaring(asked.map(StructType(_)), beside, mayLackKeys = false))
+    }
   }
 
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =

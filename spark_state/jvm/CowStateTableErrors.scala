@@ -24,8 +24,8 @@ private[cowstate] object CowStateTableErrors {
       s"""write there with save("$asked")""")
 
   def replaced(table: String): Exception = new UnsupportedOperationException(
-    s"table $table exists, and to replace it Spark would drop it first, with its rows, before it " +
-      "runs the query or asks about options and columns: write a table of another name, drop " +
+    s"$table exists, and to replace it Spark would drop it first, with the rows that it has, before " +
+      "it runs the query or asks about options and columns: write a table of another name, drop " +
       s"$table when the other is right, and rename the other with ALTER TABLE … RENAME TO")
 
   def unknownToTable(change: TableChange, path: String): Exception = {
@@ -34,8 +34,10 @@ private[cowstate] object CowStateTableErrors {
       case _: DeleteColumn => "DROP COLUMN"
       case _: RenameColumn => "RENAME COLUMN"
       case _: ColumnChange => "ALTER COLUMN"
+      case _: ClusterBy => "CLUSTER BY"
       case set: SetProperty if set.property == TableCatalog.PROP_COLLATION => "DEFAULT COLLATION"
       case _: SetProperty => "SET LOCATION"
+      case remove: RemoveProperty => s"UNSET ${remove.property}"
       case other => other.getClass.getSimpleName
     }
     new UnsupportedOperationException(
@@ -44,6 +46,12 @@ private[cowstate] object CowStateTableErrors {
         "create another table, with AS SELECT to change columns, with LOCATION to name another " +
         "place")
   }
+
+  def otherSpelling(asked: String, there: String): Exception = new IllegalArgumentException(
+    s"property $asked is $there in the catalog, which would keep both: write '$there'")
+
+  def keptTwice(option: String, name: String): Exception = new IllegalArgumentException(
+    s"the catalog has $option as $name, too: unset both, UNSET TBLPROPERTIES ('$option', '$name')")
 
   def rowLevelOperation(command: Command): Exception = {
     val instead = command match {

@@ -58,7 +58,7 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
     declared.find(_.getCurrentDefaultValue().isDefined)
       .foreach(column => throw CowStateTableErrors.defaultOf(column.name))
     newSource()
-      .inferSchema(catalog.declaring(declared, catalog.besideOptions, mayLackKeys = true))
+      .inferSchema(catalog.declaring(Some(declared), catalog.besideOptions, mayLackKeys = true))
   }
 
   /**

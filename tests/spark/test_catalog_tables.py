@@ -196,7 +196,38 @@ class TestNewTables:
             1
         ).write.insertInto("fresh")
         assert content(spark, "fresh") == [(1, "last", 2)]
-        sql("ALTER TABLE fresh UNSET TBLPROPERTIES ('team')")
+        sql("ALTER TABLE fresh UNSET TBLPROPERTIES ('team', 'option.onDuplicate')")
+        ((shown,),) = sql("SHOW CREATE TABLE fresh")
+        assert "'keys' = 'id'" in shown
+        assert "team" not in shown
+        assert "onDuplicate" not in shown
+
+    def test_an_option_that_is_changed_is_shown_as_it_is(
+        self, spark: SparkSession, sql: Any
+    ) -> None:
+        sql(
+            f"CREATE TABLE fresh ({COLUMNS}) USING cowstate "
+            "OPTIONS (keys 'id', onDuplicate 'first', onNullKey 'drop')"
+        )
+        sql("ALTER TABLE fresh SET TBLPROPERTIES ('option.onDuplicate' = 'last')")
+        sql("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.onNullKey', 'onNullKey')")
+        frame(spark, (1, "first"), (1, "last")).coalesce(1).write.insertInto("fresh")
+        assert content(spark, "fresh") == [(1, "last")]
+        ((shown,),) = sql("SHOW CREATE TABLE fresh")
+        sql("DROP TABLE fresh")
+        sql(shown)
+        assert "'onDuplicate' = 'last'" in shown
+        assert "'first'" not in shown
+        assert "onNullKey" not in shown
+
+    def test_what_the_catalog_says_of_a_table_that_is_lost_may_change(
+        self, sql: Any, path: str
+    ) -> None:
+        sql(f"CREATE TABLE known USING cowstate LOCATION '{path}'")
+        shutil.rmtree(path)
+        sql("COMMENT ON TABLE known IS 'lost'")
+        sql("ALTER TABLE known SET TBLPROPERTIES ('team' = 'a')")
+        sql("ALTER TABLE known UNSET TBLPROPERTIES ('team')")
 
     def test_a_stream_makes_and_fills_a_table(
         self, spark: SparkSession, sql: Any, tmp_path: Path

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 COLUMNS = "id BIGINT, v STRING"
 TABLES = ("known", "fresh", "stranger")
 ROWS = {"known": [(1, "a"), (2, "c")], "fresh": [], "stranger": [(7,)]}
-REPLACED = "table default.known exists, and to replace it Spark would drop it first, with its rows"
+REPLACED = "default.known exists, and to replace it Spark would drop it first, with the rows"
 REFUSED = [
     ("CREATE TABLE other (id BIGINT, w INT) USING cowstate LOCATION '{path}'", "schema"),
     (
@@ -83,7 +83,10 @@ REFUSED = [
     ("CREATE OR REPLACE TABLE known (id INT) USING cowstate OPTIONS (keys 'id')", REPLACED),
     ("REPLACE TABLE known (id INT) USING cowstate OPTIONS (keys 'id')", REPLACED),
     ("CREATE OR REPLACE TABLE known USING cowstate AS SELECT * FROM known", REPLACED),
-    ("CREATE OR REPLACE TABLE stranger USING cowstate AS SELECT 1 AS id", "table default.stranger"),
+    (
+        "CREATE OR REPLACE TABLE stranger USING cowstate AS SELECT 1 AS id",
+        "default.stranger exists",
+    ),
     ("ALTER TABLE known DROP COLUMN v", "DROP COLUMN would change Spark's catalog only"),
     ("ALTER TABLE known RENAME COLUMN v TO w", "RENAME COLUMN would change Spark's catalog only"),
     ("ALTER TABLE known ALTER COLUMN v COMMENT 'x'", "ALTER COLUMN would change Spark's catalog"),
@@ -97,8 +100,13 @@ REFUSED = [
     ("ALTER TABLE known SET TBLPROPERTIES ('option.key' = 'id')", "unknown option key .*keys"),
     ("ALTER TABLE known SET TBLPROPERTIES ('keys' = 'id')", "TBLPROPERTIES has keys, which is an"),
     ("ALTER TABLE known SET TBLPROPERTIES ('option.keys' = 'v')", "keys"),
-    ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.keys')", "option keys is not set"),
-    ("ALTER TABLE known CLUSTER BY (v)", "ClusterBy would change Spark's catalog only"),
+    ("ALTER TABLE fresh SET TBLPROPERTIES ('option.KEYS' = 'v')", "is option.keys in the catalog"),
+    ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.KEYS')", "is option.keys in the catalog"),
+    ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.keys')", r"unset both.*'option.keys', 'keys'"),
+    ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.keys', 'keys')", "option keys is not set"),
+    ("ALTER TABLE known UNSET TBLPROPERTIES ('path')", "UNSET path would change Spark's catalog"),
+    ("CREATE OR REPLACE TABLE seen USING cowstate AS SELECT 1 AS id", "default.seen exists"),
+    ("ALTER TABLE known CLUSTER BY (v)", "CLUSTER BY would change Spark's catalog only"),
     ("ALTER TABLE known DEFAULT COLLATION UTF8_LCASE", "DEFAULT COLLATION would change Spark's"),
     ("ALTER TABLE known ADD CONSTRAINT k CHECK (id > 0)", "does not support table constraint"),
 ]
@@ -113,7 +121,9 @@ def path(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     spark.sql(f"CREATE TABLE known USING cowstate LOCATION '{table}'")
     spark.sql(f"CREATE TABLE fresh ({COLUMNS}) USING cowstate OPTIONS (keys 'id')")
     spark.sql("CREATE TABLE stranger USING parquet AS SELECT 7 AS id")
+    spark.sql("CREATE VIEW seen AS SELECT id FROM stranger")
     yield table
+    spark.sql("DROP VIEW IF EXISTS seen")
     for name in TABLES:
         spark.sql(f"DROP TABLE IF EXISTS {name}")
 
