@@ -167,7 +167,7 @@ class TableStore:
         # What is fixed is written first, so it is looked for last.
         if self.versions() and self.metadata() is None:
             raise ObjectMissingError(self.url, layout.TABLE)
-        self._check_free()
+        self.check_free()
 
     def _check_same(self, stored: TableMetadata, asked: TableMetadata) -> None:
         asked_options = dict(_shown_options(asked))
@@ -176,7 +176,8 @@ class TableStore:
                 is_empty = not self.versions()
                 raise TableMismatchError(self.url, option, there, asked_options[option], is_empty)
 
-    def _check_free(self) -> None:
+    def check_free(self) -> None:
+        """Raises NotATableError for a place that others have taken, as `check`."""
         objects = [info.name for info in self._store.list("")]
         names = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
         if STORE in names:

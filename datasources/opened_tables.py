@@ -24,11 +24,12 @@ from datasources.event_time_columns import EventTimeColumn, event_time_columns
 from datasources.table_options import (
     SinkOptions,
     column_named,
+    has_other_columns,
     missing_keys_error,
     parse_sink_options,
 )
 from datasources.table_rows import RowPlan, row_plan
-from spark_state.errors import KeyGroupError
+from spark_state.errors import ConfigurationError, KeyGroupError
 
 _MOST_OPENED = 64
 _OPENED: dict[bytes, OpenedTable] = {}
@@ -62,9 +63,14 @@ def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
     column that the rows do not have; KeyGroupError; TableMismatchError when the table was created
     with other options; the errors of the store.
     """
+    if has_other_columns(options):
+        raise ConfigurationError(
+            "the catalog's table has options that change its columns (readChangeFeed, columns, "
+            "flattenCollectionTypes), so it is only read: write into the table of the rows"
+        )
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
-    plan = _plan(parsed, schema, table.metadata(), table.url)
+    plan = _plan(parsed, schema, _stored(table), table.url)
     return replace(plan, metadata=table.create(plan.metadata))
 
 
@@ -72,7 +78,7 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> None:
     """Whether rows of `schema` could be written; raises as plan_of_sink, and creates nothing."""
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
-    table.check(_plan(parsed, schema, table.metadata(), table.url).metadata)
+    table.check(_plan(parsed, schema, _stored(table), table.url).metadata)
 
 
 def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
@@ -96,6 +102,14 @@ def open_planned(plan: SinkPlan) -> OpenedTable:
     opened = _opened(plan)
     opened.table.create(plan.metadata)
     return opened
+
+
+def _stored(table: TableStore) -> TableMetadata | None:
+    """What is fixed of the table; None if there may be one, but is none yet."""
+    stored = table.metadata()
+    if stored is None:
+        table.check_free()
+    return stored
 
 
 def _plan(

@@ -42,15 +42,6 @@ def check_columns(options: StreamOptions, schema: StructType) -> None:
             raise UnknownColumnError(options.url, name, tuple(known))
 
 
-def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
-    """Whether a read has other columns than the rows of a table."""
-    if options.read_change_feed:
-        return True
-    return isinstance(options, ReaderOptions) and bool(
-        options.columns or options.flatten_collection_types
-    )
-
-
 def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
     """The columns that are read of a state. Its schema is that of the version that is read, of
     the newest one for a stream."""

@@ -225,6 +225,22 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
     )
 
 
+def has_other_columns(options: Mapping[str, str]) -> bool:
+    """Whether a table of the catalog has other columns than its rows: nobody can write those."""
+    if not are_of_catalog(options):
+        return False
+    return reads_other_columns(parse_read_options(options))
+
+
+def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
+    """Whether a read has other columns than the rows of a table."""
+    if options.read_change_feed:
+        return True
+    return isinstance(options, ReaderOptions) and bool(
+        options.columns or options.flatten_collection_types
+    )
+
+
 def is_an_option(name: str) -> bool:
     """Whether reads or writes have an option of this name, of any case."""
     return name.lower() in _NAMES

@@ -148,11 +148,16 @@ private[cowstate] object CatalogOptions {
   /** What CREATE TABLE says, as Spark hands it on. */
   def of(spec: TableSpec): CatalogOptions = {
     val all = new HashMap[String, String]
+    spec.properties.foreach { case (name, value) => all.put(name, value) }
     spec.options.foreach { case (name, value) => all.put(Prefix + name, value) }
     spec.location.foreach(all.put(PathOption, _))
     all.put(Provider, CowStateTableProvider.Name)
     of(all).get
   }
+
+  /** The option by which one of the two has other columns than the other. */
+  def otherColumns(one: CatalogOptions, other: CatalogOptions): Option[String] =
+    OfColumns.find(name => one.own.get(name) != other.own.get(name))
 
   /** Whether a property is one of OPTIONS. */
   def isOption(property: String): Boolean =

@@ -2,10 +2,12 @@ package org.apache.spark.sql.execution.datasources.v2.cowstate
 
 import scala.util.Try
 
-import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
+import org.apache.spark.sql.{classic, SaveMode, SparkSession, SparkSessionExtensions, SparkSessionExtensionsProvider}
 import org.apache.spark.sql.catalyst.analysis.{ResolvedIdentifier, ResolvedTable}
+import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.connector.catalog.CatalogV2Implicits._
+import org.apache.spark.sql.execution.command.SaveAsV1TableCommand
 
 /**
  * What Spark checks of commands before it runs them, in each session that starts with this jar.
@@ -21,14 +23,16 @@ class CowStateExtensions extends SparkSessionExtensionsProvider {
   import CowStateExtensions._
 
   override def apply(extensions: SparkSessionExtensions): Unit =
-    extensions.injectCheckRule(_ => check)
+    extensions.injectCheckRule(session => check(session, _))
 }
 
 private[cowstate] object CowStateExtensions {
-  private def check(plan: LogicalPlan): Unit = plan match {
-    case create: CreateTable if create.name.origin.sqlText.isDefined => checkKeys(create)
+  private def check(session: SparkSession, plan: LogicalPlan): Unit = plan match {
+    case create: CreateTable if create.name.origin.sqlText.isDefined => checkCreated(create)
     case replace: ReplaceTable => checkReplaced(replace.name, replace.tableSpec)
     case replace: ReplaceTableAsSelect => checkReplaced(replace.name, replace.tableSpec)
+    case save: SaveAsV1TableCommand if save.mode == SaveMode.Overwrite =>
+      checkOverwritten(session, save.tableDesc)
     case alter: AlterTableCommand =>
       alter.table match {
         case ResolvedTable(_, _, table: CowStateTable, _) => table.checkChanges(alter.changes)
@@ -37,14 +41,14 @@ private[cowstate] object CowStateExtensions {
     case _ =>
   }
 
-  private def checkKeys(create: CreateTable): Unit = create.tableSpec match {
-    // Without columns Spark asks the table for them: one that is not there says so.
-    case spec: TableSpec if isOurs(spec) && create.columns.nonEmpty && !isDone(create) =>
+  private def checkCreated(create: CreateTable): Unit = create.tableSpec match {
+    case spec: TableSpec if isOurs(spec) && !isDone(create) =>
       val declared = CatalogOptions.of(spec)
-      if (!declared.own.containsKey("keys")) {
+      // What has both is asked about when the catalog creates the table.
+      if (create.columns.isEmpty || !declared.own.containsKey("keys")) {
         CowStateTableProvider.newSource()
           .inferSchema(declared.declaring(
-            Some(create.tableSchema), spec.properties.keys.toSeq, mayLackKeys = false))
+            Some(create.tableSchema), declared.besideOptions, mayLackKeys = false))
       }
     case _ =>
   }
@@ -58,6 +62,17 @@ private[cowstate] object CowStateExtensions {
         }
       }
     case _ =>
+  }
+
+  /** A table that Spark saves by its older interface, in another format, or in place of another. */
+  private def checkOverwritten(session: SparkSession, saved: CatalogTable): Unit = {
+    val catalog = session.asInstanceOf[classic.SparkSession].sessionState.catalog
+    if (catalog.tableExists(saved.identifier)) {
+      val formats = Seq(saved, catalog.getTableMetadata(saved.identifier)).flatMap(_.provider)
+      if (formats.exists(_.equalsIgnoreCase(CowStateTableProvider.Name))) {
+        throw CowStateTableErrors.replaced(saved.identifier.unquotedString)
+      }
+    }
   }
 
   private def isOurs(spec: TableSpecBase): Boolean =

@@ -53,6 +53,8 @@ private[cowstate] final class CowStateTable(
       case other => throw CowStateTableErrors.unknownToTable(other, path)
     }
     val after = before.changed(changes)
+    CatalogOptions.otherColumns(before, after)
+      .foreach(option => throw CowStateTableErrors.columnsOf(option))
     val beside = changes.collect {
       case set: SetProperty if !CatalogOptions.isOption(set.property) => set.property
     }

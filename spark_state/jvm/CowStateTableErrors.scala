@@ -47,6 +47,10 @@ private[cowstate] object CowStateTableErrors {
         "place")
   }
 
+  def columnsOf(option: String): Exception = new IllegalArgumentException(
+    s"option $option says which columns the table has, and is fixed when it is created: create " +
+      "another table with LOCATION, and with the option in OPTIONS")
+
   def otherSpelling(asked: String, there: String): Exception = new IllegalArgumentException(
     s"property $asked is $there in the catalog, which would keep both: write '$there'")
 

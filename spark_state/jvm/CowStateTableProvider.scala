@@ -66,11 +66,14 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
    * gets them when they are written. Only the latter if nothing was written yet, or if the table
    * cannot be read: whoever reads it is told why, and whoever drops it need not know.
    */
-  private def known(declared: StructType, catalog: CatalogOptions): StructType =
+  private def known(declared: StructType, catalog: CatalogOptions): StructType = {
+    // A table keeps no NOT NULL, and rows from before a column was added have none in it.
+    val nullable = declared.map(_.copy(nullable = true))
     Try(source.inferSchema(catalog.own)).map { actual =>
       val names = actual.fieldNames.map(_.toLowerCase(Locale.ROOT)).toSet
-      StructType(actual ++ declared.filterNot(field => names(field.name.toLowerCase(Locale.ROOT))))
-    }.getOrElse(declared)
+      StructType(actual ++ nullable.filterNot(field => names(field.name.toLowerCase(Locale.ROOT))))
+    }.getOrElse(StructType(nullable))
+  }
 }
 
 object CowStateTableProvider {

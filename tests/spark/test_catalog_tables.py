@@ -122,6 +122,30 @@ class TestWhatIsThere:
         run_to_the_end(stream.queryName("streamed").trigger(availableNow=True).start())
         assert len(sql("SELECT * FROM streamed WHERE _commit_version = 1")) == 2
 
+    def test_a_table_of_changes_is_only_read(
+        self, spark: SparkSession, sql: Any, path: str, tmp_path: Path
+    ) -> None:
+        sql(f"CREATE TABLE changes USING cowstate OPTIONS (path '{path}', readChangeFeed 'true')")
+        frame(spark, (9, "z")).write.parquet(str(tmp_path / "input"))
+        rows = spark.readStream.schema(COLUMNS).parquet(str(tmp_path / "input"))
+        writer = rows.writeStream.trigger(availableNow=True)
+        with pytest.raises(PySparkException, match="so it is only read: write into the table of"):
+            run_to_the_end(
+                writer.option("checkpointLocation", str(tmp_path / "c")).toTable("changes")
+            )
+        assert rows_of(spark, path) == [(1, "a"), (2, "c")]
+
+    def test_a_column_that_is_added_may_be_null(
+        self, spark: SparkSession, sql: Any, path: str
+    ) -> None:
+        sql(f"CREATE TABLE known USING cowstate LOCATION '{path}'")
+        sql("ALTER TABLE known ADD COLUMNS (w INT NOT NULL)")
+        assert content(spark, "known") == [(1, "a", None), (2, "c", None)]
+        columns = "id INT NOT NULL, v INT NOT NULL"
+        sql(f"CREATE TABLE fresh ({columns}) USING cowstate OPTIONS (keys 'id')")
+        sql("INSERT INTO fresh VALUES (1, NULL)")
+        assert content(spark, "fresh") == [(1, None)]
+
     def test_what_a_table_is_can_be_shown_and_a_table_that_is_gone_be_dropped(
         self, spark: SparkSession, sql: Any, path: str
     ) -> None:

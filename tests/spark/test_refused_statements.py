@@ -79,6 +79,21 @@ REFUSED = [
         "UTF8_LCASE",
         "cast it to string",
     ),
+    ("CREATE TABLE p USING cowstate", "neither columns nor LOCATION"),
+    ("CREATE TABLE p USING cowstate OPTIONS (keys 'v') LOCATION '{path}'", "keys"),
+    ("CREATE TABLE p USING cowstate OPTIONS (onDuplicate 'v') LOCATION '{path}'", "onDuplicate is"),
+    (
+        "CREATE TABLE p USING cowstate OPTIONS (deleteWhen 'no = 1') LOCATION '{path}'",
+        "'no', which",
+    ),
+    (
+        f"CREATE TABLE p ({COLUMNS}) USING cowstate OPTIONS (keys 'id', readChangeFeed 'true')",
+        "only read: leave keys out",
+    ),
+    (
+        f"CREATE TABLE p ({COLUMNS}) USING cowstate OPTIONS (keys 'id', startingVersion '0')",
+        "set readChangeFeed to true",
+    ),
     ("CREATE TABLE p LIKE known", "does not support CREATE TABLE LIKE"),
     ("CREATE OR REPLACE TABLE known (id INT) USING cowstate OPTIONS (keys 'id')", REPLACED),
     ("REPLACE TABLE known (id INT) USING cowstate OPTIONS (keys 'id')", REPLACED),
@@ -104,6 +119,8 @@ REFUSED = [
     ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.KEYS')", "is option.keys in the catalog"),
     ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.keys')", r"unset both.*'option.keys', 'keys'"),
     ("ALTER TABLE fresh UNSET TBLPROPERTIES ('option.keys', 'keys')", "option keys is not set"),
+    ("ALTER TABLE fresh SET TBLPROPERTIES ('OPTION.keys' = 'v')", "is option.keys in the catalog"),
+    ("ALTER TABLE known SET TBLPROPERTIES ('option.readChangeFeed' = 'true')", "is fixed when"),
     ("ALTER TABLE known UNSET TBLPROPERTIES ('path')", "UNSET path would change Spark's catalog"),
     ("CREATE OR REPLACE TABLE seen USING cowstate AS SELECT 1 AS id", "default.seen exists"),
     ("ALTER TABLE known CLUSTER BY (v)", "CLUSTER BY would change Spark's catalog only"),
@@ -165,16 +182,28 @@ class TestWriters:
         "replace",
         [
             lambda rows: rows.write.format("cowstate").mode("overwrite").saveAsTable("known"),
+            lambda rows: rows.write.format("parquet").mode("overwrite").saveAsTable("known"),
+            lambda rows: (
+                rows.sparkSession.table("known").write.mode("overwrite").saveAsTable("known")
+            ),
+            lambda rows: rows.write.format("cowstate").mode("overwrite").saveAsTable("stranger"),
             lambda rows: rows.writeTo("known").using("cowstate").replace(),
             lambda rows: rows.writeTo("known").using("cowstate").createOrReplace(),
         ],
-        ids=["saveAsTable", "replace", "createOrReplace"],
+        ids=["cowstate", "parquet", "of itself", "stranger", "replace", "createOrReplace"],
     )
     def test_no_writer_replaces_a_table_that_is_there(
         self, spark: SparkSession, replace: Callable[[Any], None]
     ) -> None:
-        with pytest.raises(PySparkException, match=REPLACED):
+        with pytest.raises(PySparkException, match="exists, and to replace it Spark would drop"):
             replace(spark.createDataFrame([(9, "z")], COLUMNS))
+
+    def test_a_table_of_another_format_is_overwritten_as_ever(self, spark: SparkSession) -> None:
+        rows = spark.createDataFrame([(9, "z")], COLUMNS)
+        for number in range(2):
+            rows.write.mode("overwrite").saveAsTable("other")
+            assert spark.table("other").count() == 1, number
+        spark.sql("DROP TABLE other")
 
     def test_a_table_whose_first_write_names_no_keys_is_not_left_behind(
         self, spark: SparkSession

@@ -36,7 +36,7 @@ def declared(
 class TestNew:
     def test_a_table_may_be_declared_and_nothing_is_made(self, tmp_path: Path) -> None:
         path = str(tmp_path / "table")
-        assert declared(path=path, keys="id", sequenceBy="v", preimages="false") == COLUMNS
+        assert declared(path=path, keys="id", sequenceBy="v") == COLUMNS
         assert declared(keys="id") == COLUMNS
         assert not Path(path).exists()
 
