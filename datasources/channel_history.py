@@ -46,8 +46,11 @@ class ChannelHistory:
 
     def versions(self) -> list[int]:
         """See StateHistory."""
-        whole = [version for version in self.operator.versions() if version < min(self.ahead)]
-        return [*whole, *self.ahead]
+        return self.versions_with(self.operator.versions())
+
+    def versions_with(self, whole: Sequence[int]) -> list[int]:
+        """The versions of the channel when these are the operator's."""
+        return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
         """See StateHistory. A version that is not whole has only the subtask's key groups."""

@@ -54,12 +54,19 @@ class ReadableChanges:
 
 
 def readable_changes(
-    history: StateHistory, start: int | None, end: int, *, preimages: bool
+    history: StateHistory,
+    versions: Sequence[int],
+    start: int | None,
+    end: int,
+    *,
+    preimages: bool,
 ) -> ReadableChanges:
-    """The changes after `start` up to `end`; from nothing, the oldest version there is counts as if
-    it had added all that it holds. Raises CorruptObjectError for a damaged version."""
-    versions = history.versions()
-    between = [one for one in versions if (start is None or start < one) and one <= end]
+    """The changes after `start` up to `end` of a history that has these `versions`; from nothing,
+    the oldest counts as if it had added all that it holds. Raises CorruptObjectError for a damaged
+    version."""
+    between = [
+        version for version in versions if (start is None or start < version) and version <= end
+    ]
     runs: list[VersionRun] = []
     gaps: list[VersionGap] = []
     reached = start

@@ -159,7 +159,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             return end if batch.stretches(positions_in(end)) else start
         self._check_same_state(start)
         if start["after"] == "version" and self._options.fail_on_data_loss:
-            check_retained(self._history(), start["version"])
+            check_retained(self._history(), self._versions(), start["version"])
         # Where epochs are limited, those that are not whole have a batch of their own.
         ahead = ahead if isinstance(limit, ReadAllAvailable) else positions_in(start)
         return offset_at(self._limited(after, limit), "version", ahead)
@@ -185,7 +185,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if of_table and versions and versions[-1] < start["version"]:
             self._check_same_state(start)
             if self._options.fail_on_data_loss:
-                check_retained(self._history(), start["version"])
+                check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
         """What is known of the store may be of one that was there before, so it is opened anew."""
