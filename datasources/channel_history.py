@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from checkpoint_store.checkpoint_layout import BarrierName
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import ObjectMissingError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory, absent_epoch
 from checkpoint_store.state_handle import StateHandle
@@ -53,11 +53,16 @@ class ChannelHistory:
         return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. A version that is not whole has only the subtask's key groups."""
+        """See StateHistory. A version that is not whole has only the subtask's key groups. Raises
+        VersionNotRetainedError, too, if the barrier was deleted since."""
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
-        barrier = self.operator.published.read_barrier(name)
+        try:
+            barrier = self.operator.published.read_barrier(name)
+        except ObjectMissingError as error:
+            there = [other for other in self.versions() if other != version]
+            raise self.absent(version, there) from error
         own = CompletedCheckpoint(version, barrier.run, barrier.parallelism, (barrier,))
         return self.operator.version_of(own, timestamp_ms)
 

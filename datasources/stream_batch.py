@@ -136,8 +136,9 @@ class StreamBatch:
         preimages = self.options.preimages
         changes = readable_changes(history, versions, start, end, preimages=preimages)
         if changes.gaps and self.options.fail_on_data_loss:
-            absent = history.absent(changes.gaps[0].missing, history.versions())
-            raise ChangesLostError.of(absent, was_read=False)
+            missing = changes.gaps[0].missing
+            there = [version for version in history.versions() if version != missing]
+            raise ChangesLostError.of(history.absent(missing, there), was_read=False)
         return changes
 
     def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:

@@ -194,11 +194,10 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         history, url = history_of(self._options), self._options.url
         facts_of(history).check(url, TableFacts.decode(start["table"]))
         version, known = start["version"], start.get("committed_ms")
-        if known is not None and version in history.versions():
-            committed_ms = history.at(version).info.timestamp_ms
-            if committed_ms != known:
-                fact = f"version {version} (when it was committed, ms)"
-                raise StateReplacedError(url, fact, known, committed_ms)
+        there = None if known is None else version_at(history, version)
+        if there is not None and there.info.timestamp_ms != known:
+            fact = f"version {version} (when it was committed, ms)"
+            raise StateReplacedError(url, fact, known, there.info.timestamp_ms)
         self._checked = start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -316,7 +315,9 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         most = options.max_epochs_per_trigger or len(after)
         last, files, size = after[0], 0, 0
         for version in after[:most]:
-            changes = self._history().at(version).changes
+            listed = version_at(self._history(), version)
+            # One that was deleted since it was listed adds nothing to a batch.
+            changes = () if listed is None else listed.changes
             files += len(changes)
             size += sum(handle.length for handle in changes)
             beyond = (options.max_files_per_trigger and files > options.max_files_per_trigger) or (

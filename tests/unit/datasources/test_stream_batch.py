@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.table_layout import version_name
 from datasources.channel_positions import Positions, position_of
+from datasources.lost_changes import ChangesLostError
 from datasources.stream_batch import StreamBatch
 from datasources.stream_offset import offset_at
 from datasources.table_options import parse_stream_options
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
+from tests.support.table_rows_of import ScriptedTable, put, reader_of
 
 
 def batch_of(objects: DictObjectStore, start: Any, end: Any, **options: str) -> StreamBatch:
@@ -33,7 +39,7 @@ class TestRequests:
         objects = DictObjectStore()
         operator = KeyedOperator(objects, parallelism=8)
         for epoch in range(2):
-            operator.run_epoch(epoch, {key: epoch for key in range(8)})
+            operator.run_epoch(epoch, dict.fromkeys(range(8), epoch))
         base = operator.checkpoints.latest_before(2)
         for subtask in range(channels_ahead):
             operator.run_subtask(2, subtask, {subtask: 2}, base)
@@ -54,10 +60,62 @@ class TestRequests:
         objects = DictObjectStore()
         operator = KeyedOperator(objects, parallelism=8)
         for epoch in range(4):
-            operator.run_epoch(epoch, {key: epoch for key in range(8)})
+            operator.run_epoch(epoch, dict.fromkeys(range(8), epoch))
         start = offset_at(0, "version", positions_at(objects, 1))
         batch = batch_of(objects, start, offset_at(3))
         assert len(batch.stretches({})) == 8
         objects.listings.clear()
         batch.parts()
         assert objects.listings.count("manifests") == 1
+
+
+@dataclass
+class ForgetfulStore(DictObjectStore):
+    """Deletes objects after they were listed, when they are about to be read."""
+
+    doomed: set[str] = field(default_factory=set)
+
+    def get(self, name: str) -> bytes:
+        if name in self.doomed:
+            self.delete([name])
+        return super().get(name)
+
+
+class TestVersionsThatAreDeletedMeanwhile:
+    """Version 2 of 0 to 4 is deleted between the listing and its reading."""
+
+    def batch(self, **options: str) -> StreamBatch:
+        objects = ForgetfulStore()
+        query = ScriptedTable(objects)
+        for number in range(5):
+            query.commit(number, put(number, "a", number))
+        objects.doomed.add(version_name(2))
+        parsed = parse_stream_options({"path": "/table", **options})
+        return StreamBatch(parsed, reader_of(objects)._history, offset_at(0), offset_at(4))
+
+    def test_their_changes_are_passed_over(self, caplog: pytest.LogCaptureFixture) -> None:
+        parts = self.batch(failOnDataLoss="false").parts()
+        assert [(part.start, part.end) for part in parts] == [(0, 1), (3, 4)]
+        assert "the changes after version 1 up to version 3, because version 2 is" in caplog.text
+
+    def test_without_preimages_the_version_after_it_is_read(self) -> None:
+        parts = self.batch(failOnDataLoss="false", preimages="false").parts()
+        assert [(part.start, part.end) for part in parts] == [(0, 1), (2, 4)]
+
+    def test_the_error_is_that_of_lost_changes(self) -> None:
+        with pytest.raises(ChangesLostError, match=r"version 2 of .* is missing; .* 0 to 4"):
+            self.batch().parts()
+
+    def test_a_barrier_that_is_deleted_is_a_gap_of_its_channel(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = ForgetfulStore()
+        operator = KeyedOperator(objects)
+        for epoch in range(2):
+            operator.run_epoch(epoch, {0: epoch, 4: epoch})
+        operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
+        end = offset_at(1, "version", positions_at(objects, 2))
+        objects.doomed.update(map(str, PublishedObjects(objects).barriers(EpochDirectory(2, 1))))
+        parts = batch_of(objects, offset_at(0), end, failOnDataLoss="false").parts()
+        assert {(part.start, part.end) for part in parts} == {(0, 1)}
+        assert "after version 1 up to version 2, because version 2 is gone" in caplog.text

@@ -337,6 +337,16 @@ class TestLostVersions:
         with pytest.raises(ChangesLostError, match="version 2 of"):
             strict.partitions(SNAPSHOT, after(2))
 
+    def test_one_that_is_deleted_after_it_was_listed_adds_nothing_to_a_batch(
+        self, tmp_path: Path
+    ) -> None:
+        write(tmp_path, *range(4))
+        options = {"maxFilesPerTrigger": 1, "pollIntervalSeconds": 5}
+        stream = reader(tmp_path, failOnDataLoss=False, **options)
+        assert stream.reportLatestOffset() == after(3)
+        (tmp_path / version_name(2)).unlink()
+        assert place(stream.latestOffset(after(1), ReadMaxFiles(1))) == after(3)
+
     def test_a_stream_that_has_passed_it_before_goes_on(self, tmp_path: Path) -> None:
         assert self.rows(self.stream(tmp_path), after(3)) == [(4, 4), (5, 5)]
 
