@@ -18,8 +18,16 @@ from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.state_history import StateHistory
-from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
-from datasources.channel_positions import Positions, Reached, Stretch, still_counts, stretches
+from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead, was_begun_again
+from datasources.channel_positions import (
+    ChannelPosition,
+    Positions,
+    Reached,
+    Stretch,
+    holds,
+    still_counts,
+    stretches,
+)
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.lost_changes import ChangesLostError
 from datasources.readable_changes import ReadableChanges, nearest_version, readable_changes
@@ -47,7 +55,7 @@ class StreamBatch:
             return self._parts_of_state(versions)
         if self.start["after"] == "version" and self.options.fail_on_data_loss:
             check_retained(self.history, versions, self.start["version"])
-        ahead = self._ahead()
+        ahead = self._ahead(versions)
         positions = positions_in(self.end)
         wanted = self.stretches({subtask: positions[subtask] for subtask in ahead})
         changes = self._changes(wanted, ahead, versions)
@@ -98,18 +106,39 @@ class StreamBatch:
         size_bytes = sum(file.length for file in self.history.at(version).state)
         return [Part(one, None, version, True) for one in self._ranges(size_bytes)]
 
-    def _ahead(self) -> dict[int, Ahead]:
-        """The barriers of the channels that are ahead at the end. Those of a channel that has run
-        the epoch again since are gone, and its changes come again."""
+    def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
+        """The barriers of the channels that are ahead at the end; none of a channel that is read
+        from whole versions, because its barrier is gone and the whole epoch has it. A channel that
+        cannot be read that far is left out: the next batch reads its changes if the epoch was run
+        again."""
         positions = positions_in(self.end)
         if not positions:
             return {}
         ahead = barriers_ahead(self._operator(), positions, self.end["version"])
-        gone = [position.epoch for subtask, position in positions.items() if subtask not in ahead]
-        if gone and self.options.fail_on_data_loss:
-            absent = self.history.absent(gone[0], self.history.versions())
-            raise ChangesLostError.of(absent, was_read=False)
+        for subtask, position in positions.items():
+            if subtask not in ahead and self._is_in_whole_epoch(position, versions):
+                ahead[subtask] = {}
         return ahead
+
+    def _is_in_whole_epoch(self, position: ChannelPosition, versions: Sequence[int]) -> bool:
+        """Of a channel whose barrier is gone. Raises ChangesLostError if its changes are gone with
+        it, unless failOnDataLoss is false."""
+        operator, epoch = self._operator(), position.epoch
+        whole = self._checkpoint_at(epoch) if epoch in versions else None
+        is_whole = whole is not None and holds(whole, position)
+        if is_whole:
+            instead = "its changes are read from the whole epoch"
+        elif whole is not None or was_begun_again(operator, position):
+            instead = "the epoch was run again, and a later batch has its changes"
+        else:
+            instead = "its changes are passed over unless the epoch is run again"
+            if self.options.fail_on_data_loss:
+                raise _lost_barrier(operator.url, position, versions)
+        _log.warning(
+            "%s: the barrier of subtask %d in epoch %d is gone; %s",
+            *(operator.url, position.subtask, epoch, instead),
+        )
+        return is_whole
 
     def _changes(
         self, wanted: Iterable[Stretch], ahead: Mapping[int, Ahead], versions: Sequence[int]
@@ -160,6 +189,15 @@ class StreamBatch:
         """The key groups of each partition of a read of so many bytes."""
         count = self.options.num_partitions or partition_count(size_bytes)
         return key_group_ranges(self.history.max_parallelism, count)
+
+
+def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) -> ChangesLostError:
+    barrier = (
+        f"the barrier of subtask {position.subtask} in epoch {position.epoch} (run "
+        f"{position.run}, attempt {position.attempt})"
+    )
+    oldest, newest = min(versions, default=None), max(versions, default=None)
+    return ChangesLostError(url, position.epoch, oldest, newest, barrier, was_read=False)
 
 
 def check_retained(history: StateHistory, versions: Sequence[int], version: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_layout import version_name
 from datasources.channel_positions import Positions, position_of
 from datasources.lost_changes import ChangesLostError
@@ -119,3 +120,80 @@ class TestVersionsThatAreDeletedMeanwhile:
         parts = batch_of(objects, offset_at(0), end, failOnDataLoss="false").parts()
         assert {(part.start, part.end) for part in parts} == {(0, 1)}
         assert "after version 1 up to version 2, because version 2 is gone" in caplog.text
+
+
+class TestBarriersThatAreGone:
+    """Epochs 0 and 1 are whole. A batch is planned up to the barrier of subtask 1 in epoch 2; when
+    Spark asks for its parts after a restart, the barrier is gone."""
+
+    def planned(self) -> tuple[DictObjectStore, KeyedOperator, Any]:
+        objects = DictObjectStore()
+        operator = KeyedOperator(objects)
+        for epoch in range(2):
+            operator.run_epoch(epoch, {0: epoch, 4: epoch})
+        operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
+        return objects, operator, offset_at(1, "version", positions_at(objects, 2))
+
+    def lose_barrier(self, objects: DictObjectStore) -> None:
+        names = PublishedObjects(objects).barriers(EpochDirectory(2, 1))
+        objects.delete([str(name) for name in names if name.subtask == 1])
+
+    def changes(
+        self, objects: DictObjectStore, start: Any, end: Any, **options: str
+    ) -> list[tuple[int, int, int]]:
+        """Key, value and epoch of each; who asks has the barriers that are there."""
+        batch = batch_of(objects, start, end, preimages="false", **options)
+        rows: list[tuple[int, int, int]] = []
+        for part in batch.parts():
+            assert part.ahead == {}
+            read = StateReader(batch.history).changes(
+                part.start, part.end, part.key_groups, preimages=False
+            )
+            names = ("key", "n", "_commit_version")
+            rows += zip(*(read[name].to_pylist() for name in names), strict=True)
+        return sorted(rows)
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_the_whole_epoch_has_the_changes_and_each_comes_once(
+        self, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects, operator, end = self.planned()
+        operator.run_subtask(2, 0, {0: 2}, operator.checkpoints.latest_before(2))
+        operator.checkpoints.complete(2, operator.run, 2)
+        self.lose_barrier(objects)
+        options = {"failOnDataLoss": fail_on_data_loss}
+        assert self.changes(objects, offset_at(1), end, **options) == [(4, 2, 2)]
+        assert self.changes(objects, end, offset_at(2), **options) == [(0, 2, 2)]
+        assert "the barrier of subtask 1 in epoch 2 is gone; its changes are read" in caplog.text
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_changes_of_an_epoch_that_was_run_again_come_later(
+        self, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects, _, end = self.planned()
+        self.lose_barrier(objects)
+        again = KeyedOperator(objects, "run-b")
+        again.run_subtask(2, 0, {0: 3}, again.checkpoints.latest_before(2))
+        options = {"failOnDataLoss": fail_on_data_loss}
+        assert self.changes(objects, offset_at(1), end, **options) == []
+        again.run_subtask(2, 1, {4: 3}, again.checkpoints.latest_before(2))
+        again.checkpoints.complete(2, again.run, 2)
+        assert self.changes(objects, offset_at(1), end, **options) == []
+        assert self.changes(objects, end, offset_at(2), **options) == [(0, 3, 2), (4, 3, 2)]
+        assert caplog.text.count("subtask 1 in epoch 2 is gone; the epoch was run again") == 2
+
+    def test_the_error_names_the_channel_of_an_epoch_that_is_not_whole(self) -> None:
+        objects, _, end = self.planned()
+        self.lose_barrier(objects)
+        with pytest.raises(ChangesLostError) as caught:
+            batch_of(objects, offset_at(1), end).parts()
+        message = str(caught.value)
+        assert "version 2 of dict://store is missing; it holds versions 0 to 1" in message
+        assert "Restore the barrier of subtask 1 in epoch 2 (run 1, attempt 1)" in message
+        assert "retained" not in message
+
+    def test_what_is_passed_over_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        objects, _, end = self.planned()
+        self.lose_barrier(objects)
+        assert self.changes(objects, offset_at(1), end, failOnDataLoss="false") == []
+        assert "subtask 1 in epoch 2 is gone; its changes are passed over" in caplog.text
