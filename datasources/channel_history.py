@@ -79,7 +79,7 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
     """By subtask, what `ChannelHistory.ahead` is of the channels at these positions: all after
     epoch `after`. A channel whose barrier at its position is not there any more is left out.
     """
-    found: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
+    barriers: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
     directories = operator.published.epoch_directories() if positions else []
     for directory in sorted(directories, key=lambda directory: directory.epoch):
@@ -88,8 +88,10 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
         times = operator.barrier_times(directory)
         for name in sorted(times, key=str):
             if name.subtask in positions and positions[name.subtask].includes(name):
-                found[name.subtask][directory.epoch] = (name, times[name])
-    return {s: ahead for s, ahead in found.items() if positions[s].epoch in ahead}
+                barriers[name.subtask][directory.epoch] = (name, times[name])
+    return {
+        subtask: ahead for subtask, ahead in barriers.items() if positions[subtask].epoch in ahead
+    }
 
 
 def was_begun_again(operator: OperatorHistory, position: ChannelPosition) -> bool:

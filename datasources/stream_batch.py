@@ -136,7 +136,10 @@ class StreamBatch:
                 raise _lost_barrier(operator.url, position, versions)
         _log.warning(
             "%s: the barrier of subtask %d in epoch %d is gone; %s",
-            *(operator.url, position.subtask, epoch, instead),
+            operator.url,
+            position.subtask,
+            epoch,
+            instead,
         )
         return is_whole
 

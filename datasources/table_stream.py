@@ -167,16 +167,16 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
     def _described(self, offset: Offset) -> Offset:
         """The offset with what is known of the state by then; see SourceState."""
         history = self._history()
-        found = {**offset, "table": facts_of(history).encode()}
+        described = {**offset, "table": facts_of(history).encode()}
         # A stream of an operator may begin after a version that is gone, or was never there.
         version = version_at(history, offset["version"])
         if version is not None:
             marks = version.watermarks.by_subtask
             if marks:
-                found["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
+                described["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
             if isinstance(history, TableHistory):
-                found["committed_ms"] = version.info.timestamp_ms
-        return found
+                described["committed_ms"] = version.info.timestamp_ms
+        return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
         """The versions of a table never go back; the epochs of an operator may, until they are run
