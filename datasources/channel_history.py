@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from checkpoint_store.checkpoint_layout import BarrierName
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import ObjectMissingError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory, absent_epoch
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateVersion
-from datasources.channel_positions import Positions
+from datasources.channel_positions import ChannelPosition, Positions
 
 Ahead = Mapping[int, tuple[BarrierName, int]]
 
@@ -46,15 +46,23 @@ class ChannelHistory:
 
     def versions(self) -> list[int]:
         """See StateHistory."""
-        whole = [version for version in self.operator.versions() if version < min(self.ahead)]
-        return [*whole, *self.ahead]
+        return self.versions_with(self.operator.versions())
+
+    def versions_with(self, whole: Sequence[int]) -> list[int]:
+        """The versions of the channel when these are the operator's."""
+        return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. A version that is not whole has only the subtask's key groups."""
+        """See StateHistory. A version that is not whole has only the subtask's key groups. Raises
+        VersionNotRetainedError, too, if the barrier was deleted since."""
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
-        barrier = self.operator.published.read_barrier(name)
+        try:
+            barrier = self.operator.published.read_barrier(name)
+        except ObjectMissingError as error:
+            there = [other for other in self.versions() if other != version]
+            raise self.absent(version, there) from error
         own = CompletedCheckpoint(version, barrier.run, barrier.parallelism, (barrier,))
         return self.operator.version_of(own, timestamp_ms)
 
@@ -71,7 +79,7 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
     """By subtask, what `ChannelHistory.ahead` is of the channels at these positions: all after
     epoch `after`. A channel whose barrier at its position is not there any more is left out.
     """
-    found: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
+    barriers: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)
     directories = operator.published.epoch_directories() if positions else []
     for directory in sorted(directories, key=lambda directory: directory.epoch):
@@ -80,5 +88,16 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
         times = operator.barrier_times(directory)
         for name in sorted(times, key=str):
             if name.subtask in positions and positions[name.subtask].includes(name):
-                found[name.subtask][directory.epoch] = (name, times[name])
-    return {s: ahead for s, ahead in found.items() if positions[s].epoch in ahead}
+                barriers[name.subtask][directory.epoch] = (name, times[name])
+    return {
+        subtask: ahead for subtask, ahead in barriers.items() if positions[subtask].epoch in ahead
+    }
+
+
+def was_begun_again(operator: OperatorHistory, position: ChannelPosition) -> bool:
+    """Whether a later run has begun with the position's epoch, or with one before it: then the
+    channel delivers the epoch again."""
+    return any(
+        directory.run_number > position.run and directory.epoch <= position.epoch
+        for directory in operator.published.epoch_directories()
+    )

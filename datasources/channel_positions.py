@@ -103,7 +103,12 @@ def still_counts(
     if end.version is None or position.epoch > end.version:
         return later is not None and _leads_to(position, later)
     whole = checkpoint_at(position.epoch)
-    if whole is None or whole.parallelism != position.parallelism:
+    return whole is not None and holds(whole, position)
+
+
+def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
+    """Whether the barriers of the position's epoch have the one at the position."""
+    if whole.parallelism != position.parallelism:
         return False
     barrier = whole.barriers[position.subtask]
     return (barrier.run.number, barrier.attempt) == (position.run, position.attempt)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 
+_ANEW = (
+    "the stream anew, with a new checkpoint location and without startingVersion: it then begins "
+    "with the newest state"
+)
+
 
 class ChangesLostError(VersionNotRetainedError):
     """A stream needs a version of `url` that is gone. `what`: the objects to restore, None if
@@ -30,19 +35,34 @@ class ChangesLostError(VersionNotRetainedError):
         return cls(absent.url, absent.version, absent.oldest, absent.newest, what, was_read)
 
     def __str__(self) -> str:
-        there = f"it holds versions {self.oldest} to {self.newest}"
-        if self.what is None:
-            gone = f"version {self.version} of {self.url} is not retained any more; {there}"
-        else:
-            gone = f"version {self.version} of {self.url} is missing; {there}"
+        gone, can_go_on = self._gone()
         if self.was_read:
             why = "The stream has read up to it, and the changes after it are told from it"
         else:
             why = "The stream has not read its changes, or needs it for those that come next"
-        restore = "" if self.what is None else f"Restore {self.what} from a backup, or set"
+        if not can_go_on:
+            return f"{gone}. {why}. Start {_ANEW}"
+        restore = "Set" if self.what is None else f"Restore {self.what} from a backup, or set"
         return (
-            f"{gone}. {why}. {restore or 'Set'} option failOnDataLoss to false: the stream then "
-            "goes on with all changes that can still be read, and names in the log those that it "
-            "passes over. Or start it anew, with a new checkpoint location and without "
-            "startingVersion: it then begins with the newest state"
+            f"{gone}. {why}. {restore} option failOnDataLoss to false: the stream then goes on "
+            "with all changes that can still be read, and names in the log those that it passes "
+            f"over. Or start {_ANEW}"
         )
+
+    def _gone(self) -> tuple[str, bool]:
+        """What is gone, and whether changes come that the stream could go on with."""
+        which = "the newest version" if self.version is None else f"version {self.version}"
+        what = f"{which} of {self.url}"
+        there = f"it holds versions {self.oldest} to {self.newest}"
+        if self.oldest is None or self.newest is None:
+            there = "it holds no version"
+        if self.what is not None:
+            return f"{what} is missing; {there}", True
+        if self.newest is None or self.version is None:
+            return f"{what} is not there; {there}: the state was deleted, or has begun anew", False
+        if self.version > self.newest:
+            return (
+                f"{what} is not there; the state there ends at version {self.newest}: it is "
+                "another one, or was restored from an older backup"
+            ), False
+        return f"{what} is not retained any more; {there}", True

@@ -14,9 +14,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.state_history import StateHistory, StateVersion
+from datasources.version_choice import version_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +56,28 @@ class ReadableChanges:
 
 
 def readable_changes(
-    history: StateHistory, start: int | None, end: int, *, preimages: bool
+    history: StateHistory,
+    versions: Sequence[int],
+    start: int | None,
+    end: int,
+    *,
+    preimages: bool,
 ) -> ReadableChanges:
-    """The changes after `start` up to `end`; from nothing, the oldest version there is counts as if
-    it had added all that it holds. Raises CorruptObjectError for a damaged version."""
-    versions = history.versions()
-    between = [one for one in versions if (start is None or start < one) and one <= end]
+    """The changes after `start` up to `end` of a history that has these `versions`; from nothing,
+    the oldest counts as if it had added all that it holds. One that was deleted since it was listed
+    is gone like any other. Raises CorruptObjectError for a damaged version."""
+    between = [
+        version for version in versions if (start is None or start < version) and version <= end
+    ]
     runs: list[VersionRun] = []
     gaps: list[VersionGap] = []
     reached = start
-    for version in in_parallel(history.at, between):
+    read = in_parallel(partial(version_at, history), between)
+    deleted = {number for number, version in zip(between, read, strict=True) if version is None}
+    versions = [number for number in versions if number not in deleted]
+    for version in read:
+        if version is None:
+            continue
         number, base = version.info.version, version.base
         before = _before(versions, number)
         from_nothing = before is None and start is None

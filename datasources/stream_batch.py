@@ -9,7 +9,7 @@ parts           of each run, ranges of key groups; tasks are dealt them out
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,8 +18,16 @@ from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.state_history import StateHistory
-from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
-from datasources.channel_positions import Positions, Reached, Stretch, still_counts, stretches
+from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead, was_begun_again
+from datasources.channel_positions import (
+    ChannelPosition,
+    Positions,
+    Reached,
+    Stretch,
+    holds,
+    still_counts,
+    stretches,
+)
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.lost_changes import ChangesLostError
 from datasources.readable_changes import ReadableChanges, nearest_version, readable_changes
@@ -42,26 +50,29 @@ class StreamBatch:
     def parts(self) -> list[Part]:
         """What is to be read. Raises ChangesLostError if some of it is gone, unless failOnDataLoss
         is false: then the log says what."""
+        versions = self.history.versions()
         if self.start["after"] == "snapshot":
-            return self._parts_of_state()
+            return self._parts_of_state(versions)
         if self.start["after"] == "version" and self.options.fail_on_data_loss:
-            check_retained(self.history, self.start["version"])
-        ahead = self._ahead()
+            check_retained(self.history, versions, self.start["version"])
+        ahead = self._ahead(versions)
         positions = positions_in(self.end)
-        wanted = self.stretches({one: positions[one] for one in ahead})
-        changes = {one: self._readable(one, ahead) for one in wanted}
+        wanted = self.stretches({subtask: positions[subtask] for subtask in ahead})
+        changes = self._changes(wanted, ahead, versions)
         self._tell_lost(changes.values())
-        whole = {run for one in wanted if one.channel is None for run in changes[one].runs}
+        whole = {
+            run for stretch in wanted if stretch.channel is None for run in changes[stretch].runs
+        }
         cuts = {run: self._ranges(run.size_bytes) for run in whole}
-        found: list[Part] = []
-        for one in wanted:
-            barriers = {} if one.channel is None else ahead[one.channel]
-            for run in changes[one].runs:
-                for cut in cuts[run] if one.channel is None else [one.key_groups]:
-                    common = one.key_groups.intersection(cut)
+        parts: list[Part] = []
+        for stretch in wanted:
+            barriers = {} if stretch.channel is None else ahead[stretch.channel]
+            for run in changes[stretch].runs:
+                for cut in cuts[run] if stretch.channel is None else [stretch.key_groups]:
+                    common = stretch.key_groups.intersection(cut)
                     if common is not None:
-                        found.append(Part(common, run.start, run.end, False, barriers))
-        return found
+                        parts.append(Part(common, run.start, run.end, False, barriers))
+        return parts
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
         """What lies between the offsets, by key groups, when the channels in `ahead` are read
@@ -78,8 +89,8 @@ class StreamBatch:
         first = Reached(None if start["after"] == "nothing" else start["version"], counted)
         return stretches(first, last, self.history.max_parallelism)
 
-    def _parts_of_state(self) -> list[Part]:
-        version, versions = self.end["version"], self.history.versions()
+    def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
+        version = self.end["version"]
         if version not in versions:
             absent = self.history.absent(version, versions)
             if self.options.fail_on_data_loss:
@@ -95,33 +106,76 @@ class StreamBatch:
         size_bytes = sum(file.length for file in self.history.at(version).state)
         return [Part(one, None, version, True) for one in self._ranges(size_bytes)]
 
-    def _ahead(self) -> dict[int, Ahead]:
-        """The barriers of the channels that are ahead at the end. Those of a channel that has run
-        the epoch again since are gone, and its changes come again."""
+    def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
+        """The barriers of the channels that are ahead at the end; none of a channel that is read
+        from whole versions, because its barrier is gone and the whole epoch has it. A channel that
+        cannot be read that far is left out: the next batch reads its changes if the epoch was run
+        again."""
         positions = positions_in(self.end)
         if not positions:
             return {}
         ahead = barriers_ahead(self._operator(), positions, self.end["version"])
-        gone = [position.epoch for subtask, position in positions.items() if subtask not in ahead]
-        if gone and self.options.fail_on_data_loss:
-            absent = self.history.absent(gone[0], self.history.versions())
-            raise ChangesLostError.of(absent, was_read=False)
+        for subtask, position in positions.items():
+            if subtask not in ahead and self._is_in_whole_epoch(position, versions):
+                ahead[subtask] = {}
         return ahead
 
-    def _readable(self, stretch: Stretch, ahead: Mapping[int, Ahead]) -> ReadableChanges:
+    def _is_in_whole_epoch(self, position: ChannelPosition, versions: Sequence[int]) -> bool:
+        """Of a channel whose barrier is gone. Raises ChangesLostError if its changes are gone with
+        it, unless failOnDataLoss is false."""
+        operator, epoch = self._operator(), position.epoch
+        whole = self._checkpoint_at(epoch) if epoch in versions else None
+        is_whole = whole is not None and holds(whole, position)
+        if is_whole:
+            instead = "its changes are read from the whole epoch"
+        elif whole is not None or was_begun_again(operator, position):
+            instead = "the epoch was run again, and a later batch has its changes"
+        else:
+            instead = "its changes are passed over unless the epoch is run again"
+            if self.options.fail_on_data_loss:
+                raise _lost_barrier(operator.url, position, versions)
+        _log.warning(
+            "%s: the barrier of subtask %d in epoch %d is gone; %s",
+            operator.url,
+            position.subtask,
+            epoch,
+            instead,
+        )
+        return is_whole
+
+    def _changes(
+        self, wanted: Iterable[Stretch], ahead: Mapping[int, Ahead], versions: Sequence[int]
+    ) -> dict[Stretch, ReadableChanges]:
+        """What can be read of each stretch, of a history that has these `versions`."""
+
+        # Stretches differ by their key groups, and mostly by nothing else.
+        @cache
+        def readable(start: int | None, end: int, channel: int | None) -> ReadableChanges:
+            barriers = {} if channel is None else ahead[channel]
+            return self._readable(start, end, barriers, versions)
+
+        return {
+            stretch: readable(stretch.start, stretch.end, stretch.channel) for stretch in wanted
+        }
+
+    def _readable(
+        self, start: int | None, end: int, barriers: Ahead, versions: Sequence[int]
+    ) -> ReadableChanges:
         history = self.history
-        if stretch.channel is not None:
-            history = ChannelHistory(self._operator(), ahead[stretch.channel])
-        start, end = stretch.start, stretch.end
-        found = readable_changes(history, start, end, preimages=self.options.preimages)
-        if found.gaps and self.options.fail_on_data_loss:
-            absent = history.absent(found.gaps[0].missing, history.versions())
-            raise ChangesLostError.of(absent, was_read=False)
-        return found
+        if barriers:
+            history = ChannelHistory(self._operator(), barriers)
+            versions = history.versions_with(versions)
+        preimages = self.options.preimages
+        changes = readable_changes(history, versions, start, end, preimages=preimages)
+        if changes.gaps and self.options.fail_on_data_loss:
+            missing = changes.gaps[0].missing
+            there = [version for version in history.versions() if version != missing]
+            raise ChangesLostError.of(history.absent(missing, there), was_read=False)
+        return changes
 
     def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
         # Stretches of several channels mostly have the same.
-        for gap in dict.fromkeys(gap for one in changes for gap in one.gaps):
+        for gap in dict.fromkeys(gap for readable in changes for gap in readable.gaps):
             _log.warning("%s: passed over are %s", self.history.url, gap)
 
     def _operator(self) -> OperatorHistory:
@@ -140,8 +194,17 @@ class StreamBatch:
         return key_group_ranges(self.history.max_parallelism, count)
 
 
-def check_retained(history: StateHistory, version: int) -> None:
-    """Raises ChangesLostError if a version is gone up to which a stream has read."""
-    versions = history.versions()
+def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) -> ChangesLostError:
+    barrier = (
+        f"the barrier of subtask {position.subtask} in epoch {position.epoch} (run "
+        f"{position.run}, attempt {position.attempt})"
+    )
+    oldest, newest = min(versions, default=None), max(versions, default=None)
+    return ChangesLostError(url, position.epoch, oldest, newest, barrier, was_read=False)
+
+
+def check_retained(history: StateHistory, versions: Sequence[int], version: int) -> None:
+    """Raises ChangesLostError if a version up to which a stream has read is not among `versions`,
+    those that there are."""
     if version not in versions:
         raise ChangesLostError.of(history.absent(version, versions), was_read=True)

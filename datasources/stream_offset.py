@@ -17,9 +17,11 @@ Offset = dict[str, Any]
 
 def offset_at(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
     """`ahead` of what is whole by then does not count."""
-    found: Offset = {"version": version, "after": after}
-    further = {s: position for s, position in (ahead or {}).items() if position.epoch > version}
-    return {**found, "channels": encode_positions(further)} if further else found
+    offset: Offset = {"version": version, "after": after}
+    further = {
+        subtask: position for subtask, position in (ahead or {}).items() if position.epoch > version
+    }
+    return {**offset, "channels": encode_positions(further)} if further else offset
 
 
 def positions_in(offset: Offset) -> Positions:

@@ -255,7 +255,8 @@ def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
     known = {name.lower() for use in uses for name in _OPTIONS[use]} | _OF_SPARK
     if are_of_catalog(options):
         known |= _NAMES
-    return next((_unknown(name, *uses) for of, name in given.items() if of not in known), None)
+    unknown = [name for meant, name in given.items() if meant not in known]
+    return _unknown(unknown[0], *uses) if unknown else None
 
 
 def missing_keys_error(url: str) -> ConfigurationError:
@@ -271,11 +272,11 @@ def column_named(name: str, columns: Sequence[str], where: str) -> str:
     """The column that a user means, of any case as in Spark. `where` begins the error's message."""
     if name in columns:
         return name
-    found = [column for column in columns if column.lower() == name.lower()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ConfigurationError(f"{where} {name!r}, which may be {' or '.join(found)}")
+    meant = [column for column in columns if column.lower() == name.lower()]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise ConfigurationError(f"{where} {name!r}, which may be {' or '.join(meant)}")
     raise ConfigurationError(
         f"{where} {name!r}, which is not a column of the rows; {_near(name, columns)}columns are "
         f"{', '.join(columns)}"
@@ -312,7 +313,7 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
 
 
 def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    snake = {re.sub(r"[A-Z]", lambda upper: f"_{upper[0].lower()}", k): k for k in values}
+    snake = {re.sub(r"[A-Z]", lambda upper: f"_{upper[0].lower()}", key): key for key in values}
     return {("url" if name == "path" else name): values[key] for name, key in snake.items()}
 
 
@@ -321,32 +322,39 @@ def _unknown(name: str, *uses: str) -> ConfigurationError:
         return ConfigurationError(NO_CATALOG)
     if name.lower() == "paths":
         return ConfigurationError("several paths are given; a table has one")
-    what = f"unknown option {name} of {' and '.join(uses)}"
-    names = {use: ", ".join(_OPTIONS[use]) for use in uses}
-    allowed = f"options are {names[uses[0]]}"
-    if len(uses) > 1:
-        allowed = "options " + "; ".join(f"of {use} are {names[use]}" for use in uses)
-    meant = _ALIASES.get(name.lower(), name.lower())
-    for other, known in _OPTIONS.items():
-        for one in known:
-            if one.lower() == meant:
-                return ConfigurationError(f"{what}; {one} is an option of {other}. O{allowed[1:]}")
-    # A stream's options are first seen as those of a batch read.
-    near = _near(name, [one for use in uses for one in _OPTIONS[use]]) or _near(
-        name, [one for known in _OPTIONS.values() for one in known]
+    of_uses = [
+        f"{f'of {use} ' if len(uses) > 1 else ''}are {', '.join(_OPTIONS[use])}" for use in uses
+    ]
+    return ConfigurationError(
+        f"unknown option {name} of {' and '.join(uses)}; {_meant(name, uses)}"
+        f"options {'; '.join(of_uses)}"
     )
-    return ConfigurationError(f"{what}; {near}{allowed}")
+
+
+def _meant(name: str, uses: Sequence[str]) -> str:
+    """What a user may have meant by an option that these uses do not have; ends in a space."""
+    meant = _ALIASES.get(name.lower(), name.lower())
+    for use, options in _OPTIONS.items():
+        for option in options:
+            if option.lower() == meant:
+                return f"{option} is an option of {use}; "
+    # A stream's options are first seen as those of a batch read.
+    return _near(name, [option for use in uses for option in _OPTIONS[use]]) or _near(
+        name, [option for options in _OPTIONS.values() for option in options]
+    )
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    spelled = {one.lower(): one for one in known}
+    spelled = {other.lower(): other for other in known}
     near = difflib.get_close_matches(name.lower(), spelled)
-    return f"did you mean {' or '.join(spelled[one] for one in near)}? " if near else ""
+    return f"did you mean {' or '.join(spelled[lower] for lower in near)}? " if near else ""
 
 
-def _refuse_both(values: Mapping[str, Any], one: str, other: str, why: str) -> None:
-    if one in values and other in values:
-        raise ConfigurationError(f"options {one} and {other} are both set; {why}: set one of them")
+def _refuse_both(values: Mapping[str, Any], first: str, second: str, why: str) -> None:
+    if first in values and second in values:
+        raise ConfigurationError(
+            f"options {first} and {second} are both set; {why}: set one of them"
+        )
 
 
 def _refuse_without_change_feed(values: Mapping[str, Any], names: Sequence[str]) -> None:

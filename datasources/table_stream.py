@@ -159,7 +159,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             return end if batch.stretches(positions_in(end)) else start
         self._check_same_state(start)
         if start["after"] == "version" and self._options.fail_on_data_loss:
-            check_retained(self._history(), start["version"])
+            check_retained(self._history(), self._versions(), start["version"])
         # Where epochs are limited, those that are not whole have a batch of their own.
         ahead = ahead if isinstance(limit, ReadAllAvailable) else positions_in(start)
         return offset_at(self._limited(after, limit), "version", ahead)
@@ -167,16 +167,16 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
     def _described(self, offset: Offset) -> Offset:
         """The offset with what is known of the state by then; see SourceState."""
         history = self._history()
-        found = {**offset, "table": facts_of(history).encode()}
+        described = {**offset, "table": facts_of(history).encode()}
         # A stream of an operator may begin after a version that is gone, or was never there.
         version = version_at(history, offset["version"])
         if version is not None:
             marks = version.watermarks.by_subtask
             if marks:
-                found["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
+                described["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
             if isinstance(history, TableHistory):
-                found["committed_ms"] = version.info.timestamp_ms
-        return found
+                described["committed_ms"] = version.info.timestamp_ms
+        return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
         """The versions of a table never go back; the epochs of an operator may, until they are run
@@ -185,7 +185,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if of_table and versions and versions[-1] < start["version"]:
             self._check_same_state(start)
             if self._options.fail_on_data_loss:
-                check_retained(self._history(), start["version"])
+                check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
         """What is known of the store may be of one that was there before, so it is opened anew."""
@@ -194,11 +194,10 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         history, url = history_of(self._options), self._options.url
         facts_of(history).check(url, TableFacts.decode(start["table"]))
         version, known = start["version"], start.get("committed_ms")
-        if known is not None and version in history.versions():
-            committed_ms = history.at(version).info.timestamp_ms
-            if committed_ms != known:
-                fact = f"version {version} (when it was committed, ms)"
-                raise StateReplacedError(url, fact, known, committed_ms)
+        there = None if known is None else version_at(history, version)
+        if there is not None and there.info.timestamp_ms != known:
+            fact = f"version {version} (when it was committed, ms)"
+            raise StateReplacedError(url, fact, known, there.info.timestamp_ms)
         self._checked = start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -316,7 +315,9 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         most = options.max_epochs_per_trigger or len(after)
         last, files, size = after[0], 0, 0
         for version in after[:most]:
-            changes = self._history().at(version).changes
+            listed = version_at(self._history(), version)
+            # One that was deleted since it was listed adds nothing to a batch.
+            changes = () if listed is None else listed.changes
             files += len(changes)
             size += sum(handle.length for handle in changes)
             beyond = (options.max_files_per_trigger and files > options.max_files_per_trigger) or (

@@ -151,6 +151,14 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         ChangesLostError(URL, 7, 12, 30, None, was_read=True),
         ["version 7", URL, "not retained", "12 to 30", "failOnDataLoss", "new checkpoint location"],
     ),
+    (
+        ChangesLostError(URL, 31, 12, 30, None, was_read=True),
+        ["version 31", URL, "ends at version 30", "another one", "new checkpoint location"],
+    ),
+    (
+        ChangesLostError(URL, 7, None, None, None, was_read=True),
+        ["version 7", URL, "no version:", "deleted", "new checkpoint location"],
+    ),
     (VersionNotRetainedError(URL, 31, 12, 30), ["version 31", URL, "not written yet", "12 to 30"]),
     (VersionNotRetainedError(URL, 20, 12, 30), ["version 20", URL, "is not there", "12 to 30"]),
     (WrittenTwiceError(URL, "q", 3), ["batch 3", "query q", URL, "union"]),
@@ -171,6 +179,15 @@ def test_an_error_crosses_processes_whole(error: CheckpointStoreError) -> None:
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
+
+
+@pytest.mark.parametrize("numbers", [(7, None, None), (None, None, None), (7, 0, 6)])
+def test_a_stream_is_not_sent_to_an_option_with_which_it_would_stand_still(
+    numbers: tuple[int | None, int | None, int | None],
+) -> None:
+    message = str(ChangesLostError(URL, *numbers, None, was_read=True))
+    for words in ("None", "retained", "failOnDataLoss"):
+        assert words not in message
 
 
 def below(error: type[CheckpointStoreError]) -> set[type[CheckpointStoreError]]:

@@ -246,8 +246,8 @@ def test_an_option_of_something_else_says_of_what() -> None:
         ),
         (
             {"readChangeFeed": "true", "keys": "id"},
-            "unknown option keys of streams and batch reads; keys is an option of writes. Options",
-            ("Options of streams are path", "of batch reads are path"),
+            "unknown option keys of streams and batch reads; keys is an option of writes; options",
+            ("options of streams are path", "of batch reads are path"),
         ),
     ],
 )

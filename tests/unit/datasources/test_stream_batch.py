@@ -1,0 +1,199 @@
+"""What a batch of a stream reads, and what the plan of it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from checkpoint_store.checkpoint_layout import EpochDirectory
+from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.state_reader import StateReader
+from checkpoint_store.table_layout import version_name
+from datasources.channel_positions import Positions, position_of
+from datasources.lost_changes import ChangesLostError
+from datasources.stream_batch import StreamBatch
+from datasources.stream_offset import offset_at
+from datasources.table_options import parse_stream_options
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.keyed_operator import KEYED, KeyedOperator
+from tests.support.table_rows_of import ScriptedTable, put, reader_of
+
+
+def batch_of(objects: DictObjectStore, start: Any, end: Any, **options: str) -> StreamBatch:
+    parsed = parse_stream_options({"path": "/store", **options})
+    return StreamBatch(parsed, OperatorHistory(objects, KEYED, None), start, end)
+
+
+def positions_at(objects: DictObjectStore, epoch: int, run: int = 1) -> Positions:
+    """Those of the barriers of an epoch."""
+    names = PublishedObjects(objects).barriers(EpochDirectory(epoch, run))
+    return {name.subtask: position_of(name) for name in names}
+
+
+class TestRequests:
+    """Eight channels, of which some are ahead of epoch 1."""
+
+    def listings(self, channels_ahead: int) -> list[str]:
+        objects = DictObjectStore()
+        operator = KeyedOperator(objects, parallelism=8)
+        for epoch in range(2):
+            operator.run_epoch(epoch, dict.fromkeys(range(8), epoch))
+        base = operator.checkpoints.latest_before(2)
+        for subtask in range(channels_ahead):
+            operator.run_subtask(2, subtask, {subtask: 2}, base)
+        end = offset_at(1, "version", positions_at(objects, 2))
+        batch = batch_of(objects, offset_at(0), end)
+        objects.listings.clear()
+        parts = batch.parts()
+        assert sum(bool(part.ahead) for part in parts) == channels_ahead
+        return objects.listings
+
+    def test_more_channels_ahead_need_no_more_listings(self) -> None:
+        of_one = self.listings(1)
+        assert self.listings(7) == of_one
+        assert of_one.count("manifests") == 1
+
+    def test_channels_that_were_ahead_need_no_more_listings(self) -> None:
+        """Each has a stretch of its own, from the epoch that it had reached."""
+        objects = DictObjectStore()
+        operator = KeyedOperator(objects, parallelism=8)
+        for epoch in range(4):
+            operator.run_epoch(epoch, dict.fromkeys(range(8), epoch))
+        start = offset_at(0, "version", positions_at(objects, 1))
+        batch = batch_of(objects, start, offset_at(3))
+        assert len(batch.stretches({})) == 8
+        objects.listings.clear()
+        batch.parts()
+        assert objects.listings.count("manifests") == 1
+
+
+@dataclass
+class ForgetfulStore(DictObjectStore):
+    """Deletes objects after they were listed, when they are about to be read."""
+
+    doomed: set[str] = field(default_factory=set)
+
+    def get(self, name: str) -> bytes:
+        if name in self.doomed:
+            self.delete([name])
+        return super().get(name)
+
+
+class TestVersionsThatAreDeletedMeanwhile:
+    """Version 2 of 0 to 4 is deleted between the listing and its reading."""
+
+    def batch(self, **options: str) -> StreamBatch:
+        objects = ForgetfulStore()
+        query = ScriptedTable(objects)
+        for number in range(5):
+            query.commit(number, put(number, "a", number))
+        objects.doomed.add(version_name(2))
+        parsed = parse_stream_options({"path": "/table", **options})
+        return StreamBatch(parsed, reader_of(objects)._history, offset_at(0), offset_at(4))
+
+    def test_their_changes_are_passed_over(self, caplog: pytest.LogCaptureFixture) -> None:
+        parts = self.batch(failOnDataLoss="false").parts()
+        assert [(part.start, part.end) for part in parts] == [(0, 1), (3, 4)]
+        assert "the changes after version 1 up to version 3, because version 2 is" in caplog.text
+
+    def test_without_preimages_the_version_after_it_is_read(self) -> None:
+        parts = self.batch(failOnDataLoss="false", preimages="false").parts()
+        assert [(part.start, part.end) for part in parts] == [(0, 1), (2, 4)]
+
+    def test_the_error_is_that_of_lost_changes(self) -> None:
+        with pytest.raises(ChangesLostError, match=r"version 2 of .* is missing; .* 0 to 4"):
+            self.batch().parts()
+
+    def test_a_barrier_that_is_deleted_is_a_gap_of_its_channel(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = ForgetfulStore()
+        operator = KeyedOperator(objects)
+        for epoch in range(2):
+            operator.run_epoch(epoch, {0: epoch, 4: epoch})
+        operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
+        end = offset_at(1, "version", positions_at(objects, 2))
+        objects.doomed.update(map(str, PublishedObjects(objects).barriers(EpochDirectory(2, 1))))
+        parts = batch_of(objects, offset_at(0), end, failOnDataLoss="false").parts()
+        assert {(part.start, part.end) for part in parts} == {(0, 1)}
+        assert "after version 1 up to version 2, because version 2 is gone" in caplog.text
+
+
+class TestBarriersThatAreGone:
+    """Epochs 0 and 1 are whole. A batch is planned up to the barrier of subtask 1 in epoch 2; when
+    Spark asks for its parts after a restart, the barrier is gone."""
+
+    def planned(self) -> tuple[DictObjectStore, KeyedOperator, Any]:
+        objects = DictObjectStore()
+        operator = KeyedOperator(objects)
+        for epoch in range(2):
+            operator.run_epoch(epoch, {0: epoch, 4: epoch})
+        operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
+        return objects, operator, offset_at(1, "version", positions_at(objects, 2))
+
+    def lose_barrier(self, objects: DictObjectStore) -> None:
+        names = PublishedObjects(objects).barriers(EpochDirectory(2, 1))
+        objects.delete([str(name) for name in names if name.subtask == 1])
+
+    def changes(
+        self, objects: DictObjectStore, start: Any, end: Any, **options: str
+    ) -> list[tuple[int, int, int]]:
+        """Key, value and epoch of each; who asks has the barriers that are there."""
+        batch = batch_of(objects, start, end, preimages="false", **options)
+        rows: list[tuple[int, int, int]] = []
+        for part in batch.parts():
+            assert part.ahead == {}
+            read = StateReader(batch.history).changes(
+                part.start, part.end, part.key_groups, preimages=False
+            )
+            names = ("key", "n", "_commit_version")
+            rows += zip(*(read[name].to_pylist() for name in names), strict=True)
+        return sorted(rows)
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_the_whole_epoch_has_the_changes_and_each_comes_once(
+        self, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects, operator, end = self.planned()
+        operator.run_subtask(2, 0, {0: 2}, operator.checkpoints.latest_before(2))
+        operator.checkpoints.complete(2, operator.run, 2)
+        self.lose_barrier(objects)
+        options = {"failOnDataLoss": fail_on_data_loss}
+        assert self.changes(objects, offset_at(1), end, **options) == [(4, 2, 2)]
+        assert self.changes(objects, end, offset_at(2), **options) == [(0, 2, 2)]
+        assert "the barrier of subtask 1 in epoch 2 is gone; its changes are read" in caplog.text
+
+    @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+    def test_changes_of_an_epoch_that_was_run_again_come_later(
+        self, fail_on_data_loss: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects, _, end = self.planned()
+        self.lose_barrier(objects)
+        again = KeyedOperator(objects, "run-b")
+        again.run_subtask(2, 0, {0: 3}, again.checkpoints.latest_before(2))
+        options = {"failOnDataLoss": fail_on_data_loss}
+        assert self.changes(objects, offset_at(1), end, **options) == []
+        again.run_subtask(2, 1, {4: 3}, again.checkpoints.latest_before(2))
+        again.checkpoints.complete(2, again.run, 2)
+        assert self.changes(objects, offset_at(1), end, **options) == []
+        assert self.changes(objects, end, offset_at(2), **options) == [(0, 3, 2), (4, 3, 2)]
+        assert caplog.text.count("subtask 1 in epoch 2 is gone; the epoch was run again") == 2
+
+    def test_the_error_names_the_channel_of_an_epoch_that_is_not_whole(self) -> None:
+        objects, _, end = self.planned()
+        self.lose_barrier(objects)
+        with pytest.raises(ChangesLostError) as caught:
+            batch_of(objects, offset_at(1), end).parts()
+        message = str(caught.value)
+        assert "version 2 of dict://store is missing; it holds versions 0 to 1" in message
+        assert "Restore the barrier of subtask 1 in epoch 2 (run 1, attempt 1)" in message
+        assert "retained" not in message
+
+    def test_what_is_passed_over_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        objects, _, end = self.planned()
+        self.lose_barrier(objects)
+        assert self.changes(objects, offset_at(1), end, failOnDataLoss="false") == []
+        assert "subtask 1 in epoch 2 is gone; its changes are passed over" in caplog.text
