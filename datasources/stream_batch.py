@@ -30,10 +30,11 @@ from datasources.channel_positions import (
 )
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.lost_changes import ChangesLostError
-from datasources.readable_changes import ReadableChanges, nearest_version, readable_changes
+from datasources.readable_changes import ReadableChanges, nearest_versions, readable_changes
 from datasources.source_state import Part
 from datasources.stream_offset import Offset, positions_in
 from datasources.table_options import StreamOptions
+from datasources.version_choice import version_at
 
 _log = logging.getLogger(__name__)
 
@@ -90,21 +91,27 @@ class StreamBatch:
         return stretches(first, last, self.history.max_parallelism)
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
-        version = self.end["version"]
-        if version not in versions:
-            absent = self.history.absent(version, versions)
-            if self.options.fail_on_data_loss:
-                raise ChangesLostError.of(absent, was_read=False)
-            if not versions:
-                raise absent
-            nearest = nearest_version(versions, version)
-            _log.warning(
-                "%s: the state at version %d is gone; that at version %d is read instead",
-                *(self.history.url, version, nearest),
-            )
-            version = nearest
-        size_bytes = sum(file.length for file in self.history.at(version).state)
-        return [Part(one, None, version, True) for one in self._ranges(size_bytes)]
+        """The state at the end. Without failOnDataLoss, a version that is gone is replaced by the
+        next one there is, which has its changes and later ones, or else by the last one before.
+
+        The next batch goes on after the end all the same, and the changes that a later state has
+        may come again. Without preimages they are update_postimages of the same rows, and deletes
+        of keys that the state does not have. With preimages they are passed over, because what was
+        before them is gone. Only an epoch that was built upon an older one than the end has its
+        inserts and updates once more; their rows are the same.
+        """
+        planned: int = self.end["version"]
+        lenient = not self.options.fail_on_data_loss
+        candidates = nearest_versions(versions, planned) if lenient else [planned]
+        states = (version_at(self.history, candidate) for candidate in candidates)
+        state = next((state for state in states if state is not None), None)
+        if state is None:
+            raise _lost(self.history, planned)
+        version = state.info.version
+        if version != planned:
+            _tell_other_state(self.history.url, planned, version)
+        size_bytes = sum(file.length for file in state.state)
+        return [Part(key_groups, None, version, True) for key_groups in self._ranges(size_bytes)]
 
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end; none of a channel that is read
@@ -134,13 +141,8 @@ class StreamBatch:
             instead = "its changes are passed over unless the epoch is run again"
             if self.options.fail_on_data_loss:
                 raise _lost_barrier(operator.url, position, versions)
-        _log.warning(
-            "%s: the barrier of subtask %d in epoch %d is gone; %s",
-            operator.url,
-            position.subtask,
-            epoch,
-            instead,
-        )
+        message = "%s: the barrier of subtask %d in epoch %d is gone; %s"
+        _log.warning(message, operator.url, position.subtask, epoch, instead)
         return is_whole
 
     def _changes(
@@ -168,9 +170,7 @@ class StreamBatch:
         preimages = self.options.preimages
         changes = readable_changes(history, versions, start, end, preimages=preimages)
         if changes.gaps and self.options.fail_on_data_loss:
-            missing = changes.gaps[0].missing
-            there = [version for version in history.versions() if version != missing]
-            raise ChangesLostError.of(history.absent(missing, there), was_read=False)
+            raise _lost(history, changes.gaps[0].missing)
         return changes
 
     def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
@@ -192,6 +192,21 @@ class StreamBatch:
         """The key groups of each partition of a read of so many bytes."""
         count = self.options.num_partitions or partition_count(size_bytes)
         return key_group_ranges(self.history.max_parallelism, count)
+
+
+def _tell_other_state(url: str, planned: int, version: int) -> None:
+    if version > planned:
+        lost = f"with the changes of versions {planned} to {version} in it"
+    else:
+        lost = f"and the changes after version {version} up to version {planned} are lost"
+    message = "%s: the state at version %d is gone; that at version %d is read instead, %s"
+    _log.warning(message, url, planned, version, lost)
+
+
+def _lost(history: StateHistory, missing: int) -> ChangesLostError:
+    # It may have been deleted since the versions were listed.
+    there = [version for version in history.versions() if version != missing]
+    return ChangesLostError.of(history.absent(missing, there), was_read=False)
 
 
 def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) -> ChangesLostError:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.checkpoint_layout import EpochDirectory
+from checkpoint_store.object_store import LocalObjectStore
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_layout import version_name
+from datasources.asked_columns import asked_columns
 from datasources.channel_positions import Positions, position_of
 from datasources.lost_changes import ChangesLostError
 from datasources.stream_batch import StreamBatch
 from datasources.stream_offset import offset_at
 from datasources.table_options import parse_stream_options
+from datasources.table_stream import TableStreamReader
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
-from tests.support.table_rows_of import ScriptedTable, put, reader_of
+from tests.support.table_rows_of import ScriptedTable, gone, put, reader_of, state_of
 
 
 def batch_of(objects: DictObjectStore, start: Any, end: Any, **options: str) -> StreamBatch:
@@ -197,3 +203,49 @@ class TestBarriersThatAreGone:
         self.lose_barrier(objects)
         assert self.changes(objects, offset_at(1), end, failOnDataLoss="false") == []
         assert "subtask 1 in epoch 2 is gone; its changes are passed over" in caplog.text
+
+
+FEED = (
+    StructType()
+    .add("id", LongType())
+    .add("name", StringType())
+    .add("_change_type", StringType())
+    .add("_commit_version", LongType())
+)
+
+
+@pytest.mark.parametrize("preimages", ["true", "false"])
+@pytest.mark.parametrize("lost", [{5}, {5, 6}, {4, 5}, {0, 1, 2, 3, 4, 5}])
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxFiles(1)], ids=["all", "one"])
+def test_a_stream_arrives_at_the_newest_state_beside_the_version_of_its_first_one(
+    tmp_path: Path, preimages: str, lost: set[int], limit: ReadLimit
+) -> None:
+    """Each version changes a key of its own and one of all, and deletes one that was there."""
+    store = LocalObjectStore(tmp_path)
+    query = ScriptedTable(store)
+    for number in range(9):
+        rows = [put(number, f"own {number}", number), put(100, f"all {number}", number)]
+        query.commit(number, *rows, *([gone(number - 2)] if number > 1 else []))
+    newest = {key: values[0] for key, values in state_of(store).items()}
+    store.delete([version_name(number) for number in lost])
+    options = {"failOnDataLoss": "false", "preimages": preimages, "maxFilesPerTrigger": "1"}
+    parsed = parse_stream_options({"path": str(tmp_path), **options})
+    stream = TableStreamReader(parsed, asked_columns("", FEED))
+    start, end = stream.initialOffset(), offset_at(5)
+    sink: dict[int, str] = {}
+    first: dict[int, str] = {}
+    while start != end:
+        for part in stream.partitions(start, end):
+            for batch in stream.read(part):
+                for id, name, change, version in zip(*batch.to_pydict().values(), strict=True):
+                    if change == "delete":
+                        sink.pop(id, None)
+                    elif change != "update_preimage":
+                        sink[id] = name
+                    if first and version == min(set(range(5, 9)) - lost):
+                        # What comes again is what the first batch had.
+                        assert preimages == "false"
+                        assert change == "delete" if id not in first else first[id] == name
+        first = first or dict(sink)
+        start, end = end, stream.latestOffset(end, limit)
+    assert sink == newest
