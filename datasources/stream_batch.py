@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.state_history import StateHistory
-from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead, was_begun_again
+from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
     ChannelPosition,
     Positions,
@@ -27,6 +28,7 @@ from datasources.channel_positions import (
     holds,
     still_counts,
     stretches,
+    was_begun_again,
 )
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.lost_changes import ChangesLostError
@@ -121,28 +123,36 @@ class StreamBatch:
         positions = positions_in(self.end)
         if not positions:
             return {}
-        ahead = barriers_ahead(self._operator(), positions, self.end["version"])
-        for subtask, position in positions.items():
-            if subtask not in ahead and self._is_in_whole_epoch(position, versions):
-                ahead[subtask] = {}
+        operator = self._operator()
+        ahead = barriers_ahead(operator, positions, self.end["version"])
+        gone = [position for subtask, position in positions.items() if subtask not in ahead]
+        directories = operator.published.epoch_directories() if gone else []
+        for position in gone:
+            if self._is_in_whole_epoch(position, versions, directories):
+                ahead[position.subtask] = {}
         return ahead
 
-    def _is_in_whole_epoch(self, position: ChannelPosition, versions: Sequence[int]) -> bool:
+    def _is_in_whole_epoch(
+        self,
+        position: ChannelPosition,
+        versions: Sequence[int],
+        directories: Sequence[EpochDirectory],
+    ) -> bool:
         """Of a channel whose barrier is gone. Raises ChangesLostError if its changes are gone with
         it, unless failOnDataLoss is false."""
-        operator, epoch = self._operator(), position.epoch
+        url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)
         if is_whole:
             instead = "its changes are read from the whole epoch"
-        elif whole is not None or was_begun_again(operator, position):
+        elif whole is not None or was_begun_again(position, directories):
             instead = "the epoch was run again, and a later batch has its changes"
         else:
             instead = "its changes are passed over unless the epoch is run again"
             if self.options.fail_on_data_loss:
-                raise _lost_barrier(operator.url, position, versions)
+                raise _lost_barrier(url, position, versions)
         message = "%s: the barrier of subtask %d in epoch %d is gone; %s"
-        _log.warning(message, operator.url, position.subtask, epoch, instead)
+        _log.warning(message, url, position.subtask, epoch, instead)
         return is_whole
 
     def _changes(

@@ -27,6 +27,8 @@ from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.table_rows_of import ScriptedTable, gone, put, reader_of, state_of
 
+OF_EPOCH_2 = EpochDirectory(2, 1)
+
 
 def batch_of(objects: DictObjectStore, start: Any, end: Any, **options: str) -> StreamBatch:
     parsed = parse_stream_options({"path": "/store", **options})
@@ -42,7 +44,7 @@ def positions_at(objects: DictObjectStore, epoch: int, run: int = 1) -> Position
 class TestRequests:
     """Eight channels, of which some are ahead of epoch 1."""
 
-    def listings(self, channels_ahead: int) -> list[str]:
+    def listings(self, channels_ahead: int, are_gone: bool = False) -> list[str]:
         objects = DictObjectStore()
         operator = KeyedOperator(objects, parallelism=8)
         for epoch in range(2):
@@ -51,16 +53,21 @@ class TestRequests:
         for subtask in range(channels_ahead):
             operator.run_subtask(2, subtask, {subtask: 2}, base)
         end = offset_at(1, "version", positions_at(objects, 2))
-        batch = batch_of(objects, offset_at(0), end)
+        if are_gone:
+            objects.delete([str(name) for name in PublishedObjects(objects).barriers(OF_EPOCH_2)])
+        batch = batch_of(objects, offset_at(0), end, failOnDataLoss="false")
         objects.listings.clear()
         parts = batch.parts()
-        assert sum(bool(part.ahead) for part in parts) == channels_ahead
+        assert sum(bool(part.ahead) for part in parts) == (0 if are_gone else channels_ahead)
         return objects.listings
 
     def test_more_channels_ahead_need_no_more_listings(self) -> None:
         of_one = self.listings(1)
         assert self.listings(7) == of_one
         assert of_one.count("manifests") == 1
+
+    def test_more_barriers_that_are_gone_need_no_more_listings(self) -> None:
+        assert self.listings(7, are_gone=True) == self.listings(1, are_gone=True)
 
     def test_channels_that_were_ahead_need_no_more_listings(self) -> None:
         """Each has a stretch of its own, from the epoch that it had reached."""
@@ -122,7 +129,7 @@ class TestVersionsThatAreDeletedMeanwhile:
             operator.run_epoch(epoch, {0: epoch, 4: epoch})
         operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
         end = offset_at(1, "version", positions_at(objects, 2))
-        objects.doomed.update(map(str, PublishedObjects(objects).barriers(EpochDirectory(2, 1))))
+        objects.doomed.update(map(str, PublishedObjects(objects).barriers(OF_EPOCH_2)))
         parts = batch_of(objects, offset_at(0), end, failOnDataLoss="false").parts()
         assert {(part.start, part.end) for part in parts} == {(0, 1)}
         assert "after version 1 up to version 2, because version 2 is gone" in caplog.text
@@ -141,7 +148,7 @@ class TestBarriersThatAreGone:
         return objects, operator, offset_at(1, "version", positions_at(objects, 2))
 
     def lose_barrier(self, objects: DictObjectStore) -> None:
-        names = PublishedObjects(objects).barriers(EpochDirectory(2, 1))
+        names = PublishedObjects(objects).barriers(OF_EPOCH_2)
         objects.delete([str(name) for name in names if name.subtask == 1])
 
     def changes(
