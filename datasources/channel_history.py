@@ -18,7 +18,7 @@ from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory, absent_epoch
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateVersion
-from datasources.channel_positions import ChannelPosition, Positions
+from datasources.channel_positions import Positions
 
 Ahead = Mapping[int, tuple[BarrierName, int]]
 
@@ -92,12 +92,3 @@ def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) 
     return {
         subtask: ahead for subtask, ahead in barriers.items() if positions[subtask].epoch in ahead
     }
-
-
-def was_begun_again(operator: OperatorHistory, position: ChannelPosition) -> bool:
-    """Whether a later run has begun with the position's epoch, or with one before it: then the
-    channel delivers the epoch again."""
-    return any(
-        directory.run_number > position.run and directory.epoch <= position.epoch
-        for directory in operator.published.epoch_directories()
-    )

@@ -6,11 +6,11 @@ it is differs by key group: some are of a channel that is ahead, all others are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from checkpoint_store.checkpoint_layout import BarrierName
+from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
 
@@ -112,6 +112,15 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
         return False
     barrier = whole.barriers[position.subtask]
     return (barrier.run.number, barrier.attempt) == (position.run, position.attempt)
+
+
+def was_begun_again(position: ChannelPosition, directories: Iterable[EpochDirectory]) -> bool:
+    """Whether a later run has begun with the position's epoch, or with one before it: then the
+    channel delivers the epoch again. `directories`: what runs wrote in epochs."""
+    return any(
+        directory.run_number > position.run and directory.epoch <= position.epoch
+        for directory in directories
+    )
 
 
 def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretch]:

@@ -63,6 +63,6 @@ class ChangesLostError(VersionNotRetainedError):
         if self.version > self.newest:
             return (
                 f"{what} is not there; the state there ends at version {self.newest}: it is "
-                "another one, or was restored from an older backup"
+                "another one, was restored from an older backup, or lost its last versions"
             ), False
         return f"{what} is not retained any more; {there}", True

@@ -95,10 +95,10 @@ def readable_changes(
     return ReadableChanges(tuple(runs), tuple(gaps))
 
 
-def nearest_version(versions: Sequence[int], version: int) -> int:
-    """The version itself, or else the newest before it, or else the oldest; there is one."""
-    before = _before(versions, version + 1)
-    return versions[0] if before is None else before
+def nearest_versions(versions: Sequence[int], version: int) -> list[int]:
+    """The versions from this one on, oldest first, and then those before it, newest first."""
+    place = bisect_left(versions, version)
+    return [*versions[place:], *reversed(versions[:place])]
 
 
 def _before(versions: Sequence[int], version: int) -> int | None:

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.state_history import StateHistory
-from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead, was_begun_again
+from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
     ChannelPosition,
     Positions,
@@ -27,13 +28,15 @@ from datasources.channel_positions import (
     holds,
     still_counts,
     stretches,
+    was_begun_again,
 )
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from datasources.lost_changes import ChangesLostError
-from datasources.readable_changes import ReadableChanges, nearest_version, readable_changes
+from datasources.readable_changes import ReadableChanges, nearest_versions, readable_changes
 from datasources.source_state import Part
 from datasources.stream_offset import Offset, positions_in
 from datasources.table_options import StreamOptions
+from datasources.version_choice import version_at
 
 _log = logging.getLogger(__name__)
 
@@ -90,21 +93,27 @@ class StreamBatch:
         return stretches(first, last, self.history.max_parallelism)
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
-        version = self.end["version"]
-        if version not in versions:
-            absent = self.history.absent(version, versions)
-            if self.options.fail_on_data_loss:
-                raise ChangesLostError.of(absent, was_read=False)
-            if not versions:
-                raise absent
-            nearest = nearest_version(versions, version)
-            _log.warning(
-                "%s: the state at version %d is gone; that at version %d is read instead",
-                *(self.history.url, version, nearest),
-            )
-            version = nearest
-        size_bytes = sum(file.length for file in self.history.at(version).state)
-        return [Part(one, None, version, True) for one in self._ranges(size_bytes)]
+        """The state at the end. Without failOnDataLoss, a version that is gone is replaced by the
+        next one there is, which has its changes and later ones, or else by the last one before.
+
+        The next batch goes on after the end all the same, and the changes that a later state has
+        may come again. Without preimages they are update_postimages of the same rows, and deletes
+        of keys that the state does not have. With preimages they are passed over, because what was
+        before them is gone. Only an epoch that was built upon an older one than the end has its
+        inserts and updates once more; their rows are the same.
+        """
+        planned: int = self.end["version"]
+        lenient = not self.options.fail_on_data_loss
+        candidates = nearest_versions(versions, planned) if lenient else [planned]
+        states = (version_at(self.history, candidate) for candidate in candidates)
+        state = next((state for state in states if state is not None), None)
+        if state is None:
+            raise _lost(self.history, planned)
+        version = state.info.version
+        if version != planned:
+            _tell_other_state(self.history.url, planned, version)
+        size_bytes = sum(file.length for file in state.state)
+        return [Part(key_groups, None, version, True) for key_groups in self._ranges(size_bytes)]
 
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end; none of a channel that is read
@@ -114,33 +123,36 @@ class StreamBatch:
         positions = positions_in(self.end)
         if not positions:
             return {}
-        ahead = barriers_ahead(self._operator(), positions, self.end["version"])
-        for subtask, position in positions.items():
-            if subtask not in ahead and self._is_in_whole_epoch(position, versions):
-                ahead[subtask] = {}
+        operator = self._operator()
+        ahead = barriers_ahead(operator, positions, self.end["version"])
+        gone = [position for subtask, position in positions.items() if subtask not in ahead]
+        directories = operator.published.epoch_directories() if gone else []
+        for position in gone:
+            if self._is_in_whole_epoch(position, versions, directories):
+                ahead[position.subtask] = {}
         return ahead
 
-    def _is_in_whole_epoch(self, position: ChannelPosition, versions: Sequence[int]) -> bool:
+    def _is_in_whole_epoch(
+        self,
+        position: ChannelPosition,
+        versions: Sequence[int],
+        directories: Sequence[EpochDirectory],
+    ) -> bool:
         """Of a channel whose barrier is gone. Raises ChangesLostError if its changes are gone with
         it, unless failOnDataLoss is false."""
-        operator, epoch = self._operator(), position.epoch
+        url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)
         if is_whole:
             instead = "its changes are read from the whole epoch"
-        elif whole is not None or was_begun_again(operator, position):
+        elif whole is not None or was_begun_again(position, directories):
             instead = "the epoch was run again, and a later batch has its changes"
         else:
             instead = "its changes are passed over unless the epoch is run again"
             if self.options.fail_on_data_loss:
-                raise _lost_barrier(operator.url, position, versions)
-        _log.warning(
-            "%s: the barrier of subtask %d in epoch %d is gone; %s",
-            operator.url,
-            position.subtask,
-            epoch,
-            instead,
-        )
+                raise _lost_barrier(url, position, versions)
+        message = "%s: the barrier of subtask %d in epoch %d is gone; %s"
+        _log.warning(message, url, position.subtask, epoch, instead)
         return is_whole
 
     def _changes(
@@ -168,9 +180,7 @@ class StreamBatch:
         preimages = self.options.preimages
         changes = readable_changes(history, versions, start, end, preimages=preimages)
         if changes.gaps and self.options.fail_on_data_loss:
-            missing = changes.gaps[0].missing
-            there = [version for version in history.versions() if version != missing]
-            raise ChangesLostError.of(history.absent(missing, there), was_read=False)
+            raise _lost(history, changes.gaps[0].missing)
         return changes
 
     def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
@@ -192,6 +202,21 @@ class StreamBatch:
         """The key groups of each partition of a read of so many bytes."""
         count = self.options.num_partitions or partition_count(size_bytes)
         return key_group_ranges(self.history.max_parallelism, count)
+
+
+def _tell_other_state(url: str, planned: int, version: int) -> None:
+    if version > planned:
+        lost = f"with the changes of versions {planned} to {version} in it"
+    else:
+        lost = f"and the changes after version {version} up to version {planned} are lost"
+    message = "%s: the state at version %d is gone; that at version %d is read instead, %s"
+    _log.warning(message, url, planned, version, lost)
+
+
+def _lost(history: StateHistory, missing: int) -> ChangesLostError:
+    # It may have been deleted since the versions were listed.
+    there = [version for version in history.versions() if version != missing]
+    return ChangesLostError.of(history.absent(missing, there), was_read=False)
 
 
 def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) -> ChangesLostError:

@@ -84,7 +84,7 @@ def expected_without(version: int, question: str) -> Answer | Failure:
         # Nobody knows of the first or the last one any more.
         return TABLE.swept() if 0 < version < NEWEST else TABLE.swept(version)
     if question == f"stream from {version}" == f"stream from {NEWEST}":
-        return Failure(ChangesLostError, (f"version {NEWEST} of", "not retained", "0 to 6"))
+        return Failure(ChangesLostError, (f"version {NEWEST} of", "ends at version 6"))
     if version not in TABLE.versions_needed(question):
         # Retention finds one version less, so it keeps one more that is older.
         return TABLE.right_answers[question]

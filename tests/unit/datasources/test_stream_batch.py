@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.checkpoint_layout import EpochDirectory
+from checkpoint_store.object_store import LocalObjectStore
 from checkpoint_store.operator_history import OperatorHistory
 from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.table_layout import version_name
+from datasources.asked_columns import asked_columns
 from datasources.channel_positions import Positions, position_of
 from datasources.lost_changes import ChangesLostError
 from datasources.stream_batch import StreamBatch
 from datasources.stream_offset import offset_at
 from datasources.table_options import parse_stream_options
+from datasources.table_stream import TableStreamReader
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator
-from tests.support.table_rows_of import ScriptedTable, put, reader_of
+from tests.support.table_rows_of import ScriptedTable, gone, put, reader_of, state_of
+
+OF_EPOCH_2 = EpochDirectory(2, 1)
 
 
 def batch_of(objects: DictObjectStore, start: Any, end: Any, **options: str) -> StreamBatch:
@@ -36,7 +44,7 @@ def positions_at(objects: DictObjectStore, epoch: int, run: int = 1) -> Position
 class TestRequests:
     """Eight channels, of which some are ahead of epoch 1."""
 
-    def listings(self, channels_ahead: int) -> list[str]:
+    def listings(self, channels_ahead: int, are_gone: bool = False) -> list[str]:
         objects = DictObjectStore()
         operator = KeyedOperator(objects, parallelism=8)
         for epoch in range(2):
@@ -45,16 +53,21 @@ class TestRequests:
         for subtask in range(channels_ahead):
             operator.run_subtask(2, subtask, {subtask: 2}, base)
         end = offset_at(1, "version", positions_at(objects, 2))
-        batch = batch_of(objects, offset_at(0), end)
+        if are_gone:
+            objects.delete([str(name) for name in PublishedObjects(objects).barriers(OF_EPOCH_2)])
+        batch = batch_of(objects, offset_at(0), end, failOnDataLoss="false")
         objects.listings.clear()
         parts = batch.parts()
-        assert sum(bool(part.ahead) for part in parts) == channels_ahead
+        assert sum(bool(part.ahead) for part in parts) == (0 if are_gone else channels_ahead)
         return objects.listings
 
     def test_more_channels_ahead_need_no_more_listings(self) -> None:
         of_one = self.listings(1)
         assert self.listings(7) == of_one
         assert of_one.count("manifests") == 1
+
+    def test_more_barriers_that_are_gone_need_no_more_listings(self) -> None:
+        assert self.listings(7, are_gone=True) == self.listings(1, are_gone=True)
 
     def test_channels_that_were_ahead_need_no_more_listings(self) -> None:
         """Each has a stretch of its own, from the epoch that it had reached."""
@@ -116,7 +129,7 @@ class TestVersionsThatAreDeletedMeanwhile:
             operator.run_epoch(epoch, {0: epoch, 4: epoch})
         operator.run_subtask(2, 1, {4: 2}, operator.checkpoints.latest_before(2))
         end = offset_at(1, "version", positions_at(objects, 2))
-        objects.doomed.update(map(str, PublishedObjects(objects).barriers(EpochDirectory(2, 1))))
+        objects.doomed.update(map(str, PublishedObjects(objects).barriers(OF_EPOCH_2)))
         parts = batch_of(objects, offset_at(0), end, failOnDataLoss="false").parts()
         assert {(part.start, part.end) for part in parts} == {(0, 1)}
         assert "after version 1 up to version 2, because version 2 is gone" in caplog.text
@@ -135,7 +148,7 @@ class TestBarriersThatAreGone:
         return objects, operator, offset_at(1, "version", positions_at(objects, 2))
 
     def lose_barrier(self, objects: DictObjectStore) -> None:
-        names = PublishedObjects(objects).barriers(EpochDirectory(2, 1))
+        names = PublishedObjects(objects).barriers(OF_EPOCH_2)
         objects.delete([str(name) for name in names if name.subtask == 1])
 
     def changes(
@@ -197,3 +210,49 @@ class TestBarriersThatAreGone:
         self.lose_barrier(objects)
         assert self.changes(objects, offset_at(1), end, failOnDataLoss="false") == []
         assert "subtask 1 in epoch 2 is gone; its changes are passed over" in caplog.text
+
+
+FEED = (
+    StructType()
+    .add("id", LongType())
+    .add("name", StringType())
+    .add("_change_type", StringType())
+    .add("_commit_version", LongType())
+)
+
+
+@pytest.mark.parametrize("preimages", ["true", "false"])
+@pytest.mark.parametrize("lost", [{5}, {5, 6}, {4, 5}, {0, 1, 2, 3, 4, 5}])
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxFiles(1)], ids=["all", "one"])
+def test_a_stream_arrives_at_the_newest_state_beside_the_version_of_its_first_one(
+    tmp_path: Path, preimages: str, lost: set[int], limit: ReadLimit
+) -> None:
+    """Each version changes a key of its own and one of all, and deletes one that was there."""
+    store = LocalObjectStore(tmp_path)
+    query = ScriptedTable(store)
+    for number in range(9):
+        rows = [put(number, f"own {number}", number), put(100, f"all {number}", number)]
+        query.commit(number, *rows, *([gone(number - 2)] if number > 1 else []))
+    newest = {key: values[0] for key, values in state_of(store).items()}
+    store.delete([version_name(number) for number in lost])
+    options = {"failOnDataLoss": "false", "preimages": preimages, "maxFilesPerTrigger": "1"}
+    parsed = parse_stream_options({"path": str(tmp_path), **options})
+    stream = TableStreamReader(parsed, asked_columns("", FEED))
+    start, end = stream.initialOffset(), offset_at(5)
+    sink: dict[int, str] = {}
+    first: dict[int, str] = {}
+    while start != end:
+        for part in stream.partitions(start, end):
+            for batch in stream.read(part):
+                for id, name, change, version in zip(*batch.to_pydict().values(), strict=True):
+                    if change == "delete":
+                        sink.pop(id, None)
+                    elif change != "update_preimage":
+                        sink[id] = name
+                    if first and version == min(set(range(5, 9)) - lost):
+                        # What comes again is what the first batch had.
+                        assert preimages == "false"
+                        assert change == "delete" if id not in first else first[id] == name
+        first = first or dict(sink)
+        start, end = end, stream.latestOffset(end, limit)
+    assert sink == newest

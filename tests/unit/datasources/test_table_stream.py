@@ -321,21 +321,31 @@ class TestLostVersions:
         with pytest.raises(ChangesLostError, match=r"version [23] of"):
             strict.partitions(after(0), end)
 
-    def test_a_snapshot_whose_version_is_gone_by_a_restart_is_that_of_the_one_before(
+    def test_a_snapshot_whose_version_is_gone_by_a_restart_is_that_of_the_one_after(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         stream = self.stream(tmp_path, failOnDataLoss=False)
         parts = stream.partitions(SNAPSHOT, after(2))
         rows = [row for part in parts for row in stream.read(part)]
-        assert sorted(id for batch in rows for id in batch["id"].to_pylist()) == [0, 1]
-        assert "at version 2 is gone; that at version 1 is read instead" in caplog.text
-        (tmp_path / version_name(0)).unlink()
-        (tmp_path / version_name(1)).unlink()
-        stream.partitions(SNAPSHOT, after(2))
-        assert "at version 2 is gone; that at version 3 is read instead" in caplog.text
+        assert sorted(id for batch in rows for id in batch["id"].to_pylist()) == [0, 1, 2, 3]
+        assert (
+            "at version 2 is gone; that at version 3 is read instead, with the changes of versions "
+            "2 to 3 in it" in caplog.text
+        )
+        for version in (3, 4, 5):
+            (tmp_path / version_name(version)).unlink()
+        stream.partitions(SNAPSHOT, after(3))
+        assert (
+            "at version 3 is gone; that at version 1 is read instead, and the changes after "
+            "version 1 up to version 3 are lost" in caplog.text
+        )
         strict = reader(tmp_path)
         with pytest.raises(ChangesLostError, match="version 2 of"):
             strict.partitions(SNAPSHOT, after(2))
+        for version in (0, 1):
+            (tmp_path / version_name(version)).unlink()
+        with pytest.raises(ChangesLostError, match="holds no version"):
+            stream.partitions(SNAPSHOT, after(2))
 
     def test_one_that_is_deleted_after_it_was_listed_adds_nothing_to_a_batch(
         self, tmp_path: Path
