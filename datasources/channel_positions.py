@@ -61,7 +61,7 @@ class Reached:
         self, max_parallelism: int
     ) -> Iterator[tuple[KeyGroupRange, ChannelPosition | None]]:
         """All key groups, each with the channel if it is ahead."""
-        parallelism = next((one.parallelism for one in self.ahead.values()), 1)
+        parallelism = next((position.parallelism for position in self.ahead.values()), 1)
         for subtask in range(parallelism):
             own = key_group_range_of_subtask(max_parallelism, parallelism, subtask)
             yield own, self.ahead.get(subtask)
@@ -77,16 +77,19 @@ def position_of(name: BarrierName) -> ChannelPosition:
 
 def encode_positions(positions: Positions) -> dict[str, Any]:
     """As JSON has it in an offset: by subtask, in order."""
-    found = {}
+    channels = {}
     for subtask in sorted(positions):
-        found[str(subtask)] = asdict(positions[subtask])
-        del found[str(subtask)]["subtask"]
-    return found
+        channels[str(subtask)] = asdict(positions[subtask])
+        del channels[str(subtask)]["subtask"]
+    return channels
 
 
 def decode_positions(channels: Mapping[str, Any]) -> Positions:
     """What `encode_positions` made."""
-    return {int(one): ChannelPosition(int(one), **fields) for one, fields in channels.items()}
+    return {
+        int(subtask): ChannelPosition(int(subtask), **fields)
+        for subtask, fields in channels.items()
+    }
 
 
 def still_counts(
@@ -125,7 +128,7 @@ def was_begun_again(position: ChannelPosition, directories: Iterable[EpochDirect
 
 def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretch]:
     """What to read so that all that was at `start` is at `end`. All of `start.ahead` counts."""
-    found = []
+    common: list[Stretch] = []
     for mine, before in start.ranges(max_parallelism):
         for other, after in end.ranges(max_parallelism):
             key_groups = mine.intersection(other)
@@ -133,8 +136,8 @@ def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretc
             last = end.version if after is None else after.epoch
             if key_groups and last is not None and (first is None or first < last):
                 channel = None if after is None else after.subtask
-                found.append(Stretch(key_groups, first, last, channel))
-    return found
+                common.append(Stretch(key_groups, first, last, channel))
+    return common
 
 
 def _leads_to(position: ChannelPosition, later: ChannelPosition) -> bool:

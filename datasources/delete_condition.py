@@ -80,7 +80,9 @@ def _parsed(text: str, schema: pa.Schema) -> _Node:
     try:
         parsed = sqlglot.parse(text, dialect="spark")
     except sqlglot.ParseError as error:
-        places = [f" at {one['highlight']!r} (character {one['col']})" for one in error.errors[:1]]
+        places = [
+            f" at {place['highlight']!r} (character {place['col']})" for place in error.errors[:1]
+        ]
         raise _no_predicate(text, f"it is not understood{''.join(places)}") from error
     except sqlglot.errors.TokenError as error:
         raise _no_predicate(text, "a quote has no end, or a character is not allowed") from error
@@ -176,11 +178,11 @@ class _Compiler:
 
     def in_list(self, node: _Node) -> _Value:
         """IN: equal to one of them; null if it is to none, but one is null."""
-        found = self._value(node.this)
+        sought = self._value(node.this)
         others = [self._value(other) for other in node.expressions]
 
         def contained(rows: Rows) -> Any:
-            value = found(rows)
+            value = sought(rows)
             return reduce(pc.or_kleene, (_equal(value, other(rows)) for other in others))
 
         return contained

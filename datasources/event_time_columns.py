@@ -42,9 +42,9 @@ def watermark_ms(rows: pa.Table, columns: Iterable[EventTimeColumn]) -> int | No
 
     None if there is no event time.
     """
-    found = []
+    watermarks = []
     for column in columns:
         greatest = pc.max(rows[column.name].cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
         if greatest.is_valid:
-            found.append(greatest.as_py() // _US_PER_MS - column.delay_ms)
-    return min(found, default=None)
+            watermarks.append(greatest.as_py() // _US_PER_MS - column.delay_ms)
+    return min(watermarks, default=None)

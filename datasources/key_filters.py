@@ -47,8 +47,8 @@ class AskedValues:
         if name is None:
             return
         if values is not None:
-            known = self.values.get(name, values)
-            self.values[name] = tuple(value for value in known if value in values)
+            asked_before = self.values.get(name, values)
+            self.values[name] = tuple(value for value in asked_before if value in values)
         known_range = self.ranges.get(name, ValueRange())
         try:
             self.ranges[name] = known_range.intersection(_range_of(condition, values))

@@ -138,11 +138,11 @@ def _store(options: SinkOptions) -> ObjectStore:
 def _check_collations(rows: RowPlan, schema: StructType) -> None:
     """Spark takes texts of a collation for equal whose bytes differ."""
     for name in rows.key_names:
-        of = schema[name].dataType
-        if isinstance(of, StringType) and of != StringType():
+        data_type = schema[name].dataType
+        if isinstance(data_type, StringType) and data_type != StringType():
             raise KeyGroupError(
-                f"key column {name!r} is {of.simpleString()}, and a table compares texts by their "
-                "bytes: cast it to string, or make one spelling of it, with lower(…) say"
+                f"key column {name!r} is {data_type.simpleString()}, and a table compares texts by "
+                "their bytes: cast it to string, or make one spelling of it, with lower(…) say"
             )
 
 

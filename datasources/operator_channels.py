@@ -41,9 +41,11 @@ def barriers_after(
     barrier of it then sees those before.
     """
     after = (-1, -1) if aligned is None else _lineage(aligned)
-    found = [one for one in published.epoch_directories() if _lineage(one) > after]
-    found.sort(key=_lineage, reverse=True)
-    return [name for directory in found for name in published.barriers(directory)]
+    later = [
+        directory for directory in published.epoch_directories() if _lineage(directory) > after
+    ]
+    later.sort(key=_lineage, reverse=True)
+    return [name for directory in later for name in published.barriers(directory)]
 
 
 class OperatorChannels:
@@ -111,7 +113,7 @@ class OperatorChannels:
     def _events(self, names: Iterable[BarrierName]) -> Iterator[ChannelEvent[BarrierName]]:
         for name in names:
             epoch = name.directory.epoch
-            delivered = {(one.subtask, one.directory.epoch) for one in self._arrived}
+            delivered = {(name.subtask, name.directory.epoch) for name in self._arrived}
             self._arrived.add(name)
             yield ChannelRecord(name.subtask, name, name.length)
             if (name.subtask, epoch) not in delivered:
@@ -120,12 +122,14 @@ class OperatorChannels:
     def _take(self, output: GateOutput[BarrierName]) -> None:
         if isinstance(output, EpochAligned):
             self.aligned = EpochDirectory(output.epoch, self._writer[0])
-            self._ahead = {s: name for s, name in self._ahead.items() if self._is_pending(name)}
+            self._ahead = {
+                subtask: name for subtask, name in self._ahead.items() if self._is_pending(name)
+            }
         elif isinstance(output, ChannelRecord):
             name = output.value
-            known = self._ahead.get(name.subtask, name)
+            furthest = self._ahead.get(name.subtask, name)
             if self._is_pending(name):
-                self._ahead[name.subtask] = max(known, name, key=str)
+                self._ahead[name.subtask] = max(furthest, name, key=str)
 
 
 def _writer(name: BarrierName) -> tuple[int, int]:

@@ -34,12 +34,12 @@ def source_schema(options: Mapping[str, str]) -> StructType:
 def check_columns(options: StreamOptions, schema: StructType) -> None:
     """Raises UnknownColumnError for one that the state does not have, if there is a state yet."""
     try:
-        known = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
+        readable = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
     except (NotAStoreError, VersionNotRetainedError):
         return
     for name in schema.names:
-        if name not in known:
-            raise UnknownColumnError(options.url, name, tuple(known))
+        if name not in readable:
+            raise UnknownColumnError(options.url, name, tuple(readable))
 
 
 def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:

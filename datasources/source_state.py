@@ -90,10 +90,10 @@ class TableFacts:
     def check(self, url: str, known: TableFacts) -> None:
         """Compare with what the stream knows. Raises StateReplacedError: what is at the URL now is
         another state than the one that was read."""
-        found, expected = self.encode(), known.encode()
-        for name, value in expected.items():
-            if found[name] != value:
-                raise StateReplacedError(url, name, value, found[name])
+        facts_there = self.encode()
+        for name, value in known.encode().items():
+            if facts_there[name] != value:
+                raise StateReplacedError(url, name, value, facts_there[name])
 
 
 def facts_of(history: StateHistory) -> TableFacts:

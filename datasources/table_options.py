@@ -219,9 +219,9 @@ def _are_of_a_stream(options: Mapping[str, str]) -> bool:
     """Whether a stream knows the names of all options, and a batch read does not, or whether they
     are the change feed's of both, which is a stream's first."""
     given = {_ALIASES.get(name.lower(), name.lower()) for name in options} - _OF_SPARK
-    known = {use: {name.lower() for name in names} for use, names in _OPTIONS.items()}
-    return given <= known["streams"] and (
-        not given <= known["batch reads"] or "readchangefeed" in given
+    names_of = {use: {name.lower() for name in names} for use, names in _OPTIONS.items()}
+    return given <= names_of["streams"] and (
+        not given <= names_of["batch reads"] or "readchangefeed" in given
     )
 
 
@@ -252,10 +252,10 @@ def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
     if "readchangefeed" in given:
         # A session that `configure` built sets it for streams.
         uses.reverse()
-    known = {name.lower() for use in uses for name in _OPTIONS[use]} | _OF_SPARK
+    readable = {name.lower() for use in uses for name in _OPTIONS[use]} | _OF_SPARK
     if are_of_catalog(options):
-        known |= _NAMES
-    unknown = [name for meant, name in given.items() if meant not in known]
+        readable |= _NAMES
+    unknown = [name for meant, name in given.items() if meant not in readable]
     return _unknown(unknown[0], *uses) if unknown else None
 
 

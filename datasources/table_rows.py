@@ -207,8 +207,8 @@ def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
         if plan.ignore_null_updates:
             return places
     elif plan.on_duplicate == "error":
-        found = duplicate_keys([rows], plan.key_names)
-        raise DuplicateKeyError(plan.key_names, tuple(found))
+        duplicates = duplicate_keys([rows], plan.key_names)
+        raise DuplicateKeyError(plan.key_names, tuple(duplicates))
     elif plan.on_duplicate == "first":
         places = places[::-1]
     winners = np.empty(keys, np.int64)

@@ -204,7 +204,8 @@ def _commit(
     """`after_all`: whether all batches before this one were written, too; foreachBatch may leave
     some out."""
     parts = sorted(
-        (one for one in messages if isinstance(one, FilesMessage)), key=lambda one: one.subtask
+        (message for message in messages if isinstance(message, FilesMessage)),
+        key=lambda message: message.subtask,
     )
     if not parts:
         return
@@ -257,9 +258,9 @@ def _check_duplicates(
         )
         for file in files
     ]
-    found = duplicate_keys(keys, names)
-    if found:
-        raise DuplicateKeyError(tuple(names), tuple(found))
+    duplicates = duplicate_keys(keys, names)
+    if duplicates:
+        raise DuplicateKeyError(tuple(names), tuple(duplicates))
 
 
 def _in_sequence(

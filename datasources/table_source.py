@@ -85,10 +85,10 @@ class TableReader(LoadedInWorkers, DataSourceReader):
         most = history.max_parallelism
         asked = key_groups_asked_for(self._asked.values, version.shape.key_schema_json, most)
         if asked is not None:
-            return [KeyGroupPartition(KeyGroupRange(one, one)) for one in asked]
+            return [KeyGroupPartition(KeyGroupRange(group, group)) for group in asked]
         size = sum({handle.name: handle.length for handle in self._files(history)}.values())
         count = self._plan.options.num_partitions or partition_count(size)
-        return [KeyGroupPartition(one) for one in key_group_ranges(most, count)]
+        return [KeyGroupPartition(key_groups) for key_groups in key_group_ranges(most, count)]
 
     def _files(self, history: StateHistory) -> list[StateHandle]:
         """What the partitions read, together."""
@@ -97,13 +97,14 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             return [*state]
         start = -1 if plan.start is None else plan.start
         after = [version for version in history.versions() if start < version <= plan.end]
-        added = [file for one in in_parallel(history.at, after) for file in one.changes]
+        added = [file for later in in_parallel(history.at, after) for file in later.changes]
         return [*added, *state] if plan.options.preimages else added
 
     def _ranges(self, history: StateHistory) -> dict[str, ValueRange]:
         """What is asked of the key columns."""
         keys = column_names(history.at(self._plan.end).shape.key_schema_json)
-        return {name: of for name, of in self._asked.ranges.items() if name in keys}
+        ranges = self._asked.ranges
+        return {name: ranges[name] for name in ranges if name in keys}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, in no order."""
@@ -127,8 +128,8 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             if plan.fills_columns:
                 names = [name for name in names if name in history.at(plan.end).shape.columns]
             table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
-        of = plan.columns.of_some if plan.fills_columns else plan.columns.of
-        yield from batches_of(of(table))
+        asked_of = plan.columns.of_some if plan.fills_columns else plan.columns.of
+        yield from batches_of(asked_of(table))
 
 
 class FilteringTableReader(TableReader):
@@ -136,9 +137,9 @@ class FilteringTableReader(TableReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Remember what is asked of the key columns; Spark applies all filters itself, too."""
-        for one in filters:
-            self._asked.add(one)
-            yield one
+        for condition in filters:
+            self._asked.add(condition)
+            yield condition
 
 
 class EmptyTableReader(DataSourceReader):

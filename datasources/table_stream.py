@@ -193,11 +193,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             return
         history, url = history_of(self._options), self._options.url
         facts_of(history).check(url, TableFacts.decode(start["table"]))
-        version, known = start["version"], start.get("committed_ms")
-        there = None if known is None else version_at(history, version)
-        if there is not None and there.info.timestamp_ms != known:
+        version, committed_ms = start["version"], start.get("committed_ms")
+        there = None if committed_ms is None else version_at(history, version)
+        if there is not None and there.info.timestamp_ms != committed_ms:
             fact = f"version {version} (when it was committed, ms)"
-            raise StateReplacedError(url, fact, known, there.info.timestamp_ms)
+            raise StateReplacedError(url, fact, committed_ms, there.info.timestamp_ms)
         self._checked = start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
