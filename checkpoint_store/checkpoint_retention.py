@@ -23,7 +23,8 @@ from collections.abc import Iterable, Sequence
 from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.checkpoint_layout import EpochDirectory, ManifestName
 from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.published_objects import PublishedObjects, in_parallel
+from checkpoint_store.parallel_requests import in_parallel
+from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.readable_objects import ReadableObjects, Unknown
 from checkpoint_store.shared_state_registry import SharedStateRegistry
 

@@ -24,7 +24,6 @@ import pyarrow as pa
 from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.barrier_alignment import Alignment, align
 from checkpoint_store.checkpoint_codec import (
-    Source,
     decode_metadata,
     encode_barrier,
     encode_manifest,
@@ -39,6 +38,7 @@ from checkpoint_store.checkpoint_layout import (
 from checkpoint_store.checkpoint_retention import CheckpointRetention
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run
 from checkpoint_store.created_once import read_or_create
+from checkpoint_store.document import Source
 from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 
 from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.row_fold import concat_rows, flat_rows
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory, StateShape

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkpoint_store import checkpoint_layout, table_layout
-from checkpoint_store.checkpoint_codec import Source, decode_metadata
+from checkpoint_store.checkpoint_codec import decode_metadata
+from checkpoint_store.document import Source
 from checkpoint_store.errors import NotAStoreError, ObjectMissingError, StateNotFoundError
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.operator_history import OperatorHistory

@@ -22,7 +22,8 @@ from checkpoint_store import checkpoint_layout as layout
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
-from checkpoint_store.published_objects import PublishedObjects, in_parallel
+from checkpoint_store.parallel_requests import in_parallel
+from checkpoint_store.published_objects import PublishedObjects
 from checkpoint_store.readable_objects import ReadableObjects, Unknown
 
 RUNS_TO_RETAIN = 1000

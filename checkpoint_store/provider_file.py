@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.arrow_footer import ArrowFooter, Block, parse_arrow_footer
-from checkpoint_store.checkpoint_codec import Source
 from checkpoint_store.crc32c import CRC32C, crc32c_of_rows
+from checkpoint_store.document import Source
 from checkpoint_store.errors import (
     CorruptObjectError,
     UnsupportedFormatError,

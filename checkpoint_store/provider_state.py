@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.document import Source
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,

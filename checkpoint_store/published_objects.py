@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from checkpoint_store import checkpoint_layout as layout
-from checkpoint_store.checkpoint_codec import Source, decode_barrier, decode_manifest
+from checkpoint_store.checkpoint_codec import decode_barrier, decode_manifest
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.passed_over import tell_passed_over
 
-_THREADS = 16
 _REMEMBERED_BARRIERS = 1024
 _REMEMBERED_HANDLES = 100_000
 
-_A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
@@ -147,15 +146,6 @@ def _replaces(name: BarrierName, other: BarrierName) -> bool:
         other.parallelism,
     )
     return of_one and (name.attempt, name.unique) > (other.attempt, other.unique)
-
-
-def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_T]:
-    """`function` of each argument, in order; several threads, because each waits for the store."""
-    todo = list(arguments)
-    if len(todo) <= 1:
-        return [function(argument) for argument in todo]
-    with ThreadPoolExecutor(min(_THREADS, len(todo))) as pool:
-        return list(pool.map(function, todo))
 
 
 def _handles_of_barrier(barrier: Barrier) -> int:

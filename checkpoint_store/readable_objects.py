@@ -19,8 +19,9 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     UnsupportedFormatError,
 )
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.passed_over import tell_unreadable
-from checkpoint_store.published_objects import PublishedObjects, in_parallel
+from checkpoint_store.published_objects import PublishedObjects
 
 _T = TypeVar("_T")
 

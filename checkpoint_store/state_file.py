@@ -32,7 +32,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateFileKind, StateHandle

@@ -23,8 +23,8 @@ from checkpoint_store.key_bounds import ValueRange, may_hold, rows_in
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.known_states import StatePart
 from checkpoint_store.open_history import open_history
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.passed_over import tell_passed_over
-from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.row_fold import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,

@@ -1,10 +1,9 @@
-"""The JSON documents of a table: bytes to values and back. Pure. See checkpoint_codec."""
+"""The JSON documents of a table: bytes to values and back. Pure. See document."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from checkpoint_store.checkpoint_codec import (
+from checkpoint_store.document import (
+    Body,
     Source,
     decode_document,
     decode_handle,
@@ -15,8 +14,6 @@ from checkpoint_store.checkpoint_codec import (
 )
 from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.table_version import TableCompaction, TableMetadata, TableVersion
-
-_Body = dict[str, Any]
 
 
 def encode_table(metadata: TableMetadata) -> bytes:
@@ -34,7 +31,7 @@ def encode_table(metadata: TableMetadata) -> bytes:
 def decode_table(data: bytes, source: Source) -> TableMetadata:
     """Raises CorruptObjectError, UnsupportedFormatError."""
 
-    def build(body: _Body) -> TableMetadata:
+    def build(body: Body) -> TableMetadata:
         sequence_by, ignores = body["sequence_by"], body["ignore_null_updates"]
         if not isinstance(ignores, bool):
             raise TypeError(f"{ignores!r} is not a boolean")
@@ -76,7 +73,7 @@ def encode_version(version: TableVersion) -> bytes:
 def decode_version(data: bytes, source: Source) -> TableVersion:
     """Raises CorruptObjectError, UnsupportedFormatError."""
 
-    def build(body: _Body) -> TableVersion:
+    def build(body: Body) -> TableVersion:
         owner, run = body["owner"], body["run"]
         changes = tuple(decode_handle(handle) for handle in body["changes"])
         return TableVersion(
@@ -99,7 +96,7 @@ def decode_version(data: bytes, source: Source) -> TableVersion:
     return decode_document("table-version", data, source, build)
 
 
-def _decode_watermarks(body: _Body) -> WriterWatermarks:
+def _decode_watermarks(body: Body) -> WriterWatermarks:
     by_subtask = {int(k): decode_number(ms) for k, ms in dict(body["by_subtask"]).items()}
     least_ms = body["least_ms"]
     return WriterWatermarks(
@@ -122,7 +119,7 @@ def encode_compaction(compaction: TableCompaction) -> bytes:
 def decode_compaction(data: bytes, source: Source) -> TableCompaction:
     """Raises CorruptObjectError, UnsupportedFormatError."""
 
-    def build(body: _Body) -> TableCompaction:
+    def build(body: Body) -> TableCompaction:
         return TableCompaction(
             version=decode_number(body["version"]),
             replaces=tuple(decode_text(name) for name in body["replaces"]),

@@ -26,7 +26,7 @@ import pyarrow.compute
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.row_fold import concat_rows, flat_rows, flat_schema, fold_rules, fold_state
 from checkpoint_store.state_file import KEY_GROUP_COLUMN, OP, PUT
 from checkpoint_store.state_handle import StateFileKind, StateHandle

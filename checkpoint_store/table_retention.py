@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from checkpoint_store import table_layout as layout
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.passed_over import tell_passed_over
-from checkpoint_store.published_objects import in_parallel
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableVersion
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from checkpoint_store import table_layout as layout
-from checkpoint_store.checkpoint_codec import Source
 from checkpoint_store.checkpoint_layout import STORE
 from checkpoint_store.completed_checkpoint_store import unique_of_uuid
 from checkpoint_store.created_once import put_if_absent, read_or_create
+from checkpoint_store.document import Source
 from checkpoint_store.errors import (
     ConflictingWriterError,
     CorruptObjectError,

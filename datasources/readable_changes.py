@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.state_history import StateHistory, StateVersion
 from datasources.version_choice import version_at
 

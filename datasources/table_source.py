@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.key_bounds import ValueRange
 from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory
 from checkpoint_store.state_reader import StateReader

@@ -29,7 +29,7 @@ from checkpoint_store.completed_checkpoint import Run
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import CheckpointStoreError, StoreAccessError
 from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.published_objects import in_parallel
+from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from spark_state.errors import ConfigurationError
 from spark_state.spark.batch_identity import BatchIdentity

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.provider_file import decode_provider_file
 from checkpoint_store.provider_file_names import ProviderFileName

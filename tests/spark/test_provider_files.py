@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import open_object_store
 from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from checkpoint_store.checkpoint_codec import (
-    Source,
     decode_barrier,
     decode_manifest,
     decode_metadata,
@@ -20,6 +19,7 @@ from checkpoint_store.checkpoint_codec import (
     encode_run,
 )
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
+from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle

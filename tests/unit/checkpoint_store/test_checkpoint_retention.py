@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from checkpoint_store.checkpoint_codec import FORMAT_VERSION, encode_document
 from checkpoint_store.checkpoint_layout import ManifestName, parse_manifest
 from checkpoint_store.checkpoint_retention import live_timeline
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.document import FORMAT_VERSION, encode_document
 from checkpoint_store.state_handle import StateFileKind
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import METADATA, ScriptedOperator, state_before

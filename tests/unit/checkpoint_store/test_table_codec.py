@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.checkpoint_codec import Source
+from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_group_range import KeyGroupRange

@@ -1,0 +1,21 @@
+"""Several requests to a store at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+_THREADS = 16
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+
+def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_T]:
+    """`function` of each argument, in order; several threads, because each waits for the store."""
+    todo = list(arguments)
+    if len(todo) <= 1:
+        return [function(argument) for argument in todo]
+    with ThreadPoolExecutor(min(_THREADS, len(todo))) as pool:
+        return list(pool.map(function, todo))
