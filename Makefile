@@ -9,11 +9,12 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test lint types layers docs pytest bench notebooks clean
+.PHONY: help demo test quick lint types layers docs pytest bench notebooks clean
 
 help:
 	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
 	@echo "make test    lint, types, layers, documentation, tests"
+	@echo "make quick   lint, and the tests that start neither Spark nor a process: after every edit"
 	@echo "make lint    format and lint checks only"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   run the benchmarks"
@@ -49,6 +50,10 @@ pytest: $(VENV)/installed-dev
 
 test: lint types layers docs
 	@$(MAKE) --no-print-directory pytest
+
+quick: lint
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/unit tests/test_*.py \
+		-m "not (spark or fault or notebook or process or soak)" $(PYTEST_ARGS)
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done

@@ -8,7 +8,11 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.support.leaks import Leftovers, await_leftovers, in_use
+
+pytestmark = pytest.mark.process
 
 
 def test_nothing_is_left_when_nothing_was_taken() -> None:

@@ -30,6 +30,8 @@ from checkpoint_store.object_store import (
 from checkpoint_store.retrying_object_store import RetryingObjectStore
 from tests.support.moto_s3 import S3Server, close_clients, moto_s3
 
+pytestmark = pytest.mark.process
+
 # Longer than a handful of quick retries.
 SECONDS_AWAY = 8
 

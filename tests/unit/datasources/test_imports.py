@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 HEAVY = {"fsspec", "numpy", "pandas", "psutil", "pyarrow", "sqlglot", "tenacity", "xxhash"}
 WRITE = """
 from pyspark.sql.types import LongType, StructField, StructType

@@ -489,6 +489,7 @@ def test_a_url_without_a_store_is_refused(tmp_path: Path) -> None:
         live_view(f"file://{tmp_path}")
 
 
+@pytest.mark.process
 def test_following_a_store_needs_no_spark() -> None:
     check = "import sys, spark_state.live_state; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

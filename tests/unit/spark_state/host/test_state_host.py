@@ -34,6 +34,8 @@ from spark_state.processor.pickles import dumps
 from tests.support.processors import FailingAt
 from tests.support.subtasks import Host, operator, table_of
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
