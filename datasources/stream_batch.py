@@ -138,8 +138,8 @@ class StreamBatch:
         versions: Sequence[int],
         directories: Sequence[EpochDirectory],
     ) -> bool:
-        """Of a channel whose barrier is gone. Raises ChangesLostError if its changes are gone with
-        it, unless failOnDataLoss is false."""
+        """Whether the whole epoch has the barrier of a channel, which itself is gone. Raises
+        ChangesLostError if the changes are gone with it, unless failOnDataLoss is false."""
         url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)

@@ -83,7 +83,8 @@ private[cowstate] final class CatalogOptions private (
 
   /**
    * The question whether a table may have these options and `columns`; without columns, whether the
-   * catalog may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a write that comes with it may name the keys.
+   * catalog may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a
+   * write that comes with it may name the keys.
    */
   def declaring(
       columns: Option[StructType],
