@@ -160,14 +160,22 @@ class TableStore:
         place is taken: by the store of an operator, or by what others have put there;
         ObjectMissingError if it has versions but not what is fixed.
         """
-        stored = self.metadata()
+        stored = self.stored()
         if stored is not None:
             self._check_same(stored, metadata)
-            return
-        # What is fixed is written first, so it is looked for last.
-        if self.versions() and self.metadata() is None:
-            raise ObjectMissingError(self.url, layout.TABLE)
-        self.check_free()
+
+    def stored(self) -> TableMetadata | None:
+        """What is fixed of the table; None if there is none, and one may be created here. Raises
+        NotATableError and ObjectMissingError, as `check`."""
+        stored = self.metadata()
+        if stored is None and self.versions():
+            # What is fixed is written first, so it is looked for last.
+            stored = self.metadata()
+            if stored is None:
+                raise ObjectMissingError(self.url, layout.TABLE)
+        if stored is None:
+            self._check_free()
+        return stored
 
     def _check_same(self, stored: TableMetadata, asked: TableMetadata) -> None:
         asked_options = dict(_shown_options(asked))
@@ -176,8 +184,7 @@ class TableStore:
                 is_empty = not self.versions()
                 raise TableMismatchError(self.url, option, there, asked_options[option], is_empty)
 
-    def check_free(self) -> None:
-        """Raises NotATableError for a place that others have taken, as `check`."""
+    def _check_free(self) -> None:
         objects = [info.name for info in self._store.list("")]
         names = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
         if STORE in names:

@@ -70,7 +70,7 @@ def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
         )
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
-    plan = _plan(parsed, schema, _stored(table), table.url)
+    plan = _plan(parsed, schema, table.stored(), table.url)
     return replace(plan, metadata=table.create(plan.metadata))
 
 
@@ -78,7 +78,7 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> None:
     """Whether rows of `schema` could be written; raises as plan_of_sink, and creates nothing."""
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
-    table.check(_plan(parsed, schema, _stored(table), table.url).metadata)
+    table.check(_plan(parsed, schema, table.stored(), table.url).metadata)
 
 
 def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
@@ -102,14 +102,6 @@ def open_planned(plan: SinkPlan) -> OpenedTable:
     opened = _opened(plan)
     opened.table.create(plan.metadata)
     return opened
-
-
-def _stored(table: TableStore) -> TableMetadata | None:
-    """What is fixed of the table; None if there may be one, but is none yet."""
-    stored = table.metadata()
-    if stored is None:
-        table.check_free()
-    return stored
 
 
 def _plan(

@@ -88,6 +88,13 @@ class TestWhatIsThere:
         ]
         assert content(spark, "known") == rows_of(spark, path) == expected
 
+    def test_rows_are_deleted_by_an_insert_that_says_which(
+        self, spark: SparkSession, sql: Any, path: str
+    ) -> None:
+        sql(f"CREATE TABLE known USING cowstate LOCATION '{path}'")
+        sql("INSERT INTO known WITH (deleteWhen = 'id = 2') SELECT id, v FROM known")
+        assert content(spark, "known") == rows_of(spark, path) == [(1, "a")]
+
     def test_columns_that_others_add_are_seen(
         self, spark: SparkSession, sql: Any, path: str
     ) -> None:
