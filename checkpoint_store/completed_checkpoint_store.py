@@ -15,7 +15,7 @@ damaged. Damage never leads to an older epoch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -165,8 +165,19 @@ class CompletedCheckpointStore:
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
-        data = self._published.read(handle.name, handle.epoch)
-        return decode_state_file(data, handle, key_groups, self._store.url)
+        ((_, batches),) = self.read_states([handle], key_groups)
+        return batches
+
+    def read_states(
+        self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
+    ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
+        """As read_state, each handle in its turn. A file is read once for handles of it that follow
+        one another."""
+        name, data = "", b""
+        for handle in handles:
+            if handle.name != name:
+                name, data = handle.name, self._published.read(handle.name, handle.epoch)
+            yield handle, decode_state_file(data, handle, key_groups, self._store.url)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

@@ -37,6 +37,12 @@ class KeyGroupRange:
         start, end = max(self.start, other.start), min(self.end, other.end)
         return KeyGroupRange(start, end) if start <= end else None
 
+    def without(self, other: KeyGroupRange) -> tuple[KeyGroupRange, ...]:
+        """The key groups that only this range holds: none, one range or two, ascending."""
+        before = (self.start, min(self.end, other.start - 1))
+        after = (max(self.start, other.end + 1), self.end)
+        return tuple(KeyGroupRange(start, end) for start, end in (before, after) if start <= end)
+
 
 def key_group_range_of_subtask(
     max_parallelism: int, parallelism: int, subtask: int

@@ -9,7 +9,7 @@ so state that contains them never equals or begins the target (I4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from checkpoint_store.state_handle import StateHandle
 
@@ -49,6 +49,17 @@ class Restore:
 
 
 RestorePlan = Keep | UndoSealed | Extend | Restore
+
+
+def with_snapshot(handles: Handles, snapshot: StateHandle) -> Handles:
+    """`handles`, whose state is that of `snapshot` in its key groups, with it in their place: the
+    other key groups still need the older files."""
+    rest = (
+        replace(handle, key_groups=key_groups)
+        for handle in handles
+        for key_groups in handle.key_groups.without(snapshot.key_groups)
+    )
+    return (*rest, snapshot)
 
 
 def plan_restore(resident: Resident | None, target: Handles) -> RestorePlan:

@@ -1,4 +1,4 @@
-"""When a subtask replaces its chain of changelogs by a snapshot.
+"""When a subtask replaces its chain of changelogs by a snapshot, and by what part of one.
 
 A snapshot writes as many rows as the state has, so it is due when the changelogs since the last one
 hold at least as many: the bytes written stay within twice the bytes of the changes (I7), and a
@@ -8,18 +8,33 @@ a manifest, where a large state changes little or was written by many subtasks.
 It is written while epochs go on, and the barrier of a later one names it. A host that ends before
 has written it for nothing, as where a scheduled run ends by itself after an epoch or two. So one
 begins only once half of the changes that make one due were written since the host's restore: what
-is lost stays within twice the bytes of the changes. Runs that are shorter leave the chain to grow.
-When it holds twice what makes a snapshot due, it is overdue: the first epoch after the next restore
-waits for a snapshot.
+is lost stays within twice the bytes of the changes.
+
+Runs that are shorter write snapshots in parts. A restore that finds a snapshot due replaces a few
+key groups, and its first epoch names that part, for which it waits. It takes those for which most
+is replayed, and as many as make the snapshot no longer due. So parts keep pace with the changes,
+pass over the key groups in turn, and replay stays at about the size of the state. A part has a
+quarter of the entries at most, however much is due, so that no epoch waits for a whole snapshot;
+and a sixteenth at least, so that the files of a chain are few. A key group is not divided, and a
+state of `FEW_ENTRIES`, which a request takes no longer to write than a part of it, is one part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_handle import StateHandle
 
 MANY_FILES = 200
+FEW_ENTRIES = 10_000
+
+_LARGEST_PART = 4
+_SMALLEST_PART = 16
 
 
 def snapshot_is_due(
@@ -35,11 +50,6 @@ def snapshot_is_due(
     )
 
 
-def snapshot_is_overdue(handles: Sequence[StateHandle], entries: int, min_changelogs: int) -> bool:
-    """Whether the first epoch after a restore should wait for a snapshot."""
-    return _hold(handles, 2.0, entries, min_changelogs)
-
-
 def _hold(
     handles: Sequence[StateHandle], snapshots: float, entries: int, min_changelogs: int
 ) -> bool:
@@ -50,3 +60,54 @@ def _hold(
     if len(changelogs) < snapshots * min_changelogs:
         return False
     return sum(handle.rows for handle in changelogs) >= snapshots * entries
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore of `key_groups` found, for each of them in order: the changelogs that it read,
+    their rows, and the entries that the state has now."""
+
+    key_groups: KeyGroupRange
+    changelogs: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    entries: npt.NDArray[np.int64]
+
+
+def changelogs_by_key_group(
+    handles: Sequence[StateHandle], key_groups: KeyGroupRange
+) -> npt.NDArray[np.int64]:
+    """How many of `handles`, which are of `key_groups` only, are changelogs of each of them."""
+    counts = np.zeros(len(key_groups), np.int64)
+    for handle in handles:
+        if handle.kind == "changelog":
+            first = handle.key_groups.start - key_groups.start
+            counts[first : first + len(handle.key_groups)] += 1
+    return counts
+
+
+def part_due(found: Restored, min_changelogs: int) -> KeyGroupRange | None:
+    """The key groups of which the first epoch after a restore is to name a snapshot."""
+    first = int(np.argmax(found.changelogs))  # the least of those that were not written for longest
+    is_long = found.changelogs[first] >= min(min_changelogs, MANY_FILES)
+    if not is_long or not _is_due_without(found, slice(0)):
+        return None
+    entries = int(found.entries.sum())
+    if entries <= FEW_ENTRIES:
+        return found.key_groups
+    end = first + 1
+    while end < len(found.key_groups):
+        part, longer = slice(first, end), slice(first, end + 1)
+        is_large = found.entries[part].sum() * _SMALLEST_PART >= entries
+        if is_large and not _is_due_without(found, part):
+            break
+        if found.entries[longer].sum() * _LARGEST_PART > entries:
+            break
+        end += 1
+    return KeyGroupRange(found.key_groups.start + first, found.key_groups.start + end - 1)
+
+
+def _is_due_without(found: Restored, part: slice) -> bool:
+    """Whether a snapshot is due of a state of which a part has been written as one."""
+    rows = found.rows.sum() - found.rows[part].sum()
+    changelogs = found.changelogs.sum() - found.changelogs[part].sum()
+    return bool(rows >= found.entries.sum() or changelogs >= MANY_FILES * len(found.key_groups))

@@ -39,10 +39,18 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
             for key, namespace, state in self._maps[key_group]:
                 yield key_group, key, namespace, state
 
-    def snapshot(self) -> CopyOnWriteStateTableSnapshot[K, N, S]:
-        """A snapshot of every map."""
+    def sizes(self) -> dict[int, int]:
+        """The number of entries of each key group that was ever used."""
+        return {key_group: len(state_map) for key_group, state_map in self._maps.items()}
+
+    def snapshot(
+        self, key_groups: KeyGroupRange | None = None
+    ) -> CopyOnWriteStateTableSnapshot[K, N, S]:
+        """A snapshot of the maps of these key groups, None: of all."""
+        wanted = self.key_groups if key_groups is None else key_groups
+        used = sorted(key_group for key_group in self._maps if key_group in wanted)
         return CopyOnWriteStateTableSnapshot(
-            {key_group: self._maps[key_group].snapshot() for key_group in sorted(self._maps)}
+            {key_group: self._maps[key_group].snapshot() for key_group in used}
         )
 
     def check_invariants(self) -> None:

@@ -131,9 +131,19 @@ class HeapKeyedStateBackend:
             for entries in from_batch(self._key_columns, serializers, batch):
                 self._tables[entries.name].apply(entries)
 
-    def snapshot(self) -> HeapSnapshot:
-        """The entries of this moment, to be written by another thread."""
-        return HeapSnapshot(self._key_columns, list(self._tables.values()))
+    def entries_by_key_group(self) -> list[int]:
+        """The number of entries of each of its key groups, in their order."""
+        entries = [0] * len(self.key_groups)
+        for table in self._tables.values():
+            for key_group, size in table.sizes().items():
+                entries[key_group - self.key_groups.start] += size
+        return entries
+
+    def snapshot(self, key_groups: KeyGroupRange | None = None) -> HeapSnapshot:
+        """The entries of this moment, of these key groups (None: of all), to be written by another
+        thread."""
+        wanted = self.key_groups if key_groups is None else key_groups
+        return HeapSnapshot(self._key_columns, list(self._tables.values()), wanted)
 
     def check_invariants(self) -> None:
         for table in self._tables.values():

@@ -1,4 +1,4 @@
-"""A snapshot of a whole heap backend, written while the backend goes on changing.
+"""A snapshot of a heap backend, or of some of its key groups, written while the backend changes.
 
 Taking it costs a copy of the bucket arrays; the entries are walked, key group by key group, by
 whoever calls `to_table`, usually a background thread, and each map's snapshot is released as soon
@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint_store.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -22,12 +23,18 @@ TableSnapshot = CopyOnWriteStateTableSnapshot[tuple[Any, ...], None, Any]
 
 
 class HeapSnapshot:
-    """The entries of all states at one moment. `to_table` can be called once."""
+    """The entries of all states in `key_groups` at one moment. `to_table` can be called once."""
 
-    def __init__(self, key_columns: KeyColumns, tables: Sequence[HeapStateTable[Any]]) -> None:
+    def __init__(
+        self,
+        key_columns: KeyColumns,
+        tables: Sequence[HeapStateTable[Any]],
+        key_groups: KeyGroupRange,
+    ) -> None:
+        self.key_groups = key_groups
         self._key_columns = key_columns
         self._snapshots: list[tuple[str, StateSerializer[Any], TableSnapshot]] = [
-            (table.name, table.serializer, table.snapshot()) for table in tables
+            (table.name, table.serializer, table.snapshot(key_groups)) for table in tables
         ]
 
     def to_table(self) -> pa.Table:

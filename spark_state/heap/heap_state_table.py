@@ -139,10 +139,14 @@ class HeapStateTable(Generic[S]):
                 map_for(key_group).put(key, None, state)
         self._sealed = {}
 
-    def snapshot(self) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
-        """The entries of this moment, without copying them."""
+    def sizes(self) -> dict[int, int]:
+        """The number of entries by key group."""
+        return self._entries.sizes()
+
+    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
+        """The entries of these key groups at this moment, without copying them."""
         self._own = None
-        return self._entries.snapshot()
+        return self._entries.snapshot(key_groups)
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()

@@ -1,8 +1,10 @@
-"""Work of a host that no task waits for: snapshots, and the clean-up of stores.
+"""Work of a host beside its tasks: snapshots, and the clean-up of stores.
 
-Each of the two has threads of its own, so that a large snapshot does not delay clean-up. At most
-one job of a store runs at once, and stores with work take turns, so that neither a large snapshot
-nor a store that does not answer delays the other stores of the host, while a thread is free.
+No task waits for snapshots and clean-up; an epoch may wait for a part of a snapshot, which is a
+small one. Each of the three has threads of its own, so that a large snapshot delays neither
+clean-up nor a part. At most one job of a store runs at once, and stores with work take turns, so
+that neither a large snapshot nor a store that does not answer delays the other stores of the host,
+while a thread is free.
 """
 
 from __future__ import annotations
@@ -67,11 +69,13 @@ class Maintenance:
 
     def __init__(self) -> None:
         self.snapshots = FairThreads(_SNAPSHOT_THREADS, "cowstate-snapshots")
+        self.parts = FairThreads(_SNAPSHOT_THREADS, "cowstate-parts")
         self.housekeeping = FairThreads(_HOUSEKEEPING_THREADS, "cowstate-housekeeping")
 
     def close(self) -> None:
         """Wait for snapshots and housekeeping under way."""
         self.snapshots.close()
+        self.parts.close()
         self.housekeeping.close()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
 """A snapshot on its way to the store while epochs go on.
 
-It stands for the files that the state was built from when it was taken. Once it is durable it may
-replace them at the head of a chain of handles, but only where the chain still begins with them: if
+It stands for the files that the state was built from when it was taken, in its key groups. Once it
+is durable it may replace them there, but only where a chain of handles still begins with them: if
 the epoch it was taken after has been undone, the snapshot is an orphan. So is one that waited long:
 nothing names it yet, and the orphan sweep may take it.
 """
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.state_handle import StateHandle
-from spark_state.checkpointing.restore_plan import Handles
+from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.heap.heap_snapshot import HeapSnapshot
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class PendingSnapshot:
         return self._future.done()
 
     def shorten(self, handles: Handles) -> Handles:
-        """`handles` with the written snapshot in place of the files it replaces, where it may be.
+        """`handles` with the written snapshot in place of what it replaces, where it may be.
 
         A failure to write is logged: the changelogs still hold everything, and the next snapshot
         that is due tries again.
@@ -74,7 +74,7 @@ class PendingSnapshot:
         length = len(self._replaces)
         if handles[:length] != self._replaces or time.monotonic() > self._useful_until:
             return handles
-        return (self._future.result(), *handles[length:])
+        return (*with_snapshot(self._replaces, self._future.result()), *handles[length:])
 
     def abandon(self) -> None:
         """Give the entries up if writing has not begun; otherwise the writer does."""

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable
 from uuid import uuid4
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
 from checkpoint_store.completed_checkpoint_store import StateFileWriter
-from checkpoint_store.key_group_range import key_group_range_of_subtask
-from checkpoint_store.state_handle import StateFileKind, StateHandle
+from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.checkpointing.restore_plan import (
     Extend,
@@ -28,13 +29,20 @@ from spark_state.checkpointing.restore_plan import (
     UndoSealed,
     plan_restore,
 )
-from spark_state.checkpointing.snapshot_policy import snapshot_is_due, snapshot_is_overdue
+from spark_state.checkpointing.snapshot_policy import (
+    Restored,
+    changelogs_by_key_group,
+    part_due,
+    snapshot_is_due,
+)
 from spark_state.errors import ConfigurationError, StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.heap.heap_snapshot import HeapSnapshot
 from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.pending_snapshot import PendingSnapshot
 from spark_state.host.store_session import StoreSession
+from spark_state.keyed_state.state_rows import rows_by_key_group
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
 from spark_state.processor.rows import STATE_FORMS
@@ -164,8 +172,8 @@ class SubtaskSession:
             plan = Restore(target)
         backend = self._backend
         if isinstance(plan, Restore) or backend is None:
-            backend = self._restore(spec, checkpoint, target, check)
-            self._snapshot_if_overdue(request, claim, backend, target)
+            backend, rows = self._restore(spec, checkpoint, target, check)
+            self._begin_part_if_due(request, claim, backend, target, rows)
         else:
             # Until the plan is carried out the backend equals no list of files.
             self._resident = None
@@ -191,26 +199,37 @@ class SubtaskSession:
         checkpoint: CompletedCheckpoint | None,
         handles: Handles,
         check: Callable[[], None],
-    ) -> HeapKeyedStateBackend:
+    ) -> tuple[HeapKeyedStateBackend, npt.NDArray[np.int64]]:
+        """The backend, and how many rows of changelogs were read for each key group."""
         self._backend = self._resident = None
         self._abandon_snapshot()
         backend = HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
         self._announce(backend, spec, checkpoint)
-        self._apply(backend, handles, check)
+        rows = self._apply(backend, handles, check)
         self._restored = frozenset(handle.name for handle in handles)
-        return backend
+        return backend, rows
 
-    def _snapshot_if_overdue(
+    def _begin_part_if_due(
         self,
         request: EpochRequest,
         claim: Claim,
         backend: HeapKeyedStateBackend,
         handles: Handles,
+        rows: npt.NDArray[np.int64],
     ) -> None:
-        """After a restore of `handles`: hosts before this one ended before they named one."""
-        min_changelogs = request.spec.checkpoints.min_epochs_for_snapshot
-        if self._published is None and snapshot_is_overdue(handles, len(backend), min_changelogs):
-            self._begin_snapshot(request, claim, backend, handles, is_awaited=True)
+        """After a restore of `handles`: hosts before this one may have ended before they named a
+        snapshot, and so may this one."""
+        if self._published is not None:
+            return
+        found = Restored(
+            self.key_groups,
+            changelogs_by_key_group(handles, self.key_groups),
+            rows,
+            np.array(backend.entries_by_key_group()),
+        )
+        part = part_due(found, request.spec.checkpoints.min_epochs_for_snapshot)
+        if part is not None:
+            self._begin_snapshot(request, claim, backend.snapshot(part), handles, is_awaited=True)
 
     def _snapshot_if_due(
         self,
@@ -223,23 +242,26 @@ class SubtaskSession:
         min_changelogs = request.spec.checkpoints.min_epochs_for_snapshot
         new = [handle for handle in handles if handle.name not in self._restored]
         if self._snapshot is None and snapshot_is_due(handles, new, len(backend), min_changelogs):
-            self._begin_snapshot(request, claim, backend, handles, is_awaited=False)
+            snapshot = backend.snapshot()
+            self._begin_snapshot(request, claim, snapshot, handles, is_awaited=False)
 
     def _begin_snapshot(
         self,
         request: EpochRequest,
         claim: Claim,
-        backend: HeapKeyedStateBackend,
+        snapshot: HeapSnapshot,
         handles: Handles,
         *,
         is_awaited: bool,
     ) -> None:
-        """Begin to write a snapshot of the backend, whose state equals `handles`."""
+        """Begin to write a snapshot of the state that `handles` hold."""
+        threads = self._maintenance.parts if is_awaited else self._maintenance.snapshots
+        writer = self._writer(request, claim, snapshot.key_groups)
         self._snapshot = PendingSnapshot(
-            backend.snapshot(),
+            snapshot,
             handles,
-            lambda table: self._write_state(request, claim, "snapshot", table),
-            lambda job: self._maintenance.snapshots.submit(self._store.url, job),
+            lambda table: self._store.checkpoints.write_state("snapshot", table, writer),
+            lambda job: threads.submit(self._store.url, job),
             request.spec.checkpoints.orphan_grace_seconds / 2,
             is_awaited,
         )
@@ -275,10 +297,16 @@ class SubtaskSession:
 
     def _apply(
         self, backend: HeapKeyedStateBackend, handles: Handles, check: Callable[[], None]
-    ) -> None:
-        for handle in handles:
+    ) -> npt.NDArray[np.int64]:
+        """Apply the files; returns how many rows of changelogs each key group had."""
+        rows = np.zeros(len(self.key_groups), np.int64)
+        for handle, batches in self._store.checkpoints.read_states(handles, self.key_groups):
             check()
-            backend.apply(self._store.checkpoints.read_state(handle, self.key_groups))
+            for batch in batches:
+                backend.apply([batch])
+                if handle.kind == "changelog":
+                    rows += rows_by_key_group(batch, self.key_groups)
+        return rows
 
     def _publish(
         self,
@@ -300,7 +328,9 @@ class SubtaskSession:
                     self._snapshot = None  # else it is kept for another attempt of this epoch
         check()
         if changes.num_rows:
-            handles = (*handles, self._write_state(request, claim, "changelog", changes))
+            writer = self._writer(request, claim, self.key_groups)
+            changelog = self._store.checkpoints.write_state("changelog", changes, writer)
+            handles = (*handles, changelog)
         check()
         self._store.checkpoints.publish_barrier(self._barrier(request, claim, backend, handles))
         return handles
@@ -330,19 +360,14 @@ class SubtaskSession:
             ),
         )
 
-    def _write_state(
-        self, request: EpochRequest, claim: Claim, kind: StateFileKind, table: pa.Table
-    ) -> StateHandle:
-        return self._store.checkpoints.write_state(
-            kind,
-            table,
-            StateFileWriter(
-                epoch=claim.epoch,
-                subtask=request.task.subtask,
-                run=claim.run,
-                attempt=claim.attempt,
-                key_groups=self.key_groups,
-            ),
+    @staticmethod
+    def _writer(request: EpochRequest, claim: Claim, key_groups: KeyGroupRange) -> StateFileWriter:
+        return StateFileWriter(
+            epoch=claim.epoch,
+            subtask=request.task.subtask,
+            run=claim.run,
+            attempt=claim.attempt,
+            key_groups=key_groups,
         )
 
     def _after_barrier(

@@ -19,9 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
@@ -40,6 +43,12 @@ class StateEntries:
     keys: Sequence[Key]
     key_groups: Sequence[int]
     states: Sequence[Any | None]
+
+
+def rows_by_key_group(batch: pa.RecordBatch, key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
+    """How many rows of a file's batch are of each of `key_groups`, in order; of others none are."""
+    indices = batch.column(KEY_GROUP_COLUMN).to_numpy() - key_groups.start
+    return np.bincount(indices, minlength=len(key_groups))
 
 
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,15 @@ def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpe
     return replace(spec, **changes)
 
 
-def table_of(rows: Iterable[tuple[str, int]], max_parallelism: int) -> pa.Table:
-    keys, values = zip(*rows, strict=True)
+def table_of(rows: Sequence[tuple[str, int]], max_parallelism: int) -> pa.Table:
+    keys, values = [key for key, _ in rows], [value for _, value in rows]
     assignment = KeyGroupAssignment(["string"], max_parallelism)
     groups = [assignment.key_group((key,)) for key in keys]
-    columns = [pa.array(keys), pa.array(values, pa.int64()), pa.array(groups, pa.int32())]
+    columns = [
+        pa.array(keys, pa.string()),
+        pa.array(values, pa.int64()),
+        pa.array(groups, pa.int32()),
+    ]
     return pa.Table.from_arrays(columns, ["key", "value", "_cowstate_key_group"])
 
 
@@ -128,7 +132,9 @@ class Host:
         claim = self.session.accept(request)
         table = table_of(rows, self.spec.max_parallelism)
         mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
-        with self.session.run(request, claim, table.filter(pa.array(mine)), check) as spool:
+        with self.session.run(
+            request, claim, table.filter(pa.array(mine, pa.bool_())), check
+        ) as spool:
             return {
                 row["key"]: (row["rows"], row["total"])
                 for batch in spool.read()

@@ -476,5 +476,24 @@ def test_a_reader_asks_for_any_range(objects: DictObjectStore) -> None:
     assert restored(operator.checkpoints, completed, ranges) == {3: 3, 4: 4, 5: 5}
 
 
+def test_a_file_is_read_once_for_handles_of_it_that_follow_one_another(
+    objects: DictObjectStore,
+) -> None:
+    operator = ScriptedOperator(objects, parallelism=1)
+    completed = operator.run_epoch(0, {group: group for group in range(8)})
+    assert completed is not None
+    (whole,) = completed.barriers[0].handles
+    pieces = [
+        replace(whole, key_groups=KeyGroupRange(start, end)) for start, end in ((0, 1), (5, 7))
+    ]
+    objects.reads.clear()
+    read = [
+        (handle, [row["value"] for batch in batches for row in batch.to_pylist()])
+        for handle, batches in operator.checkpoints.read_states(pieces, KeyGroupRange(1, 6))
+    ]
+    assert read == [(pieces[0], [1]), (pieces[1], [5, 6])]
+    assert objects.reads == [whole.name]
+
+
 def test_a_state_table_is_what_the_format_asks_for() -> None:
     assert state_table({3: 1, 1: 2}).column("_key_group").to_pylist() == [1, 3]

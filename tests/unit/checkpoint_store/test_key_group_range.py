@@ -42,6 +42,26 @@ def test_the_intersection_is_what_both_hold(
     assert other.intersection(KeyGroupRange(2, 5)) == expected
 
 
+@pytest.mark.parametrize(
+    ("other", "rest"),
+    [
+        ((0, 1), [(2, 5)]),
+        ((6, 9), [(2, 5)]),
+        ((0, 3), [(4, 5)]),
+        ((5, 9), [(2, 4)]),
+        ((3, 4), [(2, 2), (5, 5)]),
+        ((2, 2), [(3, 5)]),
+        ((2, 5), []),
+        ((0, 9), []),
+    ],
+)
+def test_without_another_range_it_holds_the_rest(
+    other: tuple[int, int], rest: list[tuple[int, int]]
+) -> None:
+    left = KeyGroupRange(2, 5).without(KeyGroupRange(*other))
+    assert [(key_groups.start, key_groups.end) for key_groups in left] == rest
+
+
 def test_ranges_are_those_of_flink() -> None:
     assert [key_group_range_of_subtask(128, 3, subtask) for subtask in range(3)] == [
         KeyGroupRange(0, 42),

@@ -60,6 +60,20 @@ def test_a_snapshot_covers_the_maps_that_exist_and_no_other() -> None:
     assert [group for group, _ in table.snapshot().key_group_snapshots()] == [77]
 
 
+def test_a_snapshot_of_some_key_groups_leaves_the_other_maps_alone() -> None:
+    table = table_with_two_groups()
+    snapshot = table.snapshot(KeyGroupRange(3, 9))
+    assert [group for group, _ in snapshot.key_group_snapshots()] == [4]
+    assert table.map_for(2).snapshot_versions == set()
+
+
+def test_it_knows_how_many_entries_each_key_group_has() -> None:
+    table = table_with_two_groups()
+    table.map_for(2).put("c", None, [0])
+    table.map_for(4).remove("d", None)
+    assert table.sizes() == {2: 2, 4: 0}
+
+
 def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
     table = table_with_two_groups()
     snapshot = table.snapshot()

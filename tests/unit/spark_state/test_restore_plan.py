@@ -15,11 +15,12 @@ from spark_state.checkpointing.restore_plan import (
     RestorePlan,
     UndoSealed,
     plan_restore,
+    with_snapshot,
 )
 
 
-def handle(name: str) -> StateHandle:
-    return StateHandle("changelog", name, 1, "00", KeyGroupRange(0, 1), 1, 1)
+def handle(name: str, start: int = 0, end: int = 1) -> StateHandle:
+    return StateHandle("changelog", name, 1, "00", KeyGroupRange(start, end), 1, 1)
 
 
 A, B, C, ZOMBIE, SNAPSHOT = (handle(name) for name in ("a", "b", "c", "zombie", "snapshot"))
@@ -47,3 +48,27 @@ def test_the_cheapest_way_to_the_target_is_chosen(
     resident: Resident | None, target: Handles, expected: RestorePlan
 ) -> None:
     assert plan_restore(resident, target) == expected
+
+
+def test_a_snapshot_of_all_key_groups_takes_the_place_of_all_files() -> None:
+    assert with_snapshot((A, B), SNAPSHOT) == (SNAPSHOT,)
+
+
+def test_a_snapshot_of_some_key_groups_leaves_the_others_to_the_older_files() -> None:
+    chain = (handle("a", 0, 2), handle("b", 0, 9), handle("c", 3, 5), handle("d", 5, 9))
+    part = handle("part", 3, 6)
+    assert with_snapshot(chain, part) == (
+        handle("a", 0, 2),
+        handle("b", 0, 2),
+        handle("b", 7, 9),
+        handle("d", 7, 9),
+        part,
+    )
+
+
+def test_the_parts_of_all_key_groups_leave_no_older_file() -> None:
+    chain: Handles = (handle("a", 0, 9), handle("b", 0, 9))
+    parts = [handle("middle", 3, 6), handle("first", 0, 2), handle("last", 7, 9)]
+    for part in parts:
+        chain = with_snapshot(chain, part)
+    assert chain == tuple(parts)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.checkpointing import snapshot_policy
 from spark_state.host.maintenance import Maintenance
 from tests.support.subtasks import Host, OpenHost, operator
 
@@ -40,9 +41,45 @@ def test_chains_stay_short_when_every_epoch_runs_in_a_host_of_its_own(
     for epoch in range(70):
         host = open_host(run_id=f"run-{epoch}")
         assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
-        assert len(host.handles) <= 21
+        assert len(host.handles) <= 11
         written.append(snapshots_in(tmp_path))
-    assert written[-1] == 3, "one for twenty epochs, and none is written for nothing"
+    assert written[-1] == 6, "one for ten epochs, and none is written for nothing"
+
+
+@pytest.fixture
+def no_state_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state of a few keys is written in parts, too."""
+    monkeypatch.setattr(snapshot_policy, "FEW_ENTRIES", 0)
+
+
+MANY_KEYS = [f"key {number}" for number in range(400)]
+
+
+def test_short_runs_replace_a_large_state_in_parts(
+    open_host: OpenHost, tmp_path: Path, no_state_is_small: None
+) -> None:
+    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
+    replayed, files, waits = [], [], []
+    expected = dict.fromkeys(MANY_KEYS, 0)
+    for epoch in range(60):
+        host = open_host(checkpoints=settings, run_id=f"run-{epoch}")
+        changed = MANY_KEYS if epoch == 0 else MANY_KEYS[epoch % 10 :: 10]
+        expected |= {key: expected[key] + epoch for key in changed}
+        totals = host.epoch(epoch, [(key, epoch) for key in changed])
+        assert {key: total for key, (_, total) in totals.items()} == {
+            key: expected[key] for key in changed
+        }
+        chain = host.handles
+        changelogs = [handle for handle in chain if handle.kind == "changelog"]
+        replayed.append(sum(h.rows * len(h.key_groups) / 8 for h in changelogs[:-1]))
+        files.append(len({handle.name for handle in chain}))
+        waits += [h.rows for h in chain if h.kind == "snapshot" and h.epoch == epoch]
+    assert max(replayed[1:]) < 1.5 * len(MANY_KEYS)
+    assert max(files) < 40
+    assert len(waits) > 8
+    assert max(waits) <= len(MANY_KEYS) / 4, "no epoch waits for more"
+    with_all = open_host(run_id="last").epoch(60, [(key, 0) for key in MANY_KEYS])
+    assert {key: total for key, (_, total) in with_all.items()} == expected
 
 
 class SlowSnapshots:
@@ -69,28 +106,33 @@ def slow(monkeypatch: pytest.MonkeyPatch, maintenance: Maintenance) -> Iterator[
     snapshots.let_go.set()
 
 
-def test_an_epoch_after_a_restore_does_not_wait_for_a_snapshot_that_is_due(
+def test_no_epoch_waits_for_the_snapshot_of_a_run_that_goes_on(
     open_host: OpenHost, slow: SlowSnapshots
 ) -> None:
-    for epoch in range(19):
+    for epoch in range(9):
         open_host(run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
-    host = open_host(run_id="run-19")
-    for epoch in range(19, 40):
+    host = open_host(run_id="run-9")
+    for epoch in range(9, 30):
         assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
     assert slow.begun.acquire(timeout=60)
     slow.let_go.set()
     host.finish_maintenance()
-    host.epoch(40, ROWS_A)
+    host.epoch(30, ROWS_A)
     assert host.handles[0].kind == "snapshot"
 
 
-def test_the_first_epoch_after_a_restore_waits_for_a_snapshot_that_is_overdue(
+def short_runs(open_host: OpenHost, epochs: int) -> None:
+    """An epoch more, and a part is due."""
+    for epoch in range(epochs):
+        open_host(run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
+
+
+def test_the_first_epoch_after_a_restore_waits_for_a_part_that_is_due(
     open_host: OpenHost, slow: SlowSnapshots
 ) -> None:
-    for epoch in range(20):
-        open_host(run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
-    host = open_host(run_id="run-20")
-    epoch = threading.Thread(target=host.epoch, args=(20, ROWS_A))
+    short_runs(open_host, 10)
+    host = open_host(run_id="run-10")
+    epoch = threading.Thread(target=host.epoch, args=(10, ROWS_A))
     epoch.start()
     assert slow.begun.acquire(timeout=60)
     epoch.join(0.5)
@@ -100,22 +142,49 @@ def test_the_first_epoch_after_a_restore_waits_for_a_snapshot_that_is_overdue(
     assert [handle.kind for handle in host.handles] == ["snapshot", "changelog"]
 
 
-def test_a_task_that_is_gone_does_not_wait_for_an_overdue_snapshot(
+def test_a_task_that_is_gone_does_not_wait_for_a_part(
     open_host: OpenHost, slow: SlowSnapshots
 ) -> None:
-    for epoch in range(20):
-        open_host(run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
-    host = open_host(run_id="run-20")
+    short_runs(open_host, 10)
+    host = open_host(run_id="run-10")
 
     def gone() -> None:
         if slow.begun.acquire(blocking=False):
             raise InterruptedError("the task is gone")
 
     with pytest.raises(InterruptedError):
-        host.epoch(20, ROWS_A, check=gone)
+        host.epoch(10, ROWS_A, check=gone)
     slow.let_go.set()
-    assert host.epoch(20, ROWS_A, attempt=30) == {"a": (21, 21)}
+    assert host.epoch(10, ROWS_A, attempt=30) == {"a": (11, 11)}
     assert host.handles[0].kind == "snapshot"
+
+
+def test_a_part_does_not_wait_for_the_snapshots_of_other_stores(
+    tmp_path: Path,
+    maintenance: Maintenance,
+    monkeypatch: pytest.MonkeyPatch,
+    no_state_is_small: None,
+) -> None:
+    begun, let_go = threading.Semaphore(0), threading.Event()
+    original = CompletedCheckpointStore.write_state
+
+    def write_state(store: Any, kind: Any, table: Any, writer: Any) -> Any:
+        if kind == "snapshot" and "large" in store._store.url:
+            begun.release()
+            assert let_go.wait(60)
+        return original(store, kind, table, writer)
+
+    monkeypatch.setattr(CompletedCheckpointStore, "write_state", write_state)
+    for name in ("large-1", "large-2"):
+        large = Host(operator(tmp_path / name)).open(maintenance)
+        for epoch in range(10):
+            large.epoch(epoch, ROWS_A)
+        assert begun.acquire(timeout=60)
+    for epoch in range(11):
+        host = Host(operator(tmp_path / "small"), run_id=f"run-{epoch}").open(maintenance)
+        host.epoch(epoch, ROWS_A)
+    assert [handle.kind for handle in host.handles][-2:] == ["snapshot", "changelog"]
+    let_go.set()
 
 
 def test_a_large_snapshot_delays_neither_clean_up_nor_other_stores(
@@ -146,22 +215,16 @@ def test_a_large_snapshot_delays_neither_clean_up_nor_other_stores(
         assert host.handles[0].kind == "snapshot"
 
 
-def test_a_snapshot_taken_at_a_restore_does_not_keep_the_epoch_from_running_again(
-    open_host: OpenHost,
-) -> None:
-    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
-    for epoch in range(4):
-        open_host(checkpoints=settings, run_id=f"run-{epoch}").epoch(epoch, ROWS_A)
-    host = open_host(checkpoints=settings, run_id="run-4")
-    for attempt in (5, 6):
-        assert host.epoch(4, ROWS_A, attempt=attempt) == {"a": (5, 5)}
+def test_a_part_does_not_keep_its_epoch_from_running_again(open_host: OpenHost) -> None:
+    short_runs(open_host, 10)
+    host = open_host(run_id="run-10")
+    for attempt in (11, 12):
+        assert host.epoch(10, ROWS_A, attempt=attempt) == {"a": (11, 11)}
         assert [handle.kind for handle in host.handles] == ["snapshot", "changelog"]
-    assert open_host(run_id="run-5").epoch(5, ROWS_A) == {"a": (6, 6)}
+    assert open_host(run_id="run-11").epoch(11, ROWS_A) == {"a": (12, 12)}
 
 
-def test_a_snapshot_at_a_restore_that_the_sweep_may_have_taken_is_not_named(
-    open_host: OpenHost,
-) -> None:
+def test_a_part_that_the_sweep_may_have_taken_is_not_named(open_host: OpenHost) -> None:
     settings = replace(
         operator(Path()).checkpoints, min_epochs_for_snapshot=2, orphan_grace_seconds=0
     )
@@ -171,7 +234,7 @@ def test_a_snapshot_at_a_restore_that_the_sweep_may_have_taken_is_not_named(
     assert {handle.kind for handle in host.handles} == {"changelog"}
 
 
-def test_a_snapshot_that_cannot_be_written_at_a_restore_does_not_stop_the_query(
+def test_a_part_that_cannot_be_written_does_not_stop_the_query(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = CompletedCheckpointStore.write_state
