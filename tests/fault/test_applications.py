@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from checkpoint_store import open_store
+from checkpoint_store.open_history import open_history
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.processors import POISON
 from tests.support.streams import Row, Totals, random_rows, totals_of
@@ -131,6 +133,24 @@ def test_a_query_outlasts_a_store_that_is_away_for_a_while(tmp_path: Path, s3: S
     hosts = 2
     assert 1 <= said.count("does not answer") == said.count("answers again") <= hosts
     assert "Traceback" not in said
+
+
+def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(tmp_path: Path) -> None:
+    keys = 12_000  # more than are written whole
+    once = [(f"key{number}", number % 7) for number in range(keys)]
+    fed: list[Row] = []
+    for run in range(4):
+        fed += feed(tmp_path, [once if run == 0 else once[run :: 3] * 2], first=run)
+        job = run_job(tmp_path, "--parallelism", "1", "--min-epochs-for-snapshot", "1")
+        assert job.returncode == 0, job.stderr[-5000:]
+    assert totals_in(tmp_path) == totals_of(fed)
+    (store,) = tmp_path.glob("store/*/totals")
+    files = open_history(store.as_uri()).at(3).state
+    parts = [file.rows for file in files if file.kind == "snapshot"]
+    assert len(parts) >= 2
+    assert max(parts) <= keys / 4
+    state = open_store(store.as_uri()).read().to_pylist()
+    assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(fed)
 
 
 def test_print_and_logging_of_a_processor_appear_in_the_executors_log(tmp_path: Path) -> None:

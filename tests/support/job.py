@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--parallelism", default="2")
+    parser.add_argument("--min-epochs-for-snapshot", default="10")
     parser.add_argument("--kill", choices=("host", "executor"))
     parser.add_argument("--store")
     parser.add_argument("--speak", action="store_true")
@@ -28,6 +29,7 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = start_spark(arguments.master, arguments.folder)
     spark.conf.set("spark.cowstate.parallelism", arguments.parallelism)
+    spark.conf.set("spark.cowstate.minEpochsForSnapshot", arguments.min_epochs_for_snapshot)
     if arguments.store:
         spark.conf.set("spark.cowstate.store", arguments.store)
     stream = Stream(spark, arguments.folder)
