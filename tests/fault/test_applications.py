@@ -140,7 +140,7 @@ def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(tmp_path: Path) ->
     once = [(f"key{number}", number % 7) for number in range(keys)]
     fed: list[Row] = []
     for run in range(4):
-        fed += feed(tmp_path, [once if run == 0 else once[run :: 3] * 2], first=run)
+        fed += feed(tmp_path, [once if run == 0 else once[run::3] * 2], first=run)
         job = run_job(tmp_path, "--parallelism", "1", "--min-epochs-for-snapshot", "1")
         assert job.returncode == 0, job.stderr[-5000:]
     assert totals_in(tmp_path) == totals_of(fed)

@@ -1,0 +1,77 @@
+"""What it costs that an epoch is completed between a foreachBatch function and Spark's commit.
+
+    python tests/benchmarks/foreach_batch.py [--batches 12] [--rows 20000] [--out FILE]
+
+Three queries with the same operator read the same files, a batch each in turn:
+
+    unseen   the function takes all rows; cowstate does not see it, as one set in Scala: the floor
+    all      the same function, seen: the store is asked whether the epoch is complete
+    none     a function that takes no rows, seen: cowstate runs the operator for it
+
+Printed are medians of Spark's time for a batch (`addBatch`), in milliseconds, and ratios to
+`unseen`. In `none` cowstate runs what the function runs in the other two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from tests.support.spark_session import start_spark, stop_spark
+from tests.support.streams import Stream, random_rows
+
+WARM = 3
+
+
+def take_all(batch: DataFrame, _epoch: int) -> None:
+    batch.write.format("noop").mode("append").save()
+
+
+def take_none(_batch: DataFrame, _epoch: int) -> None:
+    pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--rows", type=int, default=20_000)
+    default = Path(__file__).resolve().parent / "results" / "foreach_batch.json"
+    parser.add_argument("--out", type=Path, default=default)
+    given = parser.parse_args()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    milliseconds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        spark = start_spark("local[2]", Path(folder))
+        spark.sparkContext.setLogLevel("FATAL")
+        streams = {name: Stream(spark, Path(folder) / name) for name in ("unseen", "all", "none")}
+        runs: dict[str, Callable[[Stream], object]] = {
+            "unseen": lambda stream: stream.run_unseen(take_all),
+            "all": lambda stream: stream.run(sink=take_all),
+            "none": lambda stream: stream.run(sink=take_none),
+        }
+        for batch in range(WARM + given.batches):
+            for name, stream in streams.items():
+                stream.feed(random_rows(batch, given.rows, given.rows))
+                query = runs[name](stream)
+                took = query.recentProgress[-1].durationMs["addBatch"]
+                if batch >= WARM:
+                    milliseconds.setdefault(name, []).append(took)
+        stop_spark(spark)
+    medians = {name: statistics.median(found) for name, found in milliseconds.items()}
+    for name, median in medians.items():
+        print(f"{name}: {median:.0f} ms, {median / medians['unseen']:.2f} of unseen")
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps({"medians": medians, "batches": milliseconds}, indent=2))
+    print(f"written to {given.out}")
+
+
+if __name__ == "__main__":
+    main()
