@@ -25,12 +25,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from checkpoint_store.completed_checkpoint import Run
+from checkpoint_store.object_names import EPOCHS, MANIFESTS, RUNS
 from checkpoint_store.state_handle import StateFileKind
-
-STORE = "store.json"
-RUNS = "runs"
-MANIFESTS = "manifests"
-EPOCHS = "epochs"
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json")

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.checkpoint_layout import EpochDirectory, ManifestName
 from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.parallel_requests import in_parallel
@@ -66,7 +67,7 @@ class CheckpointRetention:
             return self._delete_before(oldest, names)
 
     def _newest_run(self) -> int:
-        names = (layout.parse_run(info.name) for info in self._store.list(layout.RUNS))
+        names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
         return max((name.run.number for name in names if name), default=0)
 
     def _delete_before(self, oldest: int, manifests: Sequence[ManifestName]) -> int:

@@ -17,11 +17,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.barrier_alignment import Alignment, align
 from checkpoint_store.checkpoint_codec import (
     decode_metadata,
@@ -55,6 +54,7 @@ from checkpoint_store.run_registry import RunRegistry
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.store_metadata import StoreMetadata
+from checkpoint_store.unique_names import unique_of_uuid
 
 __all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
 
@@ -68,11 +68,6 @@ class StateFileWriter:
     run: Run
     attempt: int
     key_groups: KeyGroupRange
-
-
-def unique_of_uuid() -> str:
-    """12 random hex digits."""
-    return uuid4().hex[:12]
 
 
 class CompletedCheckpointStore:
@@ -96,8 +91,8 @@ class CompletedCheckpointStore:
         Raises StoreMismatchError, which names the field and both values; CorruptObjectError;
         UnsupportedFormatError.
         """
-        data = read_or_create(self._store, layout.STORE, encode_metadata(metadata))
-        stored = decode_metadata(data, Source(self._store.url, layout.STORE))
+        data = read_or_create(self._store, object_names.STORE, encode_metadata(metadata))
+        stored = decode_metadata(data, Source(self._store.url, object_names.STORE))
         self._check_same(stored, metadata)
         self._metadata = stored
         return stored

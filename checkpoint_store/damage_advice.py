@@ -1,13 +1,20 @@
 """What to do about an object that is damaged or missing, by what the object is. Pure.
 
-Names are those of checkpoint_layout and table_layout. A name of neither is of a query that runs on
-the state store provider.
+Names are those of object_names. A name that it does not know is of a query that runs on the state
+store provider.
 """
 
 from __future__ import annotations
 
-from checkpoint_store import table_layout
-from checkpoint_store.checkpoint_layout import STORE, parse_barrier
+from checkpoint_store.object_names import (
+    COMPACTIONS,
+    DATA,
+    STORE,
+    TABLE,
+    VERSIONS,
+    is_barrier,
+    is_compacted,
+)
 
 HOW_TO_GO_BACK = '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
 _WHAT_TO_DO = '"What is damaged, and what to do" in docs/how-to/troubleshoot.md'
@@ -23,29 +30,29 @@ _DAMAGED = {
         f"{_FROM_BACKUP}, or delete it and start the query, which writes it again as it was if "
         "its operator's name, key and maxParallelism are the same as before. No state is lost"
     ),
-    table_layout.TABLE: (
+    TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
         "read or written without it. If the table has no version yet, delete it: the next write "
         "creates it anew"
     ),
-    table_layout.VERSIONS: (
+    VERSIONS: (
         f"{_FROM_BACKUP}. The other versions can be read by their number or time. {_CUT_BY_A_KILL} "
         f"write the rows again; a query does so by itself. Otherwise see {_WHAT_TO_DO}"
     ),
-    table_layout.COMPACTIONS: "it is not needed, delete it",
-    table_layout.DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
+    COMPACTIONS: "it is not needed, delete it",
+    DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
 }
 _MISSING = {
     STORE: (
         f"{_FROM_BACKUP}, or start the query, which writes it again as it was if its operator's "
         "name, key and maxParallelism are the same as before. No state is lost"
     ),
-    table_layout.TABLE: (
+    TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
         "read or written without it"
     ),
-    table_layout.VERSIONS: f"{_FROM_BACKUP}. The other versions can be read by their number",
-    table_layout.DATA: _DAMAGED[table_layout.DATA],
+    VERSIONS: f"{_FROM_BACKUP}. The other versions can be read by their number",
+    DATA: _DAMAGED[DATA],
 }
 _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
@@ -54,25 +61,15 @@ _OF_COMPACTION = (
 _OF_BARRIER = f"{_GO_BACK}. {_CUT_BY_A_KILL} start the query, which runs the epoch again"
 
 
-def of_table(name: str) -> bool:
-    """Whether this is a version, a compaction or a file of rows of a table."""
-    directory = name.partition("/")[0]
-    return directory in (table_layout.VERSIONS, table_layout.COMPACTIONS, table_layout.DATA)
-
-
 def advice_on_damaged(name: str) -> str:
     """What to do about an object whose bytes are not what was written."""
-    if _is_compacted(name):
+    if is_compacted(name):
         return _OF_COMPACTION
-    if parse_barrier(name):
+    if is_barrier(name):
         return _OF_BARRIER
     return _DAMAGED.get(name.partition("/")[0], _GO_BACK)
 
 
 def advice_on_missing(name: str) -> str:
     """What to do about an object that is not there."""
-    return _OF_COMPACTION if _is_compacted(name) else _MISSING.get(name.partition("/")[0], _GO_BACK)
-
-
-def _is_compacted(name: str) -> bool:
-    return name.startswith(f"{table_layout.DATA}/{table_layout.COMPACTED}/")
+    return _OF_COMPACTION if is_compacted(name) else _MISSING.get(name.partition("/")[0], _GO_BACK)

@@ -38,8 +38,8 @@ from checkpoint_store.damage_advice import (
     HOW_TO_GO_BACK,
     advice_on_damaged,
     advice_on_missing,
-    of_table,
 )
+from checkpoint_store.object_names import is_of_table
 from checkpoint_store.schema_text import schema_texts
 
 
@@ -464,7 +464,7 @@ class UnknownColumnError(CheckpointStoreError):
 
 
 def _of_epoch(name: str, epoch: int | None) -> str:
-    return "" if epoch is None or of_table(name) else f" of epoch {epoch}"
+    return "" if epoch is None or is_of_table(name) else f" of epoch {epoch}"
 
 
 def _few(subtasks: tuple[int, ...]) -> str:

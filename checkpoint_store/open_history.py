@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkpoint_store import checkpoint_layout, table_layout
+from checkpoint_store import object_names
 from checkpoint_store.checkpoint_codec import decode_metadata
 from checkpoint_store.document import Source
 from checkpoint_store.errors import NotAStoreError, ObjectMissingError, StateNotFoundError
@@ -46,14 +46,14 @@ def history_in(store: ObjectStore, state: str | None = None) -> StateHistory:
             raise StateNotFoundError(store.url, state, (ROW_STATE,))
         return TableHistory(table, metadata)
     try:
-        data = store.get(checkpoint_layout.STORE)
+        data = store.get(object_names.STORE)
     except ObjectMissingError:
         if table.versions():
-            raise ObjectMissingError(store.url, table_layout.TABLE) from None
+            raise ObjectMissingError(store.url, object_names.TABLE) from None
         if _has_epochs(store):
             raise
         raise NotAStoreError(store.url, _stores_below(store)) from None
-    operator = decode_metadata(data, Source(store.url, checkpoint_layout.STORE))
+    operator = decode_metadata(data, Source(store.url, object_names.STORE))
     return OperatorHistory(store, operator, state)
 
 
@@ -68,6 +68,6 @@ def _stores_below(store: ObjectStore) -> tuple[str, ...]:
     for directory in (name.lstrip("/") for name in store.list_directories("")):
         for candidate in (directory, *store.list_directories(directory)):
             names = {info.name.rpartition("/")[2] for info in store.list(candidate)}
-            if names & {checkpoint_layout.STORE, table_layout.TABLE}:
+            if names & {object_names.STORE, object_names.TABLE}:
                 stores.append(candidate)
     return tuple(stores)

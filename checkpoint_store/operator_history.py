@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.barrier_alignment import align
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint, StateSchema
@@ -34,11 +35,11 @@ from checkpoint_store.key_group_range import KeyGroupRange
 from checkpoint_store.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.published_objects import PublishedObjects, latest_first
 from checkpoint_store.row_fold import ADDED_COLUMNS
+from checkpoint_store.schema_columns import column_names
 from checkpoint_store.state_file import decode_state_file
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateHistory, StateShape, StateVersion, VersionInfo
 from checkpoint_store.store_metadata import StoreMetadata
-from checkpoint_store.table_schema import column_names
 
 # As many as are retained by default, and a few more: a stream asks for those of its next batch
 # several times.
@@ -86,7 +87,7 @@ class OperatorHistory:
         """See StateHistory. Two listings, and one for each epoch that has no manifest."""
         times: dict[ManifestName, int] = {}
         of_epoch: dict[EpochDirectory, list[ManifestName]] = {}
-        for info in self.store.list(layout.MANIFESTS):
+        for info in self.store.list(object_names.MANIFESTS):
             name = layout.parse_manifest(info.name)
             if name is not None:
                 times[name] = _milliseconds(info)

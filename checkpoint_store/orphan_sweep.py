@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
@@ -35,7 +36,7 @@ def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[
     published = PublishedObjects(store)
     # What is old is listed before what is named: a file that is named meanwhile is not missed.
     directories = published.epoch_directories()
-    listings = in_parallel(store.list, [*map(str, directories), layout.RUNS, UNPUBLISHED])
+    listings = in_parallel(store.list, [*map(str, directories), object_names.RUNS, UNPUBLISHED])
     old = [
         info
         for listing in listings

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.checkpoint_codec import decode_barrier, decode_manifest
 from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory, ManifestName
 from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint
@@ -48,13 +49,13 @@ class PublishedObjects:
         """All manifests: one listing."""
         return [
             name
-            for info in self._store.list(layout.MANIFESTS)
+            for info in self._store.list(object_names.MANIFESTS)
             if (name := layout.parse_manifest(info.name))
         ]
 
     def epoch_directories(self) -> list[EpochDirectory]:
         """What each run wrote in each epoch, published or not: one listing."""
-        names = self._store.list_directories(layout.EPOCHS)
+        names = self._store.list_directories(object_names.EPOCHS)
         return [name for text in names if (name := layout.parse_epoch_directory(text))]
 
     def barriers(self, directory: EpochDirectory) -> list[BarrierName]:

@@ -48,6 +48,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.checkpoint_codec import encode_run
 from checkpoint_store.checkpoint_layout import RunName
 from checkpoint_store.completed_checkpoint import Run
@@ -121,5 +122,5 @@ class RunRegistry:
         return {name.run for name in self._names()}
 
     def _names(self) -> list[RunName]:
-        names = (layout.parse_run(info.name) for info in self._store.list(layout.RUNS))
+        names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
         return [name for name in names if name is not None]

@@ -38,6 +38,7 @@ from checkpoint_store.row_fold import (
     fold_upserts,
     rows_of_keys,
 )
+from checkpoint_store.schema_columns import column_names
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import (
     StateHistory,
@@ -48,7 +49,6 @@ from checkpoint_store.state_history import (
 )
 from checkpoint_store.state_memory import StateMemory
 from checkpoint_store.store_outages import RETRY_SECONDS
-from checkpoint_store.table_schema import column_names
 from checkpoint_store.version_times import VersionTimes
 
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.

@@ -26,13 +26,13 @@ import pyarrow.compute
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.object_names import COMPACTED
 from checkpoint_store.parallel_requests import in_parallel
 from checkpoint_store.row_fold import concat_rows, flat_rows, flat_schema, fold_rules, fold_state
 from checkpoint_store.state_file import KEY_GROUP_COLUMN, OP, PUT
 from checkpoint_store.state_handle import StateFileKind, StateHandle
 from checkpoint_store.state_history import StateShape
 from checkpoint_store.table_history import shape_of
-from checkpoint_store.table_layout import COMPACTED
 from checkpoint_store.table_rows import file_rows
 from checkpoint_store.table_store import TableFileWriter, TableStore
 from checkpoint_store.table_version import TableVersion

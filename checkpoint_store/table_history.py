@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.schema_columns import column_names, selected
 from checkpoint_store.state_handle import StateHandle
 from checkpoint_store.state_history import StateShape, StateVersion, VersionInfo
 from checkpoint_store.table_layout import version_name
-from checkpoint_store.table_schema import column_names, selected
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import (
     ROW_STATE,

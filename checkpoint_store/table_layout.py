@@ -21,13 +21,8 @@ import re
 from dataclasses import dataclass
 from typing import cast
 
+from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 from checkpoint_store.state_handle import StateFileKind
-
-TABLE = "table.json"
-VERSIONS = "versions"
-COMPACTIONS = "compactions"
-DATA = "data"
-COMPACTED = "compacted"
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")

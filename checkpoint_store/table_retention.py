@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from checkpoint_store import object_names
 from checkpoint_store import table_layout as layout
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
@@ -55,7 +56,7 @@ def retain_versions(store: ObjectStore, table: TableStore, min_versions: int) ->
     files = frozenset[str]().union(*named) - oldest.object_names()
     compactions = [
         info.name
-        for info in store.list(layout.COMPACTIONS)
+        for info in store.list(object_names.COMPACTIONS)
         if (name := layout.parse_compaction(info.name)) and name.version < oldest.version
     ]
     for number in expired:
@@ -127,7 +128,7 @@ def _by_damaged(
         file = layout.parse_table_file(name)
         if file is None:
             return False
-        if file.writer == layout.COMPACTED:
+        if file.writer == object_names.COMPACTED:
             return file.batch <= newest
         return file.writer not in batches or file.batch <= batches[file.writer]
 
@@ -151,7 +152,7 @@ def _files_if_readable(table: TableStore, number: int) -> frozenset[str]:
 
 def _files(store: ObjectStore) -> list[ObjectInfo]:
     """Files of rows, and what was never published."""
-    writers = store.list_directories(layout.DATA)
+    writers = store.list_directories(object_names.DATA)
     batches = [name for names in in_parallel(store.list_directories, writers) for name in names]
     listings = in_parallel(store.list, batches)
     files = [info for listing in listings for info in listing if layout.parse_table_file(info.name)]

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.row_fold import SEQUENCE
+from checkpoint_store.schema_columns import column_names
 from checkpoint_store.state_file import KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
 from checkpoint_store.state_history import StateShape
-from checkpoint_store.table_schema import column_names
 from checkpoint_store.table_version import ROW_STATE
 
 # The stubs of the compute functions do not take what the functions take, such as chunked arrays.

@@ -8,10 +8,10 @@ else ever changes, because files that were written stay as they are (I1).
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from checkpoint_store.errors import TableSchemaError
+from checkpoint_store.schema_columns import as_text, schema_of
 from checkpoint_store.schema_text import type_text
 
 _RENAME = "change the rows, or write into another table"
@@ -19,7 +19,7 @@ _RENAME = "change the rows, or write into another table"
 
 def without_nullability(schema_json: str) -> str:
     """The schema with all fields nullable, at every depth, and without metadata of columns."""
-    return _dump(_relaxed(json.loads(schema_json)))
+    return as_text(_relaxed(json.loads(schema_json)))
 
 
 def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
@@ -51,18 +51,7 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
     fields = json.loads(table)["fields"] + [
         field for field in json.loads(rows)["fields"] if field["name"] in added
     ]
-    return _dump({"type": "struct", "fields": fields})
-
-
-def selected(schema_json: str, names: Sequence[str]) -> str:
-    """The schema of some of the columns, in the order of `names`."""
-    fields = {field["name"]: field for field in json.loads(schema_json)["fields"]}
-    return _dump({"type": "struct", "fields": [fields[name] for name in names]})
-
-
-def column_names(schema_json: str) -> tuple[str, ...]:
-    """The names of the columns, in order."""
-    return tuple(field["name"] for field in json.loads(schema_json)["fields"])
+    return schema_of(fields)
 
 
 def _types(schema_json: str) -> dict[str, Any]:
@@ -89,7 +78,3 @@ def _relaxed(described: Any) -> Any:
         case "map":
             relaxed["valueContainsNull"] = True
     return relaxed
-
-
-def _dump(described: Any) -> str:
-    return json.dumps(described, sort_keys=True, separators=(",", ":"))

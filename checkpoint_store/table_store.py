@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from checkpoint_store import object_names
 from checkpoint_store import table_layout as layout
-from checkpoint_store.checkpoint_layout import STORE
-from checkpoint_store.completed_checkpoint_store import unique_of_uuid
 from checkpoint_store.created_once import put_if_absent, read_or_create
 from checkpoint_store.document import Source
 from checkpoint_store.errors import (
@@ -43,8 +42,10 @@ from checkpoint_store.errors import (
 from checkpoint_store.event_time import WriterWatermarks
 from checkpoint_store.key_bounds import key_bounds
 from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.object_names import STORE
 from checkpoint_store.object_store import ObjectStore
 from checkpoint_store.passed_over import tell_passed_over
+from checkpoint_store.schema_columns import column_names
 from checkpoint_store.schema_text import schema_text
 from checkpoint_store.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.state_handle import StateFileKind, StateHandle
@@ -57,13 +58,14 @@ from checkpoint_store.table_codec import (
     encode_version,
 )
 from checkpoint_store.table_layout import CompactionName, TableFileName
-from checkpoint_store.table_schema import column_names, evolved
+from checkpoint_store.table_schema import evolved
 from checkpoint_store.table_version import (
     TableCompaction,
     TableMetadata,
     TableVersion,
     compacted,
 )
+from checkpoint_store.unique_names import unique_of_uuid
 
 _COMMIT_TRIES = 20
 
@@ -138,17 +140,17 @@ class TableStore:
         """
         if self._metadata is None:
             try:
-                data = self._store.get(layout.TABLE)
+                data = self._store.get(object_names.TABLE)
             except ObjectMissingError:
                 return None
-            self._metadata = decode_table(data, Source(self.url, layout.TABLE))
+            self._metadata = decode_table(data, Source(self.url, object_names.TABLE))
         return self._metadata
 
     def create(self, metadata: TableMetadata) -> TableMetadata:
         """Create the table, or check that the one that is there is the same. Raises as `check`."""
         self.check(metadata)
-        data = read_or_create(self._store, layout.TABLE, encode_table(metadata))
-        stored = decode_table(data, Source(self.url, layout.TABLE))
+        data = read_or_create(self._store, object_names.TABLE, encode_table(metadata))
+        stored = decode_table(data, Source(self.url, object_names.TABLE))
         self._check_same(stored, metadata)
         self._metadata = stored
         return stored
@@ -172,7 +174,7 @@ class TableStore:
             # What is fixed is written first, so it is looked for last.
             stored = self.metadata()
             if stored is None:
-                raise ObjectMissingError(self.url, layout.TABLE)
+                raise ObjectMissingError(self.url, object_names.TABLE)
         if stored is None:
             self._check_free()
         return stored
@@ -195,7 +197,9 @@ class TableStore:
 
     def versions(self) -> list[int]:
         """The numbers of the versions, oldest first: one listing."""
-        names = (layout.parse_version(info.name) for info in self._store.list(layout.VERSIONS))
+        names = (
+            layout.parse_version(info.name) for info in self._store.list(object_names.VERSIONS)
+        )
         return sorted(number for number in names if number is not None)
 
     def read_version(self, number: int) -> TableVersion | None:
@@ -226,7 +230,9 @@ class TableStore:
     def compactions(self) -> tuple[TableCompaction, ...]:
         """All compactions: one listing, and a read of each that is new. One that is damaged is
         passed over, because versions name all that they need themselves."""
-        names = [layout.parse_compaction(i.name) for i in self._store.list(layout.COMPACTIONS)]
+        names = [
+            layout.parse_compaction(i.name) for i in self._store.list(object_names.COMPACTIONS)
+        ]
         compactions: dict[CompactionName, TableCompaction | None] = {}
         for name in (name for name in names if name is not None):
             if name in self._known_compactions:

@@ -17,7 +17,8 @@ from pyspark.sql.types import StringType, StructType
 
 from checkpoint_store.object_store import ObjectStore, open_object_store
 from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.table_schema import column_names, selected, without_nullability
+from checkpoint_store.schema_columns import column_names, selected
+from checkpoint_store.table_schema import without_nullability
 from checkpoint_store.table_store import TableStore
 from checkpoint_store.table_version import TableMetadata
 from datasources.event_time_columns import EventTimeColumn, event_time_columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from checkpoint_store import checkpoint_layout as layout
+from checkpoint_store import object_names
 from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.object_store import open_object_store
@@ -36,7 +36,7 @@ def store_contents(url: str, key_column: str) -> StoreContents:
     assert newest is not None, f"{url} has no completed checkpoint"
     published = PublishedObjects(store)
     epochs = [str(directory) for directory in published.epoch_directories()]
-    directories = ["", layout.RUNS, layout.MANIFESTS, *epochs]
+    directories = ["", object_names.RUNS, object_names.MANIFESTS, *epochs]
     objects = list(chain.from_iterable(store.list(directory) for directory in directories))
     return StoreContents(
         url=url,

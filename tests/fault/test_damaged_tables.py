@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store import table_layout
+from checkpoint_store import object_names
 from checkpoint_store.errors import (
     LostVersionError,
     TimestampOutOfRangeError,
@@ -74,7 +74,7 @@ def expected(damage: Damage, question: str) -> Answer | Failure:
 def needs(question: str) -> set[str]:
     """All objects that the answer rests on."""
     versions = {version_name(version) for version in TABLE.versions_needed(question)}
-    table = set() if question in ("retain", "sweep") else {table_layout.TABLE}
+    table = set() if question in ("retain", "sweep") else {object_names.TABLE}
     return table | versions | TABLE.files_needed(question)
 
 

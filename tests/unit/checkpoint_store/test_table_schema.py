@@ -7,7 +7,8 @@ import json
 import pytest
 
 from checkpoint_store.errors import TableSchemaError
-from checkpoint_store.table_schema import column_names, evolved, selected, without_nullability
+from checkpoint_store.schema_columns import column_names, selected
+from checkpoint_store.table_schema import evolved, without_nullability
 from tests.support.table_rows_of import schema_json
 
 URL = "file:///table"

@@ -1,0 +1,34 @@
+"""The documents and directories that names of objects begin with. Pure.
+
+`checkpoint_layout` and `table_layout` have the names whole.
+"""
+
+from __future__ import annotations
+
+STORE = "store.json"
+RUNS = "runs"
+MANIFESTS = "manifests"
+EPOCHS = "epochs"
+
+TABLE = "table.json"
+VERSIONS = "versions"
+COMPACTIONS = "compactions"
+DATA = "data"
+COMPACTED = "compacted"
+
+_BARRIER = "barrier-"
+
+
+def is_of_table(name: str) -> bool:
+    """Whether this is a version, a compaction or a file of rows of a table."""
+    return name.partition("/")[0] in (VERSIONS, COMPACTIONS, DATA)
+
+
+def is_compacted(name: str) -> bool:
+    """Whether this is a file of rows that a compaction wrote."""
+    return name.startswith(f"{DATA}/{COMPACTED}/")
+
+
+def is_barrier(name: str) -> bool:
+    """Whether this is a barrier of an operator's epoch."""
+    return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(_BARRIER)
