@@ -32,7 +32,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
     WrittenTwiceError,
 )
-from checkpoint_store.provider_errors import (
+from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
     StoreNotFoundError,

@@ -1,6 +1,6 @@
 """The documents and directories that names of objects begin with. Pure.
 
-`checkpoint_layout` and `table_layout` have the names whole.
+`operator_layout` and `table_layout` have the names whole.
 """
 
 from __future__ import annotations

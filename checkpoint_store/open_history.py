@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkpoint_store import object_names
-from checkpoint_store.checkpoint_codec import decode_metadata
-from checkpoint_store.document import Source
 from checkpoint_store.errors import NotAStoreError, ObjectMissingError, StateNotFoundError
-from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.published_objects import PublishedObjects
-from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.state_history import StateHistory
-from checkpoint_store.store_outages import RETRY_SECONDS
-from checkpoint_store.table_history import TableHistory
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import ROW_STATE
+from checkpoint_store.files.document import Source
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.operators.checkpoint_codec import decode_metadata
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.states.state_history import StateHistory
+from checkpoint_store.tables.table_history import TableHistory
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import ROW_STATE
 
 
 def open_history(

@@ -18,14 +18,17 @@ from checkpoint_store.errors import (
     UnknownColumnError,
     VersionNotRetainedError,
 )
-from checkpoint_store.file_rows import Batches, files_of, flatten, read_files
-from checkpoint_store.key_bounds import ValueRange, may_hold, rows_in
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.known_states import StatePart
+from checkpoint_store.files.key_bounds import ValueRange, may_hold, rows_in
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import column_names
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.passed_over import tell_passed_over
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.open_history import open_history
-from checkpoint_store.parallel_requests import in_parallel
-from checkpoint_store.passed_over import tell_passed_over
-from checkpoint_store.row_fold import (
+from checkpoint_store.states.file_rows import Batches, files_of, flatten, read_files
+from checkpoint_store.states.known_states import StatePart
+from checkpoint_store.states.row_fold import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
@@ -38,18 +41,15 @@ from checkpoint_store.row_fold import (
     fold_upserts,
     rows_of_keys,
 )
-from checkpoint_store.schema_columns import column_names
-from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.state_history import (
+from checkpoint_store.states.state_history import (
     StateHistory,
     StateShape,
     StateVersion,
     VersionInfo,
     lost_version,
 )
-from checkpoint_store.state_memory import StateMemory
-from checkpoint_store.store_outages import RETRY_SECONDS
-from checkpoint_store.version_times import VersionTimes
+from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.states.version_times import VersionTimes
 
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
 pc: Any = pyarrow.compute
@@ -76,10 +76,10 @@ def open_store(
 class StateReader:
     """The versions of a state; of an operator these are its epochs. Safe for several threads.
 
-    Columns have the types that `checkpoint_store.spark_schema` lists. Every method looks at what
-    is there when it is called. All raise VersionNotRetainedError for a version that is not there
-    (or if there is none at all), ObjectMissingError and CorruptObjectError for a damaged store,
-    StoreUnavailableError, UnsupportedFormatError.
+    Columns have the types that `checkpoint_store.files.spark_schema` lists. Every method looks at
+    what is there when it is called. All raise VersionNotRetainedError for a version that is not
+    there (or if there is none at all), ObjectMissingError and CorruptObjectError for a damaged
+    store, StoreUnavailableError, UnsupportedFormatError.
     """
 
     def __init__(self, history: StateHistory, memory: StateMemory | None = None) -> None:

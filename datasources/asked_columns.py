@@ -14,7 +14,7 @@ import pyarrow.compute
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from checkpoint_store.spark_schema import parse_spark_schema
+from checkpoint_store.files.spark_schema import parse_spark_schema
 from spark_state.errors import ConfigurationError
 
 _BATCH_ROWS = 65_536

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from checkpoint_store.row_fold import (
+from checkpoint_store.states.row_fold import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     COMMIT_WATERMARK,
     INSERT,
 )
-from checkpoint_store.state_history import VersionInfo
+from checkpoint_store.states.state_history import VersionInfo
 
 CHANGE_FIELDS = (
     StructField(CHANGE_TYPE, StringType()),

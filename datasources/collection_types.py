@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from checkpoint_store.state_history import StateShape
+from checkpoint_store.states.state_history import StateShape
 from spark_state.errors import ConfigurationError
 
 _ELEMENT, _USER_KEY, _USER_VALUE = "list_element", "user_map_key", "user_map_value"

@@ -1,7 +1,7 @@
 """Which key groups and files rows can be in, from what filters say of the key columns. Pure.
 
 Equality on all key columns leaves the key groups of the keys asked for. Equality and ranges on any
-of them leave the files whose bounds meet them, see checkpoint_store.key_bounds.
+of them leave the files whose bounds meet them, see checkpoint_store.files.key_bounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from checkpoint_store.key_bounds import ValueRange, bound_of
+from checkpoint_store.files.key_bounds import ValueRange, bound_of
 from spark_state.errors import KeyGroupError
 from spark_state.key_group_assignment import KeyGroupAssignment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 
 _PARTITION_BYTES = 16 << 20
 _MOST_PARTITIONS = 256

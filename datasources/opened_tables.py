@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import StringType, StructType
 
-from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.schema_columns import column_names, selected
-from checkpoint_store.table_schema import without_nullability
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableMetadata
+from checkpoint_store.files.schema_columns import column_names, selected
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.tables.table_schema import without_nullability
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableMetadata
 from datasources.event_time_columns import EventTimeColumn, event_time_columns
 from datasources.table_options import (
     SinkOptions,

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
-from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
-from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.barriers.channel_event import ChannelBarrier, ChannelEvent, ChannelRecord
 from spark_state.barriers.epoch_outcome import EpochAligned
 from spark_state.barriers.event_buffer import EventBuffer, MemoryEventBuffer

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from checkpoint_store.parallel_requests import in_parallel
-from checkpoint_store.state_history import StateHistory, StateVersion
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.states.state_history import StateHistory, StateVersion
 from datasources.version_choice import version_at
 
 

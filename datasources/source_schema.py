@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructField, StructType
 
 from checkpoint_store.errors import NotAStoreError, UnknownColumnError, VersionNotRetainedError
-from checkpoint_store.row_fold import COMMIT_WATERMARK
+from checkpoint_store.states.row_fold import COMMIT_WATERMARK
 from datasources.change_columns import with_change_fields
 from datasources.collection_types import FlattenedColumns
 from datasources.table_options import (

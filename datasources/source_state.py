@@ -21,12 +21,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.checkpoint_layout import BarrierName, parse_barrier
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.schema_columns import column_names
-from checkpoint_store.state_history import StateHistory
-from checkpoint_store.table_history import TableHistory
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import column_names
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_layout import BarrierName, parse_barrier
+from checkpoint_store.states.state_history import StateHistory
+from checkpoint_store.tables.table_history import TableHistory
 from datasources.channel_history import Ahead
 from datasources.errors import StateReplacedError
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from checkpoint_store.checkpoint_layout import EpochDirectory
-from checkpoint_store.completed_checkpoint import CompletedCheckpoint
 from checkpoint_store.errors import VersionNotRetainedError
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.state_history import StateHistory
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_layout import EpochDirectory
+from checkpoint_store.states.state_history import StateHistory
 from datasources.channel_history import Ahead, ChannelHistory, barriers_ahead
 from datasources.channel_positions import (
     ChannelPosition,

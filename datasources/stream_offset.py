@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from checkpoint_store.errors import VersionNotRetainedError
-from checkpoint_store.state_history import StateHistory
+from checkpoint_store.states.state_history import StateHistory
 from datasources.channel_positions import Positions, decode_positions, encode_positions
 from datasources.lost_changes import ChangesLostError
 from datasources.table_options import StreamOptions

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql.types import StructType
 
-from checkpoint_store.table_history import TableHistory
+from checkpoint_store.tables.table_history import TableHistory
 from datasources.catalog_tables import DECLARATION
 from datasources.opened_tables import check_new_sink, check_sink
 from datasources.source_schema import source_schema

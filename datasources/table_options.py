@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from checkpoint_store.store_outages import RETRY_SECONDS
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from datasources.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
 from datasources.option_values import (
     Choice,

@@ -25,14 +25,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.errors import TableSchemaError
-from checkpoint_store.key_codes import key_codes
-from checkpoint_store.row_fold import ADDED_COLUMNS
-from checkpoint_store.schema_columns import column_names, selected
+from checkpoint_store.files.schema_columns import column_names, selected
+from checkpoint_store.files.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
+from checkpoint_store.files.state_file import DELETE, PUT
 from checkpoint_store.schema_text import schema_text, type_text
-from checkpoint_store.spark_schema import UnsupportedSparkTypeError, parse_spark_schema
-from checkpoint_store.state_file import DELETE, PUT
-from checkpoint_store.table_rows import file_schema, row_structs
-from checkpoint_store.table_version import ROW_STATE, TableMetadata
+from checkpoint_store.states.key_codes import key_codes
+from checkpoint_store.states.row_fold import ADDED_COLUMNS
+from checkpoint_store.tables.table_file_rows import file_schema, row_structs
+from checkpoint_store.tables.table_version import ROW_STATE, TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
 from datasources.table_options import OnDuplicate, OnNullKey, SinkOptions
 from spark_state.errors import ConfigurationError, KeyGroupError

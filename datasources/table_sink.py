@@ -32,12 +32,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from checkpoint_store.row_fold import SEQUENCE
-from checkpoint_store.state_file import KEY_GROUP_COLUMN
-from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.table_compaction import MergeBounds
-from checkpoint_store.table_store import TableCommit, TableFileWriter
-from checkpoint_store.table_version import TableMetadata
+from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.row_fold import SEQUENCE
+from checkpoint_store.tables.table_compaction import MergeBounds
+from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
+from checkpoint_store.tables.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError
 from datasources.event_time_columns import watermark_ms
 from datasources.opened_tables import (

@@ -24,13 +24,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from checkpoint_store.key_bounds import ValueRange
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.parallel_requests import in_parallel
-from checkpoint_store.schema_columns import column_names
-from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.state_history import StateHistory
+from checkpoint_store.files.key_bounds import ValueRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import column_names
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.states.state_history import StateHistory
 from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.catalog_tables import are_of_catalog, may_be_unwritten
 from datasources.collection_types import FlattenedColumns

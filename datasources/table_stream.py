@@ -43,18 +43,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from checkpoint_store.checkpoint_layout import EpochDirectory
 from checkpoint_store.errors import (
     CheckpointStoreError,
     NotAStoreError,
 )
-from checkpoint_store.known_states import KnownStates
-from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
-from checkpoint_store.state_history import StateHistory
-from checkpoint_store.state_memory import StateMemory
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_layout import EpochDirectory
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.table_history import TableHistory
+from checkpoint_store.states.known_states import KnownStates
+from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
+from checkpoint_store.states.state_history import StateHistory
+from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.tables.table_history import TableHistory
 from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.catalog_tables import are_of_catalog
 from datasources.change_columns import with_change_columns, with_watermark

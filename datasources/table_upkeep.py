@@ -5,7 +5,8 @@
 
 None of it can fail a batch: a query would fail there again after every restart. A chore that fails
 leaves the table as it was. It is logged once for each kind of error, counted in the version that is
-committed next (`failed_upkeep`), and tried again some commits later: see checkpoint_store.chore.
+committed next (`failed_upkeep`), and tried again some commits later: see
+checkpoint_store.objects.chore.
 `cowstate compact` is not upkeep: its user asks for it, so it fails if it cannot be done.
 
 Spark ends a commit's process that has nothing to do for a minute, so a query that commits less
@@ -23,13 +24,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from checkpoint_store.chore import Chore, try_chore
-from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.table_compaction import MergeBounds, merge_files
-from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableMetadata, TableVersion
+from checkpoint_store.objects.chore import Chore, try_chore
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
+from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableMetadata, TableVersion
 from datasources.table_options import SinkOptions
 
 _VERSIONS_PER_SWEEP = 100

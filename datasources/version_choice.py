@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.open_history import open_history
-from checkpoint_store.state_history import StateHistory, StateVersion
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.version_times import VersionTimes
+from checkpoint_store.states.state_history import StateHistory, StateVersion
+from checkpoint_store.states.version_times import VersionTimes
 from datasources.table_options import ReaderOptions
 
 

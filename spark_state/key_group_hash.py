@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint_store.spark_schema import MAX_COMPACT_PRECISION, parse_spark_schema
+from checkpoint_store.files.spark_schema import MAX_COMPACT_PRECISION, parse_spark_schema
 from spark_state.errors import KeyGroupError
 from spark_state.key_group_assignment import (
     SEED,

@@ -30,10 +30,10 @@ from checkpoint_store.errors import (
     ObjectMissingError,
     VersionNotRetainedError,
 )
-from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
-from checkpoint_store.state_file import DELETE
-from checkpoint_store.state_history import VersionInfo
+from checkpoint_store.files.state_file import DELETE
 from checkpoint_store.state_reader import open_store
+from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
+from checkpoint_store.states.state_history import VersionInfo
 from spark_state.errors import ConfigurationError
 from spark_state.heap.state_map_epochs import StateMapEpoch, StateMapEpochs
 from spark_state.keyed_state.row_columns import Key, RowColumns, State

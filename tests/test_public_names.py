@@ -73,6 +73,26 @@ PUBLIC_NAMES = {
 }
 
 
+MODULES_THAT_PROGRAMS_IMPORT = {
+    "checkpoint_store.completed_checkpoint_store": {
+        "CompletedCheckpointStore",
+        "StateFileWriter",
+        "StoreMetadata",
+        "unique_of_uuid",
+    },
+    "checkpoint_store.object_store": {
+        "FsspecObjectStore",
+        "LocalObjectStore",
+        "ObjectInfo",
+        "ObjectStore",
+        "absolute_url",
+        "open_object_store",
+    },
+    "checkpoint_store.provider_checkpoint": {"committed_batches", "read_changes", "read_state"},
+    "checkpoint_store.table_store": {"TableCommit", "TableFileWriter", "TableStore"},
+}
+
+
 def documented(module: ModuleType, name: str) -> bool:
     return bool(inspect.getdoc(getattr(module, name)))
 
@@ -80,6 +100,13 @@ def documented(module: ModuleType, name: str) -> bool:
 @pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))
 def test_public_names_are_those_listed(package: str) -> None:
     assert sorted(importlib.import_module(package).__all__) == sorted(PUBLIC_NAMES[package])
+
+
+@pytest.mark.parametrize("module", sorted(MODULES_THAT_PROGRAMS_IMPORT))
+def test_modules_that_programs_import_keep_their_names(module: str) -> None:
+    imported = importlib.import_module(module)
+    assert set(imported.__all__) == MODULES_THAT_PROGRAMS_IMPORT[module]
+    assert all(documented(imported, name) for name in imported.__all__)
 
 
 @pytest.mark.parametrize("package", sorted(PUBLIC_NAMES))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.files.state_handle import StateHandle
 
 Handles = tuple[StateHandle, ...]
 

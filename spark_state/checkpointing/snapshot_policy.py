@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
 
 MANY_FILES = 200
 FEW_ENTRIES = 10_000

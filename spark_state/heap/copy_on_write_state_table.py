@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.schema_text import schema_texts
 from spark_state.errors import StateMigrationError
 from spark_state.heap.heap_snapshot import HeapSnapshot

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.key_columns import KeyColumns

@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 import pyarrow as pa
 
 from checkpoint_store.errors import StoreUnavailableError
-from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.files.state_handle import StateHandle
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.heap.heap_snapshot import HeapSnapshot
 

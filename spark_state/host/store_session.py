@@ -10,13 +10,13 @@ import threading
 import time
 from uuid import NAMESPACE_URL, uuid5
 
-from checkpoint_store.chore import Chore, try_chore
-from checkpoint_store.completed_checkpoint import CompletedCheckpoint, Run
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import RunOverError
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.store_metadata import StoreMetadata
+from checkpoint_store.objects.chore import Chore, try_chore
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
 from spark_state.host.epoch_request import CheckpointSettings, EpochRequest, OperatorSpec
 from spark_state.host.maintenance import Maintenance

@@ -17,9 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
-from checkpoint_store.completed_checkpoint_store import StateFileWriter
-from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    Run,
+    StateSchema,
+)
+from checkpoint_store.operators.completed_checkpoint_store import StateFileWriter
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.checkpointing.restore_plan import (
     Extend,

@@ -24,8 +24,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT, STATE, STATE_METADATA
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import (
+    DELETE,
+    KEY_GROUP_COLUMN,
+    OP,
+    PUT,
+    STATE,
+    STATE_METADATA,
+)
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
 

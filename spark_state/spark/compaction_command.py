@@ -17,13 +17,13 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
-from checkpoint_store.key_group_range import key_group_range_of_subtask
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.retrying_object_store import RetryingObjectStore
-from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.table_compaction import compact_key_groups
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableCompaction, TableVersion, compacted
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.tables.table_compaction import compact_key_groups
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableCompaction, TableVersion, compacted
 from spark_state.errors import CowstateError
 from spark_state.spark.command_session import command_session
 from spark_state.spark.worker_loading import called_in_workers

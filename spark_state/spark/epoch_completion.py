@@ -25,12 +25,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from checkpoint_store.completed_checkpoint import Run
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import CheckpointStoreError, StoreAccessError
-from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.parallel_requests import in_parallel
-from checkpoint_store.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError
 from spark_state.spark.batch_identity import BatchIdentity
 from spark_state.spark.planned_operators import PlannedOperator, has_input

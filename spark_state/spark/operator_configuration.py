@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.object_store import absolute_url
-from checkpoint_store.store_outages import RETRY_SECONDS
+from checkpoint_store.objects.object_store import absolute_url
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."

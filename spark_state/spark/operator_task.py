@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from checkpoint_store.key_group_range import (
+from checkpoint_store.files.key_group_range import (
     key_group_range_of_subtask,
     subtask_of_key_group,
 )

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint_store.errors import CheckpointStoreError
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.provider_file_names import parse_provider_file
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.provider_file_names import parse_provider_file
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.operator_configuration import LOCAL_STORE, STORE_KEY

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS

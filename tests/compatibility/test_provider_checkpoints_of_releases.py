@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.provider_checkpoint import (
+    committed_batches,
+    read_changes,
+    read_state,
+)
 from tests.compatibility.write_provider_checkpoint import (
     BATCHES,
     SNAPSHOT_BATCH,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.row_fold import COMMIT_VERSION
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.state_reader import open_store
+from checkpoint_store.states.row_fold import COMMIT_VERSION
 from tests.compatibility.write_table import COMPACTED, FIRST_WIDER, PLAIN, SEQUENCES, WIDER
 from tests.support.table_rows_of import SEQUENCED, ScriptedTable, Values, by_key, put
 

@@ -11,11 +11,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.table_store import TableCommit, TableFileWriter
-from checkpoint_store.table_version import TableCompaction
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
+from checkpoint_store.tables.table_store import TableCommit, TableFileWriter
+from checkpoint_store.tables.table_version import TableCompaction
 from tests.support.table_rows_of import (
     COLUMNS,
     SEQUENCED,

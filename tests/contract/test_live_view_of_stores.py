@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.table_layout import version_name
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.tables.table_layout import version_name
 from spark_state.live_state import live_view
 from tests.support.keyed_operator import KeyedOperator
 from tests.support.moto_s3 import moto_s3

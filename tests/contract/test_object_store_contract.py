@@ -15,10 +15,10 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.object_store import ObjectStore, open_object_store
-from checkpoint_store.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.scripted_operator import ScriptedOperator, state_before

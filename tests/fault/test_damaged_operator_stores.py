@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.checkpoint_layout import parse_barrier
 from checkpoint_store.errors import (
     PartialEpochError,
     TimestampOutOfRangeError,
     VersionNotRetainedError,
 )
 from checkpoint_store.object_names import STORE
+from checkpoint_store.operators.operator_layout import parse_barrier
 from tests.support.asked_operator import OPERATOR
 from tests.support.damage import (
     HOWS,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.object_store import UNPUBLISHED, LocalObjectStore
-from checkpoint_store.table_retention import sweep_table_orphans
-from checkpoint_store.table_store import TableStore
+from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.tables.table_retention import sweep_table_orphans
+from checkpoint_store.tables.table_store import TableStore
 
 pytestmark = pytest.mark.fault
 
@@ -22,7 +22,7 @@ KILLED = 9
 PROGRAM = f"""
 import os, sys
 from pathlib import Path
-from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import LocalObjectStore
 
 left = int(sys.argv[2])
 

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import pytest
 
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.errors import CheckpointStoreError, PartialEpochError
-from checkpoint_store.published_objects import PublishedObjects
-from checkpoint_store.state_handle import StateFileKind
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.published_objects import PublishedObjects
 from tests.support.fake_object_store import (
     STOP_MODES,
     DictObjectStore,

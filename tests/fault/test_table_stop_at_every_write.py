@@ -14,13 +14,13 @@ from unittest import mock
 
 import pytest
 
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.object_store import UNPUBLISHED, LocalObjectStore, ObjectStore
-from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.table_layout import parse_table_file
-from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableCompaction
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore, ObjectStore
+from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
+from checkpoint_store.tables.table_layout import parse_table_file
+from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableCompaction
 from tests.support.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
@@ -73,7 +73,7 @@ def stopped_at(objects: Any, write: int, mode: StopMode) -> list[int]:
 
 def writes_of_script() -> int:
     store = StoppingObjectStore(DictObjectStore(), stop_at=0, mode="before the write")
-    with mock.patch("checkpoint_store.table_retention._VERSIONS_AT_ONCE", 1):
+    with mock.patch("checkpoint_store.tables.table_retention._VERSIONS_AT_ONCE", 1):
         run_script(store)
     return store.writes
 
@@ -83,7 +83,7 @@ WRITES = writes_of_script()
 
 @pytest.fixture(autouse=True)
 def each_version_is_deleted_at_once() -> Iterator[None]:
-    with mock.patch("checkpoint_store.table_retention._VERSIONS_AT_ONCE", 1):
+    with mock.patch("checkpoint_store.tables.table_retention._VERSIONS_AT_ONCE", 1):
         yield
 
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.checkpoint_layout import (
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
     parse_barrier,
     parse_manifest,
 )
-from checkpoint_store.completed_checkpoint import CompletedCheckpoint
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.published_objects import PublishedObjects
-from checkpoint_store.shared_state_registry import SharedStateRegistry
-from checkpoint_store.state_handle import StateFileKind
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import ScriptedOperator, restored, state_before, whole_range
 

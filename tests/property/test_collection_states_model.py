@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.heap.heap_snapshot import HeapSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.state_rows import StateEntries

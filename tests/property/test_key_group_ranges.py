@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkpoint_store.key_group_range import key_group_range_of_subtask, subtask_of_key_group
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask, subtask_of_key_group
 
 
 def test_ranges_partition_all_key_groups_and_agree_with_their_owners() -> None:

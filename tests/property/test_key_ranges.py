@@ -9,13 +9,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.key_bounds import ValueRange, may_hold
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.files.key_bounds import ValueRange, may_hold
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.table_history import TableHistory
-from checkpoint_store.table_store import TableStore
-from checkpoint_store.table_version import TableMetadata
+from checkpoint_store.tables.table_history import TableHistory
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableMetadata
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, by_key, gone, put
 

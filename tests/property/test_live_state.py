@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint_store.errors import StoreUnavailableError
-from checkpoint_store.state_history import VersionInfo
+from checkpoint_store.states.state_history import VersionInfo
 from spark_state import live_state
 from spark_state.heap import state_map_epochs
 from spark_state.heap.state_map_epochs import StateMapEpoch, StateMapEpochs

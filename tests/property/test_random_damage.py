@@ -17,7 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint_store.errors import CheckpointStoreError
-from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
+from checkpoint_store.provider.provider_checkpoint import (
+    committed_batches,
+    read_changes,
+    read_state,
+)
 from tests.support.asked_operator import OPERATOR
 from tests.support.asked_table import TABLE
 from tests.support.damage import (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoint_store.row_fold import (
+from checkpoint_store.states.row_fold import (
     FoldRules,
     distinct_keys,
     fold_changes,

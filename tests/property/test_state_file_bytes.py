@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.provider_file import decode_provider_file
-from checkpoint_store.provider_file_names import ProviderFileName
+from checkpoint_store.files.document import Source
+from checkpoint_store.provider.provider_file import decode_provider_file
+from checkpoint_store.provider.provider_file_names import ProviderFileName
+from tests.support.provider_file_bytes import file_bytes
 from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
-from tests.unit.checkpoint_store.provider_file_bytes import file_bytes
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from checkpoint_store.checkpoint_layout import parse_barrier, parse_manifest
-from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_layout import parse_barrier, parse_manifest
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.table_layout import version_name
+from checkpoint_store.tables.table_layout import version_name
 from tests.support.damage import sorted_rows
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator

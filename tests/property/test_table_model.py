@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.table_layout import parse_table_file
-from checkpoint_store.table_retention import retain_versions, sweep_table_orphans
-from checkpoint_store.table_version import TableCompaction, TableMetadata
+from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
+from checkpoint_store.tables.table_layout import parse_table_file
+from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import (
     COLUMNS,
@@ -264,7 +264,7 @@ def test_every_retained_version_reads_as_the_model_was_then(
 ) -> None:
     metadata = replace(METADATA, sequence_by=sequence_by, ignore_null_updates=ignores_nulls)
     table = TableUnderTest(metadata)
-    with mock.patch("checkpoint_store.table_retention._VERSIONS_AT_ONCE", 1):
+    with mock.patch("checkpoint_store.tables.table_retention._VERSIONS_AT_ONCE", 1):
         for step in script:
             table.run(step)
             if table.batch >= 0:

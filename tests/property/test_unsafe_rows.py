@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from checkpoint_store.crc32c import crc32c_of_rows
-from checkpoint_store.spark_schema import parse_spark_schema
-from checkpoint_store.unsafe_rows import MalformedRowError, decode_rows
+from checkpoint_store.files.spark_schema import parse_spark_schema
+from checkpoint_store.provider.crc32c import crc32c_of_rows
+from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 from tests.support.provider_jobs import configured
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
-from checkpoint_store.table_history import TableHistory
+from checkpoint_store.tables.table_history import TableHistory
 from spark_state.cli import main
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 import spark_state
 from checkpoint_store import StoreAccessError, open_store
-from checkpoint_store.object_store import ObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from spark_state import BatchIdentityError
 from spark_state.spark import epoch_completion
 from spark_state.spark.epoch_completion import EpochCompletion

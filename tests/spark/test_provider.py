@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.provider_checkpoint import committed_batches, read_state
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.provider_checkpoint import committed_batches, read_state
 from spark_state import ConfigurationError
 from spark_state.spark import provider
 from spark_state.spark.provider import check_spark_version, configure, jar_path

@@ -12,12 +12,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from checkpoint_store.document import Source
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
-from checkpoint_store.provider_file import decode_provider_file
-from checkpoint_store.provider_file_names import parse_provider_file
+from checkpoint_store.files.document import Source
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.provider_checkpoint import (
+    committed_batches,
+    read_changes,
+    read_state,
+)
+from checkpoint_store.provider.provider_file import decode_provider_file
+from checkpoint_store.provider.provider_file_names import parse_provider_file
 from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,

@@ -16,8 +16,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
-from checkpoint_store.object_store import open_object_store
-from checkpoint_store.provider_checkpoint import committed_batches, read_changes, read_state
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.provider_checkpoint import (
+    committed_batches,
+    read_changes,
+    read_state,
+)
 from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.provider_jobs import STATE_STORE, configured, maintenance_of
 from tests.support.provider_jvm import ProviderJvm, provider_jvm

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.provider_file_bytes import footer_of, sealed
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
-from tests.unit.checkpoint_store.provider_file_bytes import footer_of, sealed
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark

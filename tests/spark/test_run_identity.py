@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store import open_store
-from checkpoint_store.checkpoint_layout import parse_run
+from checkpoint_store.operators.operator_layout import parse_run
 from tests.support.streams import Stream, Totals, random_rows, totals_of
 from tests.support.table_jobs import write
 

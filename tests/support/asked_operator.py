@@ -9,11 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.open_history import history_in
-from checkpoint_store.row_fold import CHANGE_TYPE, COMMIT_VERSION
-from checkpoint_store.state_handle import StateFileKind
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_VERSION
 from tests.support.damage import Answer, AskedStore, DamagedStore
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.keyed_operator import KEYED, KeyedOperator

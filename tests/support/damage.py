@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from checkpoint_store.errors import CheckpointStoreError, CorruptObjectError, ObjectMissingError
 from checkpoint_store.open_history import history_in
-from checkpoint_store.state_history import StateVersion
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.states.state_history import StateVersion
 from tests.support.fake_object_store import DictObjectStore
 
 Answer = Any

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
-from checkpoint_store.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.errors import VersionNotRetainedError
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.spark_schema import parse_spark_schema
-from checkpoint_store.state_handle import StateHandle
-from checkpoint_store.state_history import StateShape, StateVersion, VersionInfo
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.spark_schema import parse_spark_schema
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.state_history import StateShape, StateVersion, VersionInfo
 
 
 @dataclass(frozen=True)

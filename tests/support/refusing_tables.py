@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from datasources import opened_tables, table_upkeep
 from datasources.cowstate_source import CowStateDataSource
 from datasources.opened_tables import SinkPlan

@@ -10,12 +10,20 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from checkpoint_store.completed_checkpoint import Barrier, CompletedCheckpoint, Run, StateSchema
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore, StateFileWriter
-from checkpoint_store.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.state_handle import StateFileKind
-from checkpoint_store.store_metadata import StoreMetadata
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    Run,
+    StateSchema,
+)
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from checkpoint_store.operators.store_metadata import StoreMetadata
 
 MAX_PARALLELISM = 8
 NO_COLUMNS = '{"type":"struct","fields":[]}'

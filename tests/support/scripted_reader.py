@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.errors import StoreUnavailableError, VersionNotRetainedError
-from checkpoint_store.row_fold import (
+from checkpoint_store.files.state_file import DELETE
+from checkpoint_store.states.row_fold import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
@@ -18,8 +19,7 @@ from checkpoint_store.row_fold import (
     POSTIMAGE,
     PREIMAGE,
 )
-from checkpoint_store.state_file import DELETE
-from checkpoint_store.state_history import VersionInfo
+from checkpoint_store.states.state_history import VersionInfo
 
 Row = tuple[Any, ...]
 Rows = Mapping[Row, Row]

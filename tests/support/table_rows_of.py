@@ -10,16 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.row_fold import SEQUENCE
-from checkpoint_store.spark_schema import parse_spark_schema
-from checkpoint_store.state_file import DELETE, OP, PUT, STATE
-from checkpoint_store.state_handle import StateFileKind, StateHandle
+from checkpoint_store.files.spark_schema import parse_spark_schema
+from checkpoint_store.files.state_file import DELETE, OP, PUT, STATE
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.table_history import TableHistory
-from checkpoint_store.table_schema import without_nullability
-from checkpoint_store.table_store import Finish, TableCommit, TableFileWriter, TableStore
-from checkpoint_store.table_version import ROW_STATE, TableMetadata, TableVersion
+from checkpoint_store.states.row_fold import SEQUENCE
+from checkpoint_store.tables.table_history import TableHistory
+from checkpoint_store.tables.table_schema import without_nullability
+from checkpoint_store.tables.table_store import Finish, TableCommit, TableFileWriter, TableStore
+from checkpoint_store.tables.table_version import ROW_STATE, TableMetadata, TableVersion
 
 MAX_PARALLELISM = 4
 FIRST_MS = 1_000_000

@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 
-from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
 from checkpoint_store.errors import (
     CheckpointStoreError,
     ConflictingWriterError,
@@ -32,7 +31,8 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
     WrittenTwiceError,
 )
-from checkpoint_store.provider_errors import (
+from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
     StoreNotFoundError,

@@ -12,11 +12,11 @@ from checkpoint_store.errors import (
     StateNotFoundError,
     StoreAccessError,
 )
-from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.open_history import open_history
-from checkpoint_store.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.state_reader import open_store
-from checkpoint_store.table_history import TableHistory
+from checkpoint_store.tables.table_history import TableHistory
 from tests.support.scripted_operator import METADATA as OPERATOR
 from tests.support.scripted_operator import ScriptedOperator
 from tests.support.table_rows_of import METADATA, ScriptedTable, by_key, put
@@ -86,7 +86,7 @@ def test_a_directory_without_any_store_is_an_error(tmp_path: Path, there: bool) 
 
 
 def test_a_root_in_an_object_store_lists_its_stores_too() -> None:
-    from checkpoint_store.object_store import open_object_store
+    from checkpoint_store.objects.object_store import open_object_store
 
     root = "memory://test_open_history/root"
     ScriptedTable(open_object_store(f"{root}/totals")).commit(0, put(1, "a", 1))

@@ -18,9 +18,9 @@ from checkpoint_store.errors import (
     UnknownColumnError,
     VersionNotRetainedError,
 )
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_history import StateShape, VersionInfo
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.state_reader import StateReader
+from checkpoint_store.states.state_history import StateShape, VersionInfo
 from tests.support.fake_state_history import FakeStateHistory, Row
 
 ALL = KeyGroupRange(0, 7)

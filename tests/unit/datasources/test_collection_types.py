@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StructField, StructType
 
-from checkpoint_store.state_history import StateShape
+from checkpoint_store.states.state_history import StateShape
 from datasources.collection_types import FlattenedColumns
 from spark_state.errors import ConfigurationError
 

@@ -49,5 +49,5 @@ def test_only_a_condition_needs_its_parser_and_a_local_table_no_fsspec(
 
 
 def test_another_url_needs_fsspec() -> None:
-    opening = "from checkpoint_store.object_store import open_object_store\n"
+    opening = "from checkpoint_store.objects.object_store import open_object_store\n"
     assert "fsspec" in imported_by(f"{opening}open_object_store('memory://store')")

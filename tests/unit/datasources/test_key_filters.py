@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from checkpoint_store.key_bounds import ValueRange
+from checkpoint_store.files.key_bounds import ValueRange
 from datasources.key_filters import AskedValues, key_groups_asked_for
 from datasources.key_group_partitions import key_group_ranges, partition_count
 from spark_state.key_group_assignment import KeyGroupAssignment

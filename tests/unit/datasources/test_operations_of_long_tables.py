@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import LongType, StructType
 
-from checkpoint_store.state_memory import StateMemory
-from checkpoint_store.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.table_version import TableCompaction
+from checkpoint_store.states.state_memory import StateMemory
+from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
+from checkpoint_store.tables.table_version import TableCompaction
 from datasources import table_stream, version_choice
 from datasources.asked_columns import asked_columns
 from datasources.table_options import StreamOptions

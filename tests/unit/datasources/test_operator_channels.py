@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from checkpoint_store.checkpoint_layout import BarrierName, EpochDirectory
-from checkpoint_store.object_store import ObjectInfo
-from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
+from checkpoint_store.operators.published_objects import PublishedObjects
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.operator_channels import OperatorChannels, barriers_after
 from spark_state.barriers.input_gate import CheckpointingMode

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import LongType, StringType, StructType
 
-from checkpoint_store.checkpoint_layout import EpochDirectory
-from checkpoint_store.object_store import LocalObjectStore
-from checkpoint_store.operator_history import OperatorHistory
-from checkpoint_store.published_objects import PublishedObjects
+from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_layout import EpochDirectory
+from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.state_reader import StateReader
-from checkpoint_store.table_layout import version_name
+from checkpoint_store.tables.table_layout import version_name
 from datasources.asked_columns import asked_columns
 from datasources.channel_positions import Positions, position_of
 from datasources.lost_changes import ChangesLostError

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoint_store.errors import TableSchemaError
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.row_fold import flat_rows, flat_schema, fold_rules, fold_state
-from checkpoint_store.schema_columns import selected
-from checkpoint_store.state_file import StateFileHeader, encode_state_file
-from checkpoint_store.state_history import StateShape
-from checkpoint_store.table_version import TableMetadata
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import selected
+from checkpoint_store.files.state_file import StateFileHeader, encode_state_file
+from checkpoint_store.states.row_fold import flat_rows, flat_schema, fold_rules, fold_state
+from checkpoint_store.states.state_history import StateShape
+from checkpoint_store.tables.table_version import TableMetadata
 from datasources.errors import DuplicateKeyError, NullKeyError, NullSequenceError
 from datasources.table_options import SinkOptions, parse_sink_options
 from datasources.table_rows import RowPlan, duplicate_keys, row_plan, rows_to_write

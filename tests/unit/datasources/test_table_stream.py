@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import LongType, StructType
 
 from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.object_store import LocalObjectStore
+from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.state_reader import open_store
-from checkpoint_store.table_layout import version_name
-from checkpoint_store.table_store import TableCommit
+from checkpoint_store.tables.table_layout import version_name
+from checkpoint_store.tables.table_store import TableCommit
 from datasources.asked_columns import asked_columns
 from datasources.errors import StateReplacedError
 from datasources.lost_changes import ChangesLostError

@@ -16,8 +16,8 @@ from checkpoint_store.errors import (
     StoreAccessError,
     StoreUnavailableError,
 )
-from checkpoint_store.object_store import ObjectStore
-from checkpoint_store.table_compaction import MergeBounds
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.tables.table_compaction import MergeBounds
 from datasources import table_upkeep
 from datasources.table_options import SinkOptions, parse_sink_options
 from datasources.table_upkeep import TableUpkeep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import (
     CopyOnWriteStateTable,
     CopyOnWriteStateTableSnapshot,

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import StateMapEntry
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns

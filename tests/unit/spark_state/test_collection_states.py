@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from checkpoint_store.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import StateMigrationError, StateValueError, UnsupportedOperationError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_handle import StateHandle
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
 from spark_state.checkpointing.restore_plan import (
     Extend,
     Handles,

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from checkpoint_store.key_group_range import KeyGroupRange
-from checkpoint_store.state_handle import StateFileKind, StateHandle
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.checkpointing.snapshot_policy import (
     FEW_ENTRIES,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import StoreAccessError
-from checkpoint_store.object_store import UNPUBLISHED, ObjectStore, open_object_store
+from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectStore, open_object_store
 from spark_state.host import store_session
 from tests.support.fake_object_store import RefusingObjectStore
 from tests.support.subtasks import Host, OpenHost, operator

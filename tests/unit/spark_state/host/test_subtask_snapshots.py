@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoint_store.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host.maintenance import Maintenance
 from tests.support.subtasks import Host, OpenHost, operator

@@ -1,0 +1,1 @@
+"""What all stores write alike: state files, handles on them, documents, columns, key groups."""

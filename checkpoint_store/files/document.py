@@ -1,0 +1,139 @@
+"""The envelope of the JSON documents of a store, and what bodies are made of. Pure.
+
+    {"body":{...},"checksum":"<sha256>","format":"cowstate/barrier","version":1}
+
+A document is canonical JSON: UTF-8, keys sorted, no white space, so equal values have equal bytes
+and every byte is checked. `checksum` is the sha256 (hex) of the canonical document without its
+`checksum` entry. Envelope and checksum are the same in every version, so that a damaged document
+is told from one that a newer release wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.files.key_bounds import KeyBounds
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+
+FORMAT_VERSION = 1
+
+Body = dict[str, Any]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where bytes came from, for the errors."""
+
+    url: str
+    name: str
+    epoch: int | None = None
+
+
+def encode_document(kind: str, body: Body, version: int = FORMAT_VERSION) -> bytes:
+    """The document of a kind, whatever its body is."""
+    document = {"format": f"cowstate/{kind}", "version": version, "body": body}
+    return _canonical({**document, "checksum": _checksum(document)})
+
+
+def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Body], _T]) -> _T:
+    """What `build` makes of the body of a verified document; a LookupError, TypeError or
+    ValueError of it means that the body is not what was written.
+
+    Raises CorruptObjectError, UnsupportedFormatError.
+    """
+
+    def corrupt(problem: str) -> CorruptObjectError:
+        return CorruptObjectError(source.url, source.name, problem, source.epoch)
+
+    try:
+        document = json.loads(data)
+        canonical = _canonical(document)
+    except (ValueError, RecursionError) as error:
+        raise corrupt(f"{len(data)} bytes that are not JSON") from error
+    if not isinstance(document, dict) or canonical != data:
+        raise corrupt("not the canonical form that was written")
+    if document.pop("checksum", None) != _checksum(document):
+        raise corrupt("checksum mismatch")
+    if document.get("format") != f"cowstate/{kind}":
+        raise corrupt(f"format is {document.get('format')}, expected cowstate/{kind}")
+    version = document.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise corrupt(f"format version is {version}")
+    if version > FORMAT_VERSION:
+        raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
+    try:
+        return build(document["body"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise corrupt(f"unexpected content: {error!r}") from error
+
+
+def _canonical(document: object) -> bytes:
+    return json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def _checksum(document: Body) -> str:
+    return hashlib.sha256(_canonical(document)).hexdigest()
+
+
+def encode_handle(handle: StateHandle) -> Body:
+    """A handle as part of a body."""
+    body: Body = {
+        "kind": handle.kind,
+        "name": handle.name,
+        "length": handle.length,
+        "checksum": handle.checksum,
+        "key_groups": [handle.key_groups.start, handle.key_groups.end],
+        "epoch": handle.epoch,
+        "rows": handle.rows,
+    }
+    if handle.key_bounds:
+        body["key_bounds"] = [
+            [bounds.column, bounds.least, bounds.greatest] for bounds in handle.key_bounds
+        ]
+    return body
+
+
+def decode_handle(body: Body) -> StateHandle:
+    """Raises KeyError, TypeError or ValueError."""
+    kind = body["kind"]
+    if kind not in ("changelog", "snapshot"):
+        raise ValueError(f"unknown kind of state file {kind!r}")
+    start, end = body["key_groups"]
+    return StateHandle(
+        kind=kind,
+        name=decode_text(body["name"]),
+        length=decode_number(body["length"]),
+        checksum=decode_text(body["checksum"]),
+        key_groups=KeyGroupRange(decode_number(start), decode_number(end)),
+        epoch=decode_number(body["epoch"]),
+        rows=decode_number(body["rows"]),
+        key_bounds=tuple(_decode_bounds(*bounds) for bounds in body.get("key_bounds", ())),
+    )
+
+
+def _decode_bounds(column: object, least: object, greatest: object) -> KeyBounds:
+    decode = decode_text if isinstance(least, str) else decode_number
+    return KeyBounds(decode_text(column), decode(least), decode(greatest))
+
+
+def decode_number(value: object) -> int:
+    """Raises TypeError."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def decode_text(value: object) -> str:
+    """Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    return value

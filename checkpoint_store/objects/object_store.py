@@ -1,0 +1,437 @@
+"""The seam to object storage: immutable objects by name under one URL.
+
+An object is created whole, read whole, listed and deleted; never changed, renamed or appended to
+(I1). Local directories are written directly, because there durability needs fsync and creation
+needs a hard link; every other URL goes through fsspec. This is the only module that imports fsspec,
+and only for such a URL: Spark starts a process for each read and write, and most are local.
+
+Stores hold no connection of their own: one object may be used by several threads, pickled, and
+used after a fork.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreAccessError,
+)
+
+# Where a local store writes what it has not published yet. A writer that is killed leaves its file
+# there, for the orphan sweeps.
+UNPUBLISHED = ".unpublished"
+
+_DELETING_THREADS = 16
+_CREATE_TRIES = 5
+_UNUSABLE = {
+    errno.EACCES,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOSYS,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
+# botocore's errors about credentials; they are not OSErrors, and botocore need not be installed.
+_CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
+# How pyarrow says that a client needs a library that cannot be loaded.
+_NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
+_ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
+_NAME_TAKEN = {"412", "PreconditionFailed"}
+_NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+# What file systems without hard links answer, and those that are cut in parts.
+_NO_HARD_LINKS = {
+    errno.EMLINK,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EXDEV,
+}
+
+_HARD_LINKS_NEEDED = (
+    "A store in a directory needs hard links, which this file system does not make: put the store "
+    "on one that does (ext4, XFS, APFS, NFS), or into an object store (s3://...)"
+)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a listing says of an object; `modified` is in seconds since 1970, None if unknown."""
+
+    name: str
+    length: int
+    modified: float | None
+
+
+class ObjectStore(Protocol):
+    """Objects by '/'-separated names under one URL.
+
+    Errors: StoreAccessError when the store cannot be used as it is configured (permission,
+    credentials, read-only, no such bucket); OSError for everything that may pass.
+    """
+
+    @property
+    def url(self) -> str:
+        """The store's URL, for messages."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Create an object, durable on return. No reader ever finds a part of it. Where the store
+        can tell that the name is taken, ObjectExistsError; a caller never relies on that, because
+        not every store can."""
+
+    def get(self, name: str) -> bytes:
+        """The whole object. Raises ObjectMissingError."""
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        """The objects directly in `directory`, in any order, as they are now; in
+        `UNPUBLISHED`, what writers have begun."""
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        """The names of the directories directly in `directory`, as they are now, but
+        `UNPUBLISHED`."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; those that are gone already do not matter."""
+
+
+def absolute_url(url: str) -> str:
+    """The URL of a store as a user writes it, whatever the working directory of who opens it: a
+    path is made absolute, and file:/path, as Java writes it, is one. Raises StoreAccessError for
+    another scheme with one slash: it would be a directory of that name."""
+    scheme = _ONE_SLASH.match(url)
+    if scheme is not None and scheme[1] != "file":
+        raise StoreAccessError(
+            url,
+            f"one slash after {scheme[1]}: names no host or bucket; write {scheme[1]}://…, or "
+            f"./{url} for a local directory of that name",
+        )
+    path_or_url = url.removeprefix("file:") if scheme else url
+    return path_or_url if "://" in path_or_url else str(Path(path_or_url).absolute())
+
+
+def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """The store at `url`: a path, file://, or any URL that fsspec knows (`storage_options` go to
+    it). Nothing is created or contacted yet. Raises StoreAccessError."""
+    url = absolute_url(url)
+    protocol, separator, path = url.partition("://")
+    if not separator or protocol in ("file", "local"):
+        return LocalObjectStore(Path(path if separator else url).absolute())
+    import fsspec
+
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ValueError as error:
+        raise StoreAccessError(url, f"no file system is known for {protocol}://") from error
+    except ImportError as error:
+        advice = "pip install s3fs" if protocol in ("s3", "s3a") else "install the package it names"
+        problem = f"{error}: {advice}"
+        raise StoreAccessError(url, problem) from error
+    return FsspecObjectStore(url.rstrip("/"), dict(storage_options or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalObjectStore:
+    """A directory; files and directories are synced.
+
+    An object is written under a name of its writer's own, and becomes one by a hard link to its
+    name: that happens at once or not at all, and fails if the name is taken. A writer deletes
+    nothing but its own name.
+    """
+
+    root: Path
+
+    @property
+    def url(self) -> str:
+        """file:// and the absolute path."""
+        return f"file://{self.root}"
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ObjectStore. Raises StoreAccessError if the file system has no hard links."""
+        path, own = self.root / name, self.root / UNPUBLISHED / uuid4().hex
+        with self._access():
+            try:
+                _write_and_sync(own, data)
+                is_new = self._link(own, path)
+            finally:
+                with suppress(OSError):
+                    own.unlink()
+            _sync_directory(path.parent)
+        if not is_new:
+            raise ObjectExistsError(self.url, name)
+
+    def _link(self, own: Path, path: Path) -> bool:
+        """Give a file a second name; False if that is another file's."""
+        try:
+            _in_directory(path.parent, lambda: os.link(own, path))
+        except FileExistsError:
+            # A network file system asks its server again if an answer was lost: it may be its own.
+            return own.stat().st_nlink > 1
+        except OSError as error:
+            if error.errno in _NO_HARD_LINKS:
+                raise StoreAccessError(self.url, f"{error}. {_HARD_LINKS_NEEDED}") from error
+            raise
+        return True
+
+    def get(self, name: str) -> bytes:
+        """See ObjectStore."""
+        with self._access():
+            try:
+                return (self.root / name).read_bytes()
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        """See ObjectStore."""
+        infos = []
+        for entry in self._scan(directory):
+            with suppress(FileNotFoundError):
+                if entry.is_file():
+                    status = entry.stat()
+                    name = f"{directory}/{entry.name}"
+                    infos.append(ObjectInfo(name, status.st_size, status.st_mtime))
+        return infos
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        """See ObjectStore."""
+        return [
+            f"{directory}/{entry.name}"
+            for entry in self._scan(directory)
+            if entry.is_dir() and entry.name != UNPUBLISHED
+        ]
+
+    def _scan(self, directory: str) -> Sequence[os.DirEntry[str]]:
+        with self._access():
+            try:
+                with os.scandir(self.root / directory) as entries:
+                    return [*entries]
+            except FileNotFoundError:
+                return []
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ObjectStore. Directories that become empty go too."""
+        paths = [self.root / name for name in names]
+        with self._access():
+            for path in paths:
+                path.unlink(missing_ok=True)
+            for parent in {path.parent for path in paths} - {self.root}:
+                with suppress(FileNotFoundError):
+                    _sync_directory(parent)
+                with suppress(OSError):
+                    parent.rmdir()
+
+    @contextmanager
+    def _access(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _UNUSABLE:
+                raise StoreAccessError(self.url, str(error)) from error
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class FsspecObjectStore:
+    """Any store that fsspec knows.
+
+    `mode="create"` is a conditional create on S3 and a look before the leap in memory; a file
+    system that ignores it overwrites, which is harmless: names are unique, and `store.json` has
+    one possible content. Listings are never cached. Retries of the client are switched off where
+    they would multiply with those of RetryingObjectStore.
+    """
+
+    url: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ObjectStore."""
+        with self._access():
+            try:
+                self._filesystem().pipe_file(self._path(name), data, mode="create")
+            except FileExistsError as error:
+                raise ObjectExistsError(self.url, name) from error
+            except OSError as error:
+                code = _client_error_code(error)
+                if code in _NAME_TAKEN:
+                    raise ObjectExistsError(self.url, name) from error
+                if code not in _NO_CONDITIONAL_CREATE:
+                    raise
+                self._filesystem().pipe_file(self._path(name), data)
+
+    def get(self, name: str) -> bytes:
+        """See ObjectStore."""
+        with self._access():
+            try:
+                data: bytes = self._filesystem().cat_file(self._path(name))
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+            return data
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        """See ObjectStore."""
+        return [
+            ObjectInfo(name, int(entry["size"]), _modified(entry))
+            for name, entry in self._entries(directory)
+            if entry["type"] == "file"
+        ]
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        """See ObjectStore."""
+        return [n for n, entry in self._entries(directory) if entry["type"] == "directory"]
+
+    def _entries(self, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        filesystem = self._filesystem()
+        path = self._path(directory)
+        with self._access():
+            filesystem.invalidate_cache(path)
+            try:
+                entries = filesystem.ls(path, detail=True)
+            except FileNotFoundError:
+                return
+        for entry in entries:
+            # Some clients list the directory's own placeholder object as well.
+            parent, _, base = entry["name"].rstrip("/").rpartition("/")
+            if parent.strip("/") == filesystem._strip_protocol(path).strip("/"):
+                yield f"{directory}/{base}", entry
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ObjectStore."""
+        if len(names) > 1:
+            with ThreadPoolExecutor(min(_DELETING_THREADS, len(names))) as pool:
+                for _ in pool.map(self._delete, names):
+                    pass
+        else:
+            for name in names:
+                self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        with self._access(), suppress(FileNotFoundError):
+            self._filesystem().rm_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
+    def _filesystem(self) -> Any:
+        import fsspec
+
+        protocol = self.url.partition("://")[0]
+        options = {"use_listings_cache": False, **self.storage_options}
+        if protocol in ("s3", "s3a"):
+            config = {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}
+            options["config_kwargs"] = config
+        # fsspec keeps one instance per process and options; asking anew is what survives a fork.
+        try:
+            filesystem = fsspec.filesystem(protocol, **options)
+        except (ImportError, TypeError, ValueError) as error:
+            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
+        except OSError as error:
+            if _NO_LIBRARY.search(str(error)) is None:
+                raise
+            problem = (
+                f"{str(error).splitlines()[0]}. Install it, and say where it is: for HDFS libhdfs "
+                "with ARROW_LIBHDFS_DIR, Java with JAVA_HOME, Hadoop's jars with CLASSPATH"
+            )
+            raise StoreAccessError(self.url, problem) from error
+        if protocol in ("s3", "s3a"):
+            filesystem.retries = 1
+        return filesystem
+
+    @contextmanager
+    def _access(self) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointStoreError:
+            raise
+        except (FileNotFoundError, PermissionError) as error:
+            raise StoreAccessError(self.url, f"{type(error).__name__}: {error}") from error
+        except OSError as error:
+            if error.errno in _UNUSABLE:
+                raise StoreAccessError(self.url, str(error)) from error
+            raise
+        except TypeError as error:
+            if "unexpected keyword argument" in str(error) and self.storage_options:
+                problem = f"a storage option is not known to its client: {error}"
+                raise StoreAccessError(self.url, problem) from error
+            raise
+        except Exception as error:
+            if type(error).__module__ == "builtins":
+                raise
+            problem = f"{type(error).__name__}: {error}"
+            if type(error).__name__ in _CREDENTIAL_ERRORS:
+                raise StoreAccessError(self.url, problem) from error
+            # Client libraries have their own classes for trouble on the network.
+            raise OSError(errno.EIO, problem) from error
+
+
+def _client_error_code(error: BaseException) -> str | None:
+    """The error code that the S3 server answered with, if `error` stems from such an answer."""
+    response = getattr(error.__cause__, "response", None)
+    return None if response is None else response.get("Error", {}).get("Code")
+
+
+def _modified(entry: Mapping[str, Any]) -> float | None:
+    for key in ("mtime", "LastModified", "last_modified", "created"):
+        value = entry.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, float | int):
+            return float(value)
+    return None
+
+
+def _write_and_sync(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = _in_directory(path.parent, lambda: os.open(path, flags, 0o666))
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _in_directory(directory: Path, create: Callable[[], _T]) -> _T:
+    """Create something in a directory, which is made if it is not there.
+
+    Between making a directory and creating in it, a deletion may remove it as empty.
+    """
+    for _ in range(_CREATE_TRIES):
+        with suppress(FileNotFoundError):
+            return create()
+        _make_directories(directory)
+    raise OSError(errno.EBUSY, f"{directory} is deleted as fast as it is made")
+
+
+def _make_directories(path: Path) -> None:
+    """Make `path` and its parents, each durable."""
+    if not path.is_dir():
+        _make_directories(path.parent)
+        with suppress(FileExistsError):
+            path.mkdir()
+        _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

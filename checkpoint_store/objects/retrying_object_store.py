@@ -1,0 +1,127 @@
+"""An object store that outlasts outages of the one it wraps.
+
+Only OSErrors are tried again (time-outs, broken connections, 5xx and SlowDown answers): a missing
+object, a taken name, a refused permission or a bug stays what it is. A call is tried again for a
+time, not for a number of attempts. Before each attempt it waits for a random part of a time that
+grows exponentially up to a bound, so that the calls of many hosts do not all come back at once. In
+the end StoreUnavailableError says what failed, and for how long. The log has a line or two about an
+outage, see store_outages; the last traceback of the client library is there at level DEBUG.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from checkpoint_store.errors import (
+    ObjectExistsError,
+    ObjectMissingError,
+    StoreUnavailableError,
+)
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS, StoreCall, StoreOutages
+
+_FIRST_WAIT_SECONDS = 0.25
+_LONGEST_WAIT_SECONDS = 5.0
+_JITTER = wait_random_exponential(_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS)
+_OUTAGES = StoreOutages()
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class RetryingObjectStore:
+    """`store`, each call tried again for `retry_seconds` after it has failed.
+
+    `clock` gives seconds and `sleep` waits for so many.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        retry_seconds: float = RETRY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._sleep = sleep
+
+    @property
+    def url(self) -> str:
+        """See ObjectStore."""
+        return self._store.url
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ObjectStore. An attempt whose answer was lost may have created the object: when a
+        later one finds the name taken by these very bytes, they are its own."""
+        tried = 0
+
+        def attempt() -> None:
+            nonlocal tried
+            tried += 1
+            try:
+                self._store.put(name, data)
+            except ObjectExistsError:
+                if tried == 1 or not self._holds(name, data):
+                    raise
+
+        self._call(f"writing {name}", attempt)
+
+    def _holds(self, name: str, data: bytes) -> bool:
+        try:
+            return self._store.get(name) == data
+        except ObjectMissingError:
+            return False
+
+    def get(self, name: str) -> bytes:
+        """See ObjectStore."""
+        return self._call(f"reading {name}", lambda: self._store.get(name))
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        """See ObjectStore."""
+        return self._call(f"listing {directory}", lambda: self._store.list(directory))
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        """See ObjectStore."""
+        return self._call(f"listing {directory}", lambda: self._store.list_directories(directory))
+
+    def delete(self, names: Sequence[str]) -> None:
+        """See ObjectStore."""
+        what = names[0] if len(names) == 1 else f"{len(names)} objects"
+        self._call(f"deleting {what}", lambda: self._store.delete(names))
+
+    def _call(self, operation: str, function: Callable[[], _T]) -> _T:
+        with StoreCall(self.url, self._retry_seconds, self._clock, _OUTAGES) as call:
+
+            def give_up(state: RetryCallState) -> _T:
+                error = _error_of(state)
+                _log.debug("%s in %s is given up", operation, self.url, exc_info=error)
+                seconds = call.seconds_failing()
+                # Without a cause: the tracebacks of client libraries would fill the logs of Spark.
+                raise StoreUnavailableError(self.url, operation, seconds, _problem(error))
+
+            return Retrying(
+                retry=retry_if_exception_type(OSError),
+                after=lambda state: call.fails(_problem(_error_of(state))),
+                stop=lambda _: not call.seconds_left(),
+                wait=lambda state: min(_JITTER(state), call.seconds_left()),
+                retry_error_callback=give_up,
+                sleep=self._sleep,
+            )(function)
+
+
+def _error_of(state: RetryCallState) -> BaseException:
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert error is not None
+    return error
+
+
+def _problem(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

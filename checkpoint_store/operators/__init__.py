@@ -1,0 +1,1 @@
+"""Operators' stores: epochs, barriers and completed checkpoints, and how they are read."""

@@ -1,0 +1,56 @@
+"""Which of an epoch's published barriers make a completed checkpoint. Pure.
+
+Per subtask the latest attempt wins. A barrier that started from an older epoch than another
+barrier of the same epoch and run is a zombie's and does not count (I4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The barriers that count, by subtask, of one epoch, run and parallelism."""
+
+    epoch: int
+    run: Run
+    parallelism: int
+    barriers: dict[int, Barrier]
+
+    def present(self) -> tuple[int, ...]:
+        """The subtasks whose barrier is there."""
+        return tuple(sorted(self.barriers))
+
+    def missing(self) -> tuple[int, ...]:
+        """The subtasks whose barrier is not there."""
+        return tuple(s for s in range(self.parallelism) if s not in self.barriers)
+
+    def completed(self) -> CompletedCheckpoint | None:
+        """The completed checkpoint, None while a subtask is missing."""
+        if self.missing():
+            return None
+        ordered = tuple(self.barriers[subtask] for subtask in range(self.parallelism))
+        return CompletedCheckpoint(self.epoch, self.run, self.parallelism, ordered)
+
+
+def align(barriers: Iterable[Barrier], epoch: int, run: Run, parallelism: int) -> Alignment:
+    """The alignment of the barriers of this epoch, run and parallelism; others are left out."""
+    mine = [
+        barrier
+        for barrier in barriers
+        if (barrier.epoch, barrier.run, barrier.parallelism) == (epoch, run, parallelism)
+    ]
+    base_epoch = max((_base_epoch(barrier) for barrier in mine), default=-1)
+    newest: dict[int, Barrier] = {}
+    for barrier in sorted(mine, key=lambda b: (b.attempt, b.barrier_id)):
+        if _base_epoch(barrier) == base_epoch:
+            newest[barrier.subtask] = barrier
+    return Alignment(epoch, run, parallelism, newest)
+
+
+def _base_epoch(barrier: Barrier) -> int:
+    return -1 if barrier.base_epoch is None else barrier.base_epoch

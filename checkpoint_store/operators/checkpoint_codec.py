@@ -1,0 +1,137 @@
+"""The JSON documents of an operator's store: bytes to values and back. Pure. See document."""
+
+from __future__ import annotations
+
+from checkpoint_store.files.document import (
+    Body,
+    Source,
+    decode_document,
+    decode_handle,
+    decode_number,
+    decode_text,
+    encode_document,
+    encode_handle,
+)
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    Run,
+    StateSchema,
+)
+from checkpoint_store.operators.store_metadata import StoreMetadata
+
+
+def encode_metadata(metadata: StoreMetadata) -> bytes:
+    """`store.json`; equal metadata gives equal bytes."""
+    body = {
+        "store_id": metadata.store_id,
+        "operator": metadata.operator,
+        "max_parallelism": metadata.max_parallelism,
+        "key_schema_json": metadata.key_schema_json,
+    }
+    return encode_document("store", body, metadata.format_version)
+
+
+def decode_metadata(data: bytes, source: Source) -> StoreMetadata:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> StoreMetadata:
+        return StoreMetadata(
+            store_id=decode_text(body["store_id"]),
+            operator=decode_text(body["operator"]),
+            max_parallelism=decode_number(body["max_parallelism"]),
+            key_schema_json=decode_text(body["key_schema_json"]),
+        )
+
+    return decode_document("store", data, source, build)
+
+
+def encode_run(run: Run) -> bytes:
+    """A run's entry. Its name says the same; the body is for people."""
+    return encode_document("run", _run_body(run))
+
+
+def encode_barrier(barrier: Barrier) -> bytes:
+    """A barrier."""
+    return encode_document("barrier", _barrier_body(barrier))
+
+
+def decode_barrier(data: bytes, source: Source) -> Barrier:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+    return decode_document("barrier", data, source, _barrier)
+
+
+def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
+    """A manifest: the completed checkpoint, barriers and all."""
+    body = {
+        "epoch": checkpoint.epoch,
+        "run": _run_body(checkpoint.run),
+        "parallelism": checkpoint.parallelism,
+        "barriers": [_barrier_body(barrier) for barrier in checkpoint.barriers],
+    }
+    return encode_document("manifest", body)
+
+
+def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> CompletedCheckpoint:
+        return CompletedCheckpoint(
+            epoch=decode_number(body["epoch"]),
+            run=_run(body["run"]),
+            parallelism=decode_number(body["parallelism"]),
+            barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
+        )
+
+    return decode_document("manifest", data, source, build)
+
+
+def _run_body(run: Run) -> Body:
+    return {"number": run.number, "run_id": run.run_id}
+
+
+def _run(body: Body) -> Run:
+    return Run(decode_number(body["number"]), decode_text(body["run_id"]))
+
+
+def _barrier_body(barrier: Barrier) -> Body:
+    return {
+        "barrier_id": barrier.barrier_id,
+        "epoch": barrier.epoch,
+        "subtask": barrier.subtask,
+        "parallelism": barrier.parallelism,
+        "run": _run_body(barrier.run),
+        "attempt": barrier.attempt,
+        "plan_id": barrier.plan_id,
+        "base": list(barrier.base),
+        "base_epoch": barrier.base_epoch,
+        "handles": [encode_handle(handle) for handle in barrier.handles],
+        "states": [
+            {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
+            for state in barrier.states
+        ],
+    }
+
+
+def _barrier(body: Body) -> Barrier:
+    base_epoch = body["base_epoch"]
+    return Barrier(
+        barrier_id=decode_text(body["barrier_id"]),
+        epoch=decode_number(body["epoch"]),
+        subtask=decode_number(body["subtask"]),
+        parallelism=decode_number(body["parallelism"]),
+        run=_run(body["run"]),
+        attempt=decode_number(body["attempt"]),
+        plan_id=decode_text(body["plan_id"]),
+        base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
+        base_epoch=None if base_epoch is None else decode_number(base_epoch),
+        handles=tuple(decode_handle(handle) for handle in body["handles"]),
+        states=tuple(
+            StateSchema(
+                decode_text(state["name"]),
+                decode_text(state["kind"]),
+                decode_text(state["schema_json"]),
+            )
+            for state in body["states"]
+        ),
+    )

@@ -1,0 +1,115 @@
+"""Deleting old checkpoints by reference (I8).
+
+The live timeline is the newest run's epochs, preceded by those epochs of older runs that it was
+built upon: after a rollback to an older Spark checkpoint, the later epochs of the older run are not
+on it. The newest `min_epochs` epochs of the timeline are retained, and with them every checkpoint
+that is not older. What is older goes in order: manifests, then barriers, then the state files that
+no remaining manifest names: whoever is stopped half way leaves orphans, never a named file missing.
+
+A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
+file is deleted while it is retained, for it may name any older one. What expires meanwhile goes all
+the same, and its files become orphans, for the orphan sweep. So do those of an expired manifest of
+which nothing can be known.
+
+A registered run that has completed nothing yet may be starting from any retained epoch, so while
+the newest run has no manifest nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from checkpoint_store import object_names
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.operators import operator_layout as layout
+from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
+from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
+
+
+def live_timeline(manifests: Iterable[ManifestName]) -> list[ManifestName]:
+    """One manifest per epoch of the live timeline, newest first. Pure."""
+    timeline: list[ManifestName] = []
+    for name in sorted(manifests, key=_age, reverse=True):
+        if not timeline or name.epoch < timeline[-1].epoch:
+            timeline.append(name)
+    return timeline
+
+
+class CheckpointRetention:
+    """Retention of one store. Remembers which files each manifest names, so that a later call
+    reads only the manifests it has not seen."""
+
+    def __init__(
+        self, store: ObjectStore, published: PublishedObjects, readable: ReadableObjects
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._readable = readable
+        self._registry = SharedStateRegistry()
+        self._unknown: set[str] = set()
+        self._without_barriers: set[EpochDirectory] = set()
+        self._lock = threading.Lock()
+
+    def retain(self, min_epochs: int) -> int:
+        """Keep the newest `min_epochs` epochs; the number of objects deleted."""
+        if min_epochs < 2:
+            raise ValueError(f"minEpochsToRetain is {min_epochs}; it must be at least 2")
+        with self._lock:
+            names = self._published.manifests()
+            timeline = live_timeline(names)
+            if len(timeline) < min_epochs or self._newest_run() > timeline[0].run_number:
+                return 0
+            oldest = timeline[min_epochs - 1].epoch
+            return self._delete_before(oldest, names)
+
+    def _newest_run(self) -> int:
+        names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
+        return max((name.run.number for name in names if name), default=0)
+
+    def _delete_before(self, oldest: int, manifests: Sequence[ManifestName]) -> int:
+        expired = [name for name in manifests if name.epoch < oldest]
+        retained = [name for name in manifests if name.epoch >= oldest]
+        directories = self._directories_before(oldest)
+        if not expired and not directories:
+            return 0
+        self._register(manifests)
+        # A manifest that another process deleted meanwhile releases what it named, too.
+        gone = self._registry.checkpoints() - {str(name) for name in retained}
+        files = {file for manifest in gone for file in self._registry.unregister(manifest)}
+        self._unknown -= gone
+        if self._unknown:
+            files = set()
+        listings = in_parallel(self._store.list, map(str, directories))
+        barriers = [i.name for infos in listings for i in infos if layout.parse_barrier(i.name)]
+        self._delete([str(name) for name in expired])
+        self._delete(barriers)
+        self._without_barriers.update(directories)
+        self._delete(sorted(files))
+        return len(expired) + len(barriers) + len(files)
+
+    def _directories_before(self, oldest: int) -> list[EpochDirectory]:
+        """Directories of older epochs that may hold barriers."""
+        directories = [d for d in self._published.epoch_directories() if d.epoch < oldest]
+        self._without_barriers.intersection_update(directories)
+        return [d for d in directories if d not in self._without_barriers]
+
+    def _register(self, names: Sequence[ManifestName]) -> None:
+        unseen = [name for name in names if str(name) not in self._registry]
+        seen = [n for n in names if str(n) in self._registry and str(n) not in self._unknown]
+        for name, said in zip(unseen, self._readable.manifests(unseen, seen), strict=True):
+            checkpoint = None if isinstance(said, Unknown) else said
+            self._registry.register(str(name), checkpoint.object_names() if checkpoint else ())
+            if isinstance(said, Unknown):
+                self._unknown.add(str(name))
+
+    def _delete(self, names: Sequence[str]) -> None:
+        if names:
+            self._store.delete(names)
+
+
+def _age(name: ManifestName) -> tuple[int, int, int, str]:
+    return name.run_number, name.epoch, name.attempts, name.unique

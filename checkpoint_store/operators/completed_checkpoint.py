@@ -1,0 +1,89 @@
+"""Runs, barriers and completed checkpoints: what a restore is given.
+
+A barrier lists the files of one subtask's whole state, oldest first; applied in this order they
+give the state after the barrier's epoch. The barriers of all subtasks of an epoch are a completed
+checkpoint. It can be cut to any range of key groups, which is how parallelism changes: each handle
+is narrowed to the range, so that a file shared by several old subtasks is applied for exactly the
+key groups of the barrier that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.state_handle import StateHandle
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """One start of a query. A later run has a greater number; the id breaks a tie."""
+
+    number: int
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateSchema:
+    """The name, kind and schema of one registered state."""
+
+    name: str
+    kind: str
+    schema_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """A subtask's statement that its part of `epoch` is durable.
+
+    `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
+    epoch. `handles`: everything needed to restore the subtask's key groups, oldest first.
+    """
+
+    barrier_id: str
+    epoch: int
+    subtask: int
+    parallelism: int
+    run: Run
+    attempt: int
+    plan_id: str
+    base: tuple[str, ...]
+    base_epoch: int | None
+    handles: tuple[StateHandle, ...]
+    states: tuple[StateSchema, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint:
+    """The aligned barriers of one epoch, ordered by subtask."""
+
+    epoch: int
+    run: Run
+    parallelism: int
+    barriers: tuple[Barrier, ...]
+
+    def handles_for(self, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
+        """What to apply, in this order, for the state of `key_groups`: narrowed, no duplicates."""
+        return tuple(dict.fromkeys(self._narrowed(key_groups)))
+
+    def _narrowed(self, key_groups: KeyGroupRange) -> Iterator[StateHandle]:
+        for barrier in self.barriers:
+            for handle in barrier.handles:
+                common = handle.key_groups.intersection(key_groups)
+                if common is not None:
+                    yield replace(handle, key_groups=common)
+
+    def barriers_for(self, key_groups: KeyGroupRange, max_parallelism: int) -> tuple[Barrier, ...]:
+        """The barriers of the subtasks that owned any of `key_groups`."""
+        return tuple(
+            barrier
+            for barrier in self.barriers
+            if key_group_range_of_subtask(
+                max_parallelism, self.parallelism, barrier.subtask
+            ).intersection(key_groups)
+        )
+
+    def object_names(self) -> frozenset[str]:
+        """The state files that a restore may need."""
+        return frozenset(h.name for barrier in self.barriers for h in barrier.handles)

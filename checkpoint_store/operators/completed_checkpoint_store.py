@@ -1,0 +1,332 @@
+"""Completed checkpoints of one operator or table: written, found again, deleted.
+
+A subtask writes its state files, then publishes its barrier (I3); whoever finds the epoch aligned
+afterwards writes the manifest. Every object has a name of its own (I1), so writers never wait for
+each other, and two of them may write the same manifest.
+
+What counts is ordered by run first and epoch second: a newer run always builds on the lineage, so
+neither a zombie of an older run that publishes late, nor epochs of a timeline that was abandoned
+by a rollback, are ever built upon (I4). An aligned epoch without manifest counts: its last writer
+died between barrier and manifest. So does an aligned epoch whose manifest is damaged: the
+checkpoint is rebuilt from its barriers if these are intact; otherwise the error names what is
+damaged. Damage never leads to an older epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from checkpoint_store import object_names
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    EpochNotRetainedError,
+    PartialEpochError,
+    RunOverError,
+    StoreMismatchError,
+)
+from checkpoint_store.files.document import Source
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.objects.created_once import read_or_create
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.operators.barrier_alignment import Alignment, align
+from checkpoint_store.operators.checkpoint_codec import (
+    decode_metadata,
+    encode_barrier,
+    encode_manifest,
+    encode_metadata,
+)
+from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
+from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.operators.operator_layout import (
+    BarrierName,
+    EpochDirectory,
+    ManifestName,
+    StateFileName,
+)
+from checkpoint_store.operators.orphan_sweep import sweep_orphans
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.readable_objects import ReadableObjects
+from checkpoint_store.operators.run_registry import RunRegistry
+from checkpoint_store.operators.store_metadata import StoreMetadata
+
+__all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateFileWriter:
+    """Who writes a state file, and for which key groups."""
+
+    epoch: int
+    subtask: int
+    run: Run
+    attempt: int
+    key_groups: KeyGroupRange
+
+
+class CompletedCheckpointStore:
+    """The checkpoints in `store`. `open` first. Safe to use from several threads and processes.
+
+    `unique` draws the part of a name that makes it the writer's own: 12 hex digits.
+    """
+
+    def __init__(self, store: ObjectStore, unique: Callable[[], str] = unique_of_uuid) -> None:
+        self._store = store
+        self._unique = unique
+        self._published = PublishedObjects(store)
+        readable = ReadableObjects(self._published)
+        self._retention = CheckpointRetention(store, self._published, readable)
+        self._runs = RunRegistry(store, unique)
+        self._metadata: StoreMetadata | None = None
+
+    def open(self, metadata: StoreMetadata) -> StoreMetadata:
+        """Check that the store belongs to `metadata`; create it if there is none.
+
+        Raises StoreMismatchError, which names the field and both values; CorruptObjectError;
+        UnsupportedFormatError.
+        """
+        data = read_or_create(self._store, object_names.STORE, encode_metadata(metadata))
+        stored = decode_metadata(data, Source(self._store.url, object_names.STORE))
+        self._check_same(stored, metadata)
+        self._metadata = stored
+        return stored
+
+    def check(self, metadata: StoreMetadata) -> None:
+        """Raise StoreMismatchError unless the store was opened for this; reads nothing."""
+        assert self._metadata is not None, "open the store first"
+        self._check_same(self._metadata, metadata)
+
+    def _check_same(self, stored: StoreMetadata, metadata: StoreMetadata) -> None:
+        for field in ("operator", "max_parallelism", "key_schema_json", "store_id"):
+            there, expected = getattr(stored, field), getattr(metadata, field)
+            if there != expected:
+                raise StoreMismatchError(self._store.url, field, str(there), str(expected))
+
+    def register_run(self, run_id: str) -> Run:
+        """The run of this id, the same for every host of it, later than all runs that were
+        registered before or have written here. See run_registry."""
+        return self._runs.register(run_id, self._greatest_run_number())
+
+    def _greatest_run_number(self) -> int:
+        """Also of runs whose marks are gone: what a later run writes must count before theirs."""
+        completed = (name.run_number for name in self._published.manifests())
+        begun = (directory.run_number for directory in self._published.epoch_directories())
+        return max((*completed, *begun), default=0)
+
+    def registered_run(self, run_id: str) -> Run | None:
+        """The run of this id if a host has registered it, else None."""
+        return self._runs.registered(run_id)
+
+    def runs(self) -> set[Run]:
+        """All runs that are registered, and those that are being so."""
+        return self._runs.runs()
+
+    def write_state(
+        self, kind: StateFileKind, table: pa.Table, writer: StateFileWriter
+    ) -> StateHandle:
+        """Write a state file, durable on return. `table` is sorted by `_key_group`, then key."""
+        assert self._metadata is not None, "open the store first"
+        header = StateFileHeader(
+            kind=kind,
+            store_id=self._metadata.store_id,
+            epoch=writer.epoch,
+            subtask=writer.subtask,
+            key_groups=writer.key_groups,
+        )
+        data = encode_state_file(table, header)
+        directory = EpochDirectory(writer.epoch, writer.run.number)
+        name = StateFileName(directory, kind, writer.subtask, writer.attempt, self._unique())
+        self._store.put(str(name), data)
+        return StateHandle(
+            kind=kind,
+            name=str(name),
+            length=len(data),
+            checksum=hashlib.sha256(data).hexdigest(),
+            key_groups=writer.key_groups,
+            epoch=writer.epoch,
+            rows=table.num_rows,
+        )
+
+    def read_state(
+        self, handle: StateHandle, key_groups: KeyGroupRange
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
+        ((_, batches),) = self.read_states([handle], key_groups)
+        return batches
+
+    def read_states(
+        self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
+    ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
+        """As read_state, each handle in its turn. A file is read once for handles of it that follow
+        one another."""
+        name, data = "", b""
+        for handle in handles:
+            if handle.name != name:
+                name, data = handle.name, self._published.read(handle.name, handle.epoch)
+            yield handle, decode_state_file(data, handle, key_groups, self._store.url)
+
+    def publish_barrier(self, barrier: Barrier) -> None:
+        """Publish a barrier, durable on return. Its files must be durable before (I3)."""
+        assert self._metadata is not None, "open the store first"
+        own = key_group_range_of_subtask(
+            self._metadata.max_parallelism, barrier.parallelism, barrier.subtask
+        )
+        for handle in barrier.handles:
+            assert handle.key_groups.intersection(own) == handle.key_groups, (handle, own)
+        data = encode_barrier(barrier)
+        name = BarrierName(
+            directory=EpochDirectory(barrier.epoch, barrier.run.number),
+            subtask=barrier.subtask,
+            parallelism=barrier.parallelism,
+            attempt=barrier.attempt,
+            unique=self._unique(),
+            length=len(data),
+        )
+        self._store.put(str(name), data)
+        self._published.remember_barrier(name, barrier)
+
+    def complete(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
+        """Write the manifest of `epoch` if every subtask has published its barrier, else None.
+
+        Call it after each barrier: whoever publishes the last one sees all of them.
+        """
+        names = self._barrier_names(epoch, run, parallelism)
+        if len({name.subtask for name in names}) < parallelism:
+            return None  # known from the names; no barrier is read for it
+        completed = align(self._published.read_barriers(names), epoch, run, parallelism).completed()
+        if completed is not None:
+            self._write_manifest(completed)
+        return completed
+
+    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
+        """The subtasks that have published no barrier of `epoch` in this run: one listing."""
+        present = {name.subtask for name in self._barrier_names(epoch, run, parallelism)}
+        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+
+    def completed_at(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
+        """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
+
+        The hot path: one listing of the manifests, and a read only if the manifest is not known.
+        Raises PartialEpochError (I5); RunOverError (I9); CorruptObjectError if neither a manifest
+        nor its barriers are intact.
+        """
+        manifests = self._published.manifests()
+        self._check_no_later(run, manifests)
+        names = [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
+        checkpoint, damage = self._published.latest_intact(names)
+        if checkpoint is not None and checkpoint.run == run:
+            return checkpoint
+        alignment = self._alignment(epoch, run, parallelism)
+        return self._rebuilt(alignment, damage, write=True)
+
+    def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
+        """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
+
+        `run`: the one that is to go on from it, None if none is. The cold path: two listings, one
+        more per epoch that has no manifest, and one read. Raises PartialEpochError when the newest
+        epoch before has barriers of some subtasks only (I5), EpochNotRetainedError when what was
+        before has been deleted, RunOverError (I9), CorruptObjectError.
+        """
+        manifests = self._published.manifests()
+        if run is not None:
+            self._check_no_later(run, manifests)
+        directories = self._published.epoch_directories()
+        keys = {EpochDirectory(name.epoch, name.run_number) for name in manifests}
+        for key in sorted(keys.union(directories), key=_lineage, reverse=True):
+            if key.epoch >= epoch:
+                continue
+            names = [m for m in manifests if (m.epoch, m.run_number) == (key.epoch, key.run_number)]
+            checkpoint = self._checkpoint_of(key, names)
+            if checkpoint is not None:
+                return checkpoint
+        self._check_retained(epoch, manifests)
+        return None
+
+    def retain(self, min_epochs: int) -> int:
+        """Delete what only epochs older than the newest `min_epochs` (at least 2) need (I8); the
+        number of objects deleted. See checkpoint_retention."""
+        return self._retention.retain(min_epochs)
+
+    def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
+        """Delete what nothing names; the names. See orphan_sweep."""
+        return sweep_orphans(self._store, grace_seconds, now)
+
+    def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
+        names = self._published.barriers(EpochDirectory(epoch, run.number))
+        return [name for name in names if name.parallelism == parallelism]
+
+    def _alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
+        """The alignment of the published barriers, None if there are none."""
+        names = self._barrier_names(epoch, run, parallelism)
+        alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
+        return alignment if alignment.barriers else None
+
+    def _checkpoint_of(
+        self, key: EpochDirectory, manifests: Sequence[ManifestName]
+    ) -> CompletedCheckpoint | None:
+        """What one run completed at one epoch, None if it published nothing there."""
+        checkpoint, damage = self._published.latest_intact(manifests)
+        if checkpoint is not None:
+            return checkpoint
+        barriers = self._published.read_barriers(self._published.barriers(key))
+        writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
+        alignment = None if writer is None else align(barriers, key.epoch, *writer)
+        return self._rebuilt(alignment, damage, write=False)
+
+    def _rebuilt(
+        self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
+    ) -> CompletedCheckpoint | None:
+        """The checkpoint of an epoch that has no intact manifest."""
+        completed = None if alignment is None else alignment.completed()
+        if completed is not None:
+            if write:
+                self._write_manifest(completed)
+            return completed
+        if damage is not None:
+            raise damage
+        if alignment is not None:
+            raise PartialEpochError(
+                self._store.url, alignment.epoch, alignment.present(), alignment.missing()
+            )
+        return None
+
+    def _write_manifest(self, checkpoint: CompletedCheckpoint) -> None:
+        data = encode_manifest(checkpoint)
+        name = ManifestName(
+            epoch=checkpoint.epoch,
+            run_number=checkpoint.run.number,
+            attempts=sum(barrier.attempt for barrier in checkpoint.barriers),
+            unique=self._unique(),
+            length=len(data),
+        )
+        self._store.put(str(name), data)
+        self._published.remember_manifest(name, checkpoint)
+
+    def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
+        """A run that a later one has overtaken may go on for a while, or begin late: what it
+        publishes would never be built upon."""
+        newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
+        if newest is not None and newest.run_number > run.number:
+            raise RunOverError(self._store.url, run.run_id, newest.epoch)
+
+    def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
+        """Starting from nothing is right only if the oldest checkpoint did so, too."""
+        oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
+        if oldest is None or epoch == 0:
+            return
+        checkpoint = self._published.read_manifest(oldest)
+        if any(barrier.base_epoch is not None for barrier in checkpoint.barriers):
+            raise EpochNotRetainedError(self._store.url, epoch, oldest.epoch)
+
+
+def _lineage(directory: EpochDirectory) -> tuple[int, int]:
+    return directory.run_number, directory.epoch

@@ -1,0 +1,266 @@
+"""The epochs of one state of a Python operator, as readers see them. See state_history.
+
+A version is an epoch that is whole, on the live timeline: after a rollback the epochs that were
+rolled back are not. An epoch is whole when its manifest is there, or the barriers of all its
+subtasks are: its last writer died between barrier and manifest, and the query went on from it. When
+it was committed is what the store says of its manifest, or of its last barrier.
+
+An epoch whose manifest is damaged is read from its barriers, as a restore does. If these are
+damaged, too, it is still a version: reading it is an error, and never leads to an older one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from checkpoint_store import object_names
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    StateNotFoundError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import column_names
+from checkpoint_store.files.state_file import decode_state_file
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.operators import operator_layout as layout
+from checkpoint_store.operators.barrier_alignment import align
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.states.row_fold import ADDED_COLUMNS
+from checkpoint_store.states.state_history import (
+    StateHistory,
+    StateShape,
+    StateVersion,
+    VersionInfo,
+)
+
+# As many as are retained by default, and a few more: a stream asks for those of its next batch
+# several times.
+_REMEMBERED_MANIFESTS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeEpoch:
+    """What one run completed at an epoch: its manifests, or else what its barriers make up, None if
+    they are damaged."""
+
+    directory: EpochDirectory
+    timestamp_ms: int
+    manifests: tuple[ManifestName, ...] = ()
+    checkpoint: CompletedCheckpoint | None = None
+
+
+@dataclass
+class OperatorHistory:
+    """The StateHistory of one state; `state` may be None if the operator has only one.
+
+    `published`: the objects of the store, with what all calls remember of them.
+    """
+
+    store: ObjectStore
+    metadata: StoreMetadata
+    state: str | None
+    published: PublishedObjects = field(init=False, repr=False, compare=False)
+    _epochs: dict[int, _WholeEpoch] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.published = PublishedObjects(self.store, _REMEMBERED_MANIFESTS)
+
+    @property
+    def url(self) -> str:
+        """See StateHistory."""
+        return self.store.url
+
+    @property
+    def max_parallelism(self) -> int:
+        """See StateHistory."""
+        return self.metadata.max_parallelism
+
+    def versions(self) -> list[int]:
+        """See StateHistory. Two listings, and one for each epoch that has no manifest."""
+        times: dict[ManifestName, int] = {}
+        of_epoch: dict[EpochDirectory, list[ManifestName]] = {}
+        for info in self.store.list(object_names.MANIFESTS):
+            name = layout.parse_manifest(info.name)
+            if name is not None:
+                times[name] = _milliseconds(info)
+                of_epoch.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
+        latest = {directory: latest_first(names) for directory, names in of_epoch.items()}
+        completed = {
+            directory: _WholeEpoch(directory, times[names[0]], tuple(names))
+            for directory, names in latest.items()
+        }
+        self._epochs = dict(reversed([*self._timeline(completed)]))
+        return list(self._epochs)
+
+    def at(self, version: int) -> StateVersion:
+        """See StateHistory. Raises StateNotFoundError if the operator has no such state then."""
+        return self.version_of(*self._read(version))
+
+    def checkpoint_at(self, version: int) -> CompletedCheckpoint:
+        """The barriers of a version. Raises VersionNotRetainedError."""
+        return self._read(version)[0]
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """See StateHistory."""
+        return absent_epoch(self, version, versions)
+
+    def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
+        """What the barriers of an epoch, all or some, say of the state."""
+        handles = tuple(handle for barrier in checkpoint.barriers for handle in barrier.handles)
+        version = checkpoint.epoch
+        return StateVersion(
+            info=VersionInfo(version, timestamp_ms),
+            shape=self._shape(checkpoint),
+            changes=tuple(h for h in handles if h.epoch == version and h.kind == "changelog"),
+            state=handles,
+            base=checkpoint.barriers[0].base_epoch,
+        )
+
+    def barrier_times(self, directory: EpochDirectory) -> dict[BarrierName, int]:
+        """The barriers of an epoch and run, each with when it was published (ms since 1970)."""
+        times: dict[BarrierName, int] = {}
+        for info in self.store.list(str(directory)):
+            name = layout.parse_barrier(info.name)
+            if name is not None:
+                times[name] = _milliseconds(info)
+        return times
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """See StateHistory."""
+        data = self.published.read(handle.name, handle.epoch)
+        return decode_state_file(data, handle, key_groups, self.url)
+
+    def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
+        """The barriers of a version, and when it was committed."""
+        if version not in self._epochs:
+            self.versions()
+        epoch = self._epochs.get(version)
+        if epoch is None:
+            raise self.absent(version, [*self._epochs])
+        checkpoint = epoch.checkpoint or self._checkpoint_of(epoch)
+        if checkpoint is None:
+            raise self.absent(version, self.versions())
+        return checkpoint, epoch.timestamp_ms
+
+    def _checkpoint_of(self, epoch: _WholeEpoch) -> CompletedCheckpoint | None:
+        """None if it was deleted since it was listed. Raises CorruptObjectError."""
+        checkpoint, damage = None, None
+        with suppress(ObjectMissingError):
+            checkpoint, damage = self.published.latest_intact(epoch.manifests)
+        if checkpoint is None:
+            checkpoint = self._aligned([*self.barrier_times(epoch.directory)])
+        if checkpoint is None and damage is not None:
+            raise damage
+        return checkpoint
+
+    def _timeline(
+        self, manifests: Mapping[EpochDirectory, _WholeEpoch]
+    ) -> Iterator[tuple[int, _WholeEpoch]]:
+        """The whole epochs of the live timeline, newest first; see checkpoint_retention.
+
+        A run that went on has replaced what older runs have of the epochs that it ran, whatever has
+        become of these since.
+        """
+        oldest = min((directory.epoch for directory in manifests), default=-1)
+        before: EpochDirectory | None = None
+        cleaned = False
+        directories = {*manifests, *self.published.epoch_directories()}
+        for directory in sorted(directories, key=_lineage, reverse=True):
+            if before is not None and directory.epoch >= before.epoch:
+                continue
+            whole_epoch = manifests.get(directory)
+            if whole_epoch is None and not (cleaned and directory.epoch < oldest):
+                whole_epoch = self._without_manifest(directory)
+                # Retention deletes the barriers too, and leaves directories of files still needed.
+                cleaned = whole_epoch is None and directory.epoch < oldest
+            if whole_epoch is not None:
+                yield directory.epoch, whole_epoch
+            if whole_epoch is not None or (before and directory.run_number == before.run_number):
+                before = directory
+
+    def _without_manifest(self, directory: EpochDirectory) -> _WholeEpoch | None:
+        times = self.barrier_times(directory)
+        if not _may_be_aligned(times):
+            return None
+        epoch = _WholeEpoch(directory, max(times.values()))
+        try:
+            checkpoint = self._aligned([*times])
+        except CorruptObjectError:
+            return epoch
+        return None if checkpoint is None else replace(epoch, checkpoint=checkpoint)
+
+    def _aligned(self, names: Sequence[BarrierName]) -> CompletedCheckpoint | None:
+        barriers = self.published.read_barriers(names)
+        writer = max(
+            ((barrier.epoch, barrier.run, barrier.parallelism) for barrier in barriers),
+            default=None,
+        )
+        return None if writer is None else align(barriers, *writer).completed()
+
+    def _shape(self, checkpoint: CompletedCheckpoint) -> StateShape:
+        schema = self._schema(checkpoint)
+        keys = column_names(self.metadata.key_schema_json)
+        columns = list(keys)
+        for name in column_names(schema.schema_json):
+            while name in columns or name in ADDED_COLUMNS:
+                name += "_"
+            columns.append(name)
+        return StateShape(
+            state=schema.name,
+            key_schema_json=self.metadata.key_schema_json,
+            value_schema_json=schema.schema_json,
+            columns=tuple(columns),
+            kind=schema.kind,
+        )
+
+    def _schema(self, checkpoint: CompletedCheckpoint) -> StateSchema:
+        states = {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
+        if self.state is None and len(states) == 1:
+            return next(iter(states.values()))
+        if self.state not in states:
+            raise StateNotFoundError(self.url, self.state, tuple(states))
+        return states[self.state]
+
+
+def absent_epoch(
+    history: StateHistory, version: int, versions: Sequence[int]
+) -> VersionNotRetainedError:
+    """What `StateHistory.absent` says of epochs: Spark may leave some out, so one is missing only
+    if the epoch after it was built upon it, or upon a later one."""
+    oldest, newest = min(versions, default=None), max(versions, default=None)
+    place = bisect_left(versions, version)
+    if oldest is not None and newest is not None and 0 < place < len(versions):
+        between = versions[place - 1], versions[place]
+        base = history.at(between[1]).base
+        if base is not None and base >= version:
+            what = f"the manifest of epoch {version}, or its barriers,"
+            return VersionMissingError(history.url, version, oldest, newest, between, what)
+    return VersionNotRetainedError(history.url, version, oldest, newest)
+
+
+def _may_be_aligned(names: Iterable[BarrierName]) -> bool:
+    """Known from the names: no barrier is read for it."""
+    subtasks = {(name.parallelism, name.subtask) for name in names}
+    present = Counter(parallelism for parallelism, _ in subtasks)
+    return any(count == parallelism for parallelism, count in present.items())
+
+
+def _lineage(directory: EpochDirectory) -> tuple[int, int]:
+    return directory.run_number, directory.epoch
+
+
+def _milliseconds(info: ObjectInfo) -> int:
+    return int((info.modified or 0) * 1000)

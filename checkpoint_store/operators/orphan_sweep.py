@@ -1,0 +1,123 @@
+"""Deleting what nothing names: left by killed writers, zombies and replaced attempts (I8).
+
+Referenced are the state files of every manifest, and of every published barrier of an epoch and run
+that has no manifest. Everything else of ours under `epochs/`, and what was never published, are
+orphans. They are deleted once they are older than the grace period, which must exceed the time that
+any writer takes from its first file to its barrier. An object of unknown age is kept.
+
+A manifest that cannot be read stands for what its barriers say, unless another one of its epoch and
+run replaced it. If the barriers do not tell, every file of its epoch or of an older one counts as
+referenced, and the barriers stay. The same goes for such a barrier of an epoch and run that has no
+manifest. Neither is an orphan itself: without it, the epoch would look as if it had not been.
+
+The entry of a run tells a zombie that it is one (I9), so it goes only when every manifest is of a
+run that began at least `RUNS_TO_RETAIN` runs later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from checkpoint_store import object_names
+from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.operators import operator_layout as layout
+from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
+
+RUNS_TO_RETAIN = 1000
+
+
+def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[str]:
+    """Delete orphans last modified before `now - grace_seconds` (in seconds since 1970); their
+    names. Reads every manifest, so it is not for the hot path."""
+    published = PublishedObjects(store)
+    # What is old is listed before what is named: a file that is named meanwhile is not missed.
+    directories = published.epoch_directories()
+    listings = in_parallel(store.list, [*map(str, directories), object_names.RUNS, UNPUBLISHED])
+    old = [
+        info
+        for listing in listings
+        for info in listing
+        if info.modified is not None and now - info.modified > grace_seconds
+    ]
+    references = _References(published, ReadableObjects(published))
+    orphans = sorted(info.name for info in old if references.is_orphan(info))
+    if orphans:
+        store.delete(orphans)
+    return orphans
+
+
+class _References:
+    """What is named by the manifests and barriers that count."""
+
+    def __init__(self, published: PublishedObjects, readable: ReadableObjects) -> None:
+        names = published.manifests()
+        self._oldest_epoch = min((name.epoch for name in names), default=0)
+        self._oldest_run = min((name.run_number for name in names), default=0)
+        self._newest_run = max((name.run_number for name in names), default=0)
+        self._completed: dict[EpochDirectory, set[tuple[int, int]]] = {}
+        self._files: set[str] = set()
+        self._unknown_epoch = -1
+        self._add_manifests(names, readable.manifests(names))
+        waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
+        for barriers in in_parallel(readable.barriers, waiting):
+            self._add_barriers(barriers)
+
+    def _add_manifests(
+        self, names: Sequence[ManifestName], read: Sequence[CompletedCheckpoint | Unknown | None]
+    ) -> None:
+        undecided = set()
+        for name, said in zip(names, read, strict=True):
+            if isinstance(said, Unknown):
+                undecided.add(_directory(name))
+                self._keep_all_of(said)
+            elif said is not None:
+                self._add(_directory(name), said)
+        for directory in undecided & self._completed.keys():
+            del self._completed[directory]
+
+    def _add_barriers(self, read: Sequence[Barrier | Unknown | None]) -> None:
+        for said in read:
+            if isinstance(said, Unknown):
+                self._keep_all_of(said)
+            elif said is not None:
+                self._files.update(handle.name for handle in said.handles)
+
+    def _keep_all_of(self, unknown: Unknown) -> None:
+        self._unknown_epoch = max(self._unknown_epoch, unknown.epoch)
+
+    def _add(self, directory: EpochDirectory, checkpoint: CompletedCheckpoint) -> None:
+        self._files |= checkpoint.object_names()
+        attempts = self._completed.setdefault(directory, set())
+        attempts.update((barrier.subtask, barrier.attempt) for barrier in checkpoint.barriers)
+
+    def _is_behind(self, directory: EpochDirectory) -> bool:
+        """Whether this is of a zombie that publishes behind the retained epochs."""
+        return directory.epoch < self._oldest_epoch and directory.run_number < self._newest_run
+
+    def _is_waiting(self, directory: EpochDirectory) -> bool:
+        """Whether this epoch may still be completed: what it has for manifests cannot be read."""
+        return directory not in self._completed and not self._is_behind(directory)
+
+    def is_orphan(self, info: ObjectInfo) -> bool:
+        """Whether nothing that counts names this object. What is not ours is not an orphan."""
+        if file := layout.parse_state_file(info.name):
+            return info.name not in self._files and file.directory.epoch > self._unknown_epoch
+        if entry := layout.parse_run(info.name):
+            return entry.run.number <= self._oldest_run - RUNS_TO_RETAIN
+        if barrier := layout.parse_barrier(info.name):
+            return self._is_replaced(barrier)
+        return info.name.startswith(f"{UNPUBLISHED}/")
+
+    def _is_replaced(self, name: BarrierName) -> bool:
+        attempts = self._completed.get(name.directory)
+        if attempts is None:
+            return not self._is_waiting(name.directory)
+        return (name.subtask, name.attempt) not in attempts
+
+
+def _directory(name: ManifestName) -> EpochDirectory:
+    return EpochDirectory(name.epoch, name.run_number)

@@ -1,0 +1,1 @@
+"""What the state store provider wrote, read without Spark."""

@@ -1,0 +1,178 @@
+"""A file of the state store provider: its bytes verified, its rows as Spark's bytes. Pure.
+
+    "ARROW1" | schema | record batch | ... | end of stream | footer | length of it | "ARROW1"
+
+The schema's metadata in the footer has the file's identity, the schemas of key and value, the
+number of rows, the CRC-32 of each record batch (message and body), and one of the footer, computed
+with its own eight digits as zeros. Rows may carry checksums of their own. All of it is checked
+before rows are given out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    UnsupportedFormatError,
+)
+from checkpoint_store.files.document import Source
+from checkpoint_store.files.spark_schema import (
+    SparkType,
+    StructType,
+    UnsupportedSparkTypeError,
+    parse_spark_schema,
+)
+from checkpoint_store.provider.arrow_footer import ArrowFooter, Block, parse_arrow_footer
+from checkpoint_store.provider.crc32c import CRC32C, crc32c_of_rows
+from checkpoint_store.provider.provider_errors import (
+    UnreadableStateError,
+)
+from checkpoint_store.provider.provider_file_names import ProviderFileName
+
+FORMAT_VERSION = 1
+
+_MAGIC = b"ARROW1"
+_TAIL_BYTES = 4 + len(_MAGIC)
+_SCHEMA = pa.schema([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())])
+_CHECKSUM = pa.field("checksum", pa.int32(), nullable=False)
+_FOOTER_CHECKSUM = "cowstate.footer_crc32"
+_ROW_CHECKSUM = "cowstate.row_checksum"
+_FOOTER_DIFFERS = "the checksum of its footer differs"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFile:
+    """Record batches of two columns of UnsafeRow bytes: `key`, and `value`, null when removed."""
+
+    name: ProviderFileName
+    key_schema: StructType
+    value_schema: StructType
+    batches: tuple[pa.RecordBatch, ...]
+
+    @property
+    def layout(self) -> tuple[tuple[SparkType, ...], ...]:
+        """What the bytes of keys and values depend on."""
+        return self.key_schema.layout, self.value_schema.layout
+
+
+def decode_provider_file(data: bytes, name: ProviderFileName, source: Source) -> ProviderFile:
+    """The file of this name. `source` is for the errors.
+
+    Raises CorruptObjectError; UnsupportedFormatError for a format of a later release;
+    UnreadableStateError when a schema has a type that is not known.
+    """
+    try:
+        footer = _footer(data)
+        _check_format(footer.metadata, source)
+        _check_identity(footer.metadata, name)
+        batches = _batches(data, footer)
+        return ProviderFile(
+            name,
+            parse_spark_schema(footer.metadata["cowstate.key_schema"]),
+            parse_spark_schema(footer.metadata["cowstate.value_schema"]),
+            batches,
+        )
+    except UnsupportedSparkTypeError as error:
+        raise UnreadableStateError(source.url, source.name, str(error)) from error
+    except KeyError as error:
+        problem = f"its footer has no {error}"
+        raise CorruptObjectError(source.url, source.name, problem) from error
+    except (TypeError, ValueError) as error:
+        raise CorruptObjectError(source.url, source.name, str(error)) from error
+
+
+def _footer(data: bytes) -> ArrowFooter:
+    """The footer, verified."""
+    if not data:
+        raise ValueError("it is empty, as after a power failure before it was on the disk")
+    if len(data) <= 2 * _TAIL_BYTES:
+        raise ValueError(f"it has {len(data)} bytes, too few for a state file")
+    if data[-len(_MAGIC) :] != _MAGIC:
+        raise ValueError("it does not end with ARROW1")
+    length = int.from_bytes(data[-_TAIL_BYTES : -len(_MAGIC)], "little", signed=True)
+    if not 0 < length < len(data) - _TAIL_BYTES:
+        raise ValueError("the length of its footer is wrong")
+    footer = data[-_TAIL_BYTES - length : -_TAIL_BYTES]
+    try:
+        parsed = parse_arrow_footer(footer)
+        place = parsed.value_places[_FOOTER_CHECKSUM]
+    except (KeyError, ValueError) as error:
+        raise ValueError(_FOOTER_DIFFERS) from error
+    zeroed = footer[:place] + b"0" * 8 + footer[place + 8 :]
+    if parsed.metadata[_FOOTER_CHECKSUM] != _crc32(zeroed):
+        raise ValueError(_FOOTER_DIFFERS)
+    return parsed
+
+
+def _check_format(metadata: dict[str, str], source: Source) -> None:
+    version = int(metadata["cowstate.format"])
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
+    algorithm = metadata.get(_ROW_CHECKSUM, CRC32C)
+    if algorithm != CRC32C:
+        problem = f"it has row checksums of {algorithm}, which this release does not know"
+        raise UnreadableStateError(source.url, source.name, problem)
+
+
+def _check_identity(metadata: dict[str, str], name: ProviderFileName) -> None:
+    expected = {
+        "kind": name.kind,
+        "version": str(name.version),
+        "unique": name.unique,
+        "base": name.base or "",
+    }
+    if name.kind == "merged":
+        expected["versions"] = str(name.versions)
+    for key, value in expected.items():
+        stated = metadata[f"cowstate.{key}"]
+        if stated != value:
+            raise ValueError(f"it says {key} = {stated}, its name {value}")
+
+
+def _batches(data: bytes, footer: ArrowFooter) -> tuple[pa.RecordBatch, ...]:
+    checksums = [text for text in footer.metadata["cowstate.batch_crc32"].split(",") if text]
+    if len(checksums) != len(footer.blocks):
+        raise ValueError(f"it has {len(footer.blocks)} record batches, {len(checksums)} checksums")
+    for index, (block, checksum) in enumerate(zip(footer.blocks, checksums, strict=True)):
+        if _crc32(_summed(data, block)) != checksum:
+            raise ValueError(f"record batch {index}: its checksum differs")
+    batches = _decoded(data)
+    has_checksums = _ROW_CHECKSUM in footer.metadata
+    schema = _SCHEMA.append(_CHECKSUM) if has_checksums else _SCHEMA
+    for index, batch in enumerate(batches):
+        if not batch.schema.equals(schema):
+            raise ValueError(f"its columns are {batch.schema.names}, not {schema.names}")
+        if has_checksums and not crc32c_of_rows(batch[0], batch[1]).equals(batch[2]):
+            raise ValueError(f"record batch {index}: a row's checksum differs")
+    rows, stated = sum(batch.num_rows for batch in batches), footer.metadata["cowstate.rows"]
+    if str(rows) != stated:
+        raise ValueError(f"it has {rows} rows and says {stated}")
+    return tuple(batch.select(_SCHEMA.names) for batch in batches)
+
+
+def _decoded(data: bytes) -> list[Any]:
+    index = 0
+    batches = []
+    try:
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        for index in range(reader.num_record_batches):
+            batches.append(reader.get_batch(index))
+            batches[-1].validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ValueError(f"record batch {index} is not what was written") from error
+    return batches
+
+
+def _summed(data: bytes, block: Block) -> memoryview:
+    if block.offset < 0 or block.length < 0 or block.offset + block.length > len(data):
+        raise ValueError("its record batches are not where its footer says")
+    return memoryview(data)[block.offset : block.offset + block.length]
+
+
+def _crc32(data: bytes | memoryview) -> str:
+    return f"{zlib.crc32(data):08x}"

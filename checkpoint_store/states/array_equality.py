@@ -1,0 +1,96 @@
+"""Where two Arrow arrays have the same values, nested ones as a whole. Pure, and vectorised.
+
+Null is the same as null, and NaN as NaN. Lists are the same if their elements are, in order; maps
+if they have the same entries, in any order.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.states.key_codes import key_codes, value_codes
+
+# The stubs of the compute functions do not take what the functions take, such as plain numbers.
+pc: Any = pyarrow.compute
+
+_Numbers = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+def same_values(left: Any, right: Any) -> _Flags:
+    """For each place of two arrays of one type and length, whether they have the same there."""
+    valid = _valid(left) & _valid(right)
+    if pa.types.is_struct(left.type):
+        same = np.ones(len(left), np.bool_)
+        for left_field, right_field in zip(left.flatten(), right.flatten(), strict=True):
+            same &= same_values(left_field, right_field)
+    elif pa.types.is_list(left.type) or pa.types.is_map(left.type):
+        same = _same_collections(left, right, valid)
+    elif _is_compared(left.type):
+        same = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
+    else:
+        codes = value_codes(pa.chunked_array([left, right]))
+        same = codes[: len(left)] == codes[len(left) :]
+    return np.where(valid, same, ~(_valid(left) | _valid(right)))
+
+
+def _same_collections(left: Any, right: Any, valid: _Flags) -> _Flags:
+    places = np.flatnonzero(valid)
+    left, right = left.take(pa.array(places)), right.take(pa.array(places))
+    lengths = np.diff(left.offsets.to_numpy())
+    equally_long = lengths == np.diff(right.offsets.to_numpy())
+    left, right = left.filter(pa.array(equally_long)), right.filter(pa.array(equally_long))
+    places, lengths = places[equally_long], lengths[equally_long]
+    same = np.zeros(len(valid), np.bool_)
+    same[places] = True
+    owners = np.repeat(places, lengths)
+    of_maps = pa.types.is_map(left.type)
+    parts = _entries_by_key(left, right, owners) if of_maps else [(left.flatten(), right.flatten())]
+    for left_part, right_part in parts:
+        same[owners[~same_values(left_part, right_part)]] = False
+    return same
+
+
+def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, Any]]:
+    """Keys and items of maps, those of each map in an order that is the same for the same keys."""
+    codes = _codes(pa.concat_arrays([left.keys, right.keys]))
+    orders = [np.lexsort((part, owners)) for part in np.split(codes, 2)]
+    ours, theirs = map(pa.array, orders)
+    return [
+        (left.keys.take(ours), right.keys.take(theirs)),
+        (left.items.take(ours), right.items.take(theirs)),
+    ]
+
+
+def _codes(array: Any) -> _Numbers:
+    """The same number for the same value; of a type that keys of maps may have."""
+    if pa.types.is_struct(array.type):
+        columns = [pc.is_valid(array), *(pa.array(_codes(field)) for field in array.flatten())]
+        names = [str(place) for place in range(len(columns))]
+        return key_codes(pa.table(columns, names), names)
+    if pa.types.is_list(array.type):
+        codes = _codes(array.flatten())
+        ends = np.cumsum([0, *pc.fill_null(array.value_lengths(), 0).to_pylist()])
+        texts = [codes[start:end].tobytes() for start, end in pairwise(ends)]
+        array = pa.array(texts, pa.binary(), mask=~_valid(array))
+    return value_codes(pa.chunked_array([array]))
+
+
+def _is_compared(arrow_type: pa.DataType) -> bool:
+    """Whether `equal` takes the type; it takes floats, but says that NaN is not NaN."""
+    return not (
+        pa.types.is_floating(arrow_type)
+        or pa.types.is_null(arrow_type)
+        or pa.types.is_interval(arrow_type)
+    )
+
+
+def _valid(array: Any) -> _Flags:
+    flags: _Flags = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return flags

@@ -1,0 +1,200 @@
+"""States that a process has read, kept for the next changes: who follows a state then reads only
+what was added to it (I7).
+
+    KnownState    the rows of one state at one version, which find those of given keys
+    KnownStates   several of them, within a bound of bytes
+
+A known state is immutable, and is the state of exactly the files that it names (I1): a version that
+was rolled back and written again names others. It is a few tables of rows, each with the places of
+its rows by the hash of their key. What is added becomes one more table; tables are folded when the
+older one is not twice as large, so a row is moved about log(state / changes) times, and looking
+up a key costs as many searches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import OP, PUT
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.key_hashes import Hashes, key_hashes
+from checkpoint_store.states.row_fold import FoldRules, fold_state
+from checkpoint_store.states.state_history import StateShape
+
+pc = pyarrow.compute
+_REMEMBERED = 1024
+_STATES_OF_PART = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """What a known state is of: the key groups of a state whose rows have this shape."""
+
+    url: str
+    shape: StateShape
+    key_groups: KeyGroupRange
+
+
+@dataclass(frozen=True)
+class _IndexedRows:
+    """Rows in the order in which they apply, and their places by the hash of their key."""
+
+    rows: pa.Table
+    hashes: Hashes
+    places: npt.NDArray[np.int64]
+
+    @cached_property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.hashes.nbytes + self.places.nbytes
+
+    def of_keys(self, hashes: Hashes) -> pa.Table:
+        """The rows whose key has one of the hashes, in their order."""
+        starts = np.searchsorted(self.hashes, hashes, "left")
+        counts = np.searchsorted(self.hashes, hashes, "right") - starts
+        skipped = np.cumsum(counts) - counts
+        indexes = np.repeat(starts - skipped, counts) + np.arange(counts.sum())
+        return self.rows.take(pa.array(np.sort(self.places[indexes])))
+
+
+@dataclass(frozen=True)
+class KnownState:
+    """The state of `files` (in the order in which they apply), which version `version` names, and
+    `added` those that it added itself."""
+
+    version: int
+    files: tuple[StateHandle, ...]
+    rules: FoldRules
+    parts: tuple[_IndexedRows, ...] = ()
+    added: tuple[StateHandle, ...] = ()
+
+    def is_of(self, files: tuple[StateHandle, ...], added: tuple[StateHandle, ...]) -> bool:
+        """Whether this is the state of a version that has these files now.
+
+        They are others once they were compacted. Those that a version added are never replaced, and
+        no other version has them.
+        """
+        return self.files == files or (self.added != () and self.added == added)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """What it holds in memory."""
+        return sum(part.nbytes for part in self.parts)
+
+    def rows_of(self, keys: pa.Table) -> list[pa.Table]:
+        """All rows of the keys, to be applied in this order; perhaps also some of other keys."""
+        hashes = np.unique(key_hashes(keys, self.rules.key_names))
+        return [part.of_keys(hashes) for part in self.parts]
+
+    def rows(self) -> list[pa.Table]:
+        """All rows, to be applied in this order."""
+        return [part.rows for part in self.parts]
+
+    def followed_by(
+        self,
+        rows: pa.Table,
+        version: int,
+        files: tuple[StateHandle, ...],
+        added: tuple[StateHandle, ...],
+    ) -> KnownState:
+        """The state after `rows` have been applied, too: that of `files`."""
+        parts = [part.rows for part in self.parts]
+        kept = len(parts)
+        if rows.num_rows:
+            parts.append(rows)
+        while len(parts) > 1 and parts[-2].num_rows <= 2 * parts[-1].num_rows:
+            newest = parts.pop()
+            parts[-1] = pa.concat_tables([parts[-1], newest], promote_options="permissive")
+            kept = min(kept, len(parts) - 1)
+        whole = not kept
+        new = [self._indexed(self._folded(part, whole=whole)) for part in parts[kept:]]
+        parts_now = (*self.parts[:kept], *new)
+        return replace(self, version=version, files=files, parts=parts_now, added=added)
+
+    def _folded(self, rows: pa.Table, *, whole: bool) -> pa.Table:
+        """`whole`: nothing comes before the rows."""
+        if self.rules.ignores_nulls and not whole:
+            return rows
+        folded = fold_state(rows, self.rules, keep_tombstones=True)
+        if whole and not self.rules.sequenced:
+            folded = folded.filter(pc.equal(folded[OP], pa.scalar(PUT)))
+        return folded
+
+    def _indexed(self, rows: pa.Table) -> _IndexedRows:
+        rows = rows.combine_chunks()
+        hashes = key_hashes(rows, self.rules.key_names)
+        places = np.argsort(hashes)
+        return _IndexedRows(rows, hashes[places], places)
+
+
+class KnownStates:
+    """Known states up to a bound of bytes, that of each call; what was not used for longest goes
+    first. A part keeps the last few that were used: the start of a batch, which may be read
+    again, its end, and where a reader that is behind goes on. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
+        self._too_large: OrderedDict[StatePart, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """What all states together hold in memory."""
+        with self._lock:
+            return self._held()
+
+    def get(self, part: StatePart, version: int) -> KnownState | None:
+        """The state of a part at the newest version that is known up to `version`."""
+        with self._lock:
+            states = self._states.get(part, ())
+            older = [state for state in states if state.version <= version]
+            if not older:
+                return None
+            newest = max(older, key=lambda state: state.version)
+            self._states[part] = (*(state for state in states if state is not newest), newest)
+            self._states.move_to_end(part)
+            return newest
+
+    def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
+        """Whether a state of files of so many bytes may be within the bound, for all that is known:
+        files are compressed, so often only reading them tells."""
+        with self._lock:
+            return file_bytes < min(most_bytes, self._too_large.get(part, most_bytes))
+
+    def put(self, part: StatePart, state: KnownState, file_bytes: int, most_bytes: int) -> None:
+        """Keep a state, instead of what is known of its version, if it is within the bound."""
+        with self._lock:
+            others = [s for s in self._states.pop(part, ()) if s.version != state.version]
+            if state.nbytes > most_bytes:
+                self._too_large[part] = file_bytes
+                while len(self._too_large) > _REMEMBERED:
+                    self._too_large.popitem(last=False)
+                return
+            self._states[part] = (*others, state)[-_STATES_OF_PART:]
+            while self._held() > most_bytes:
+                self._drop_one()
+
+    def _held(self) -> int:
+        """States of a part have most of their rows in common."""
+        rows = {
+            id(part): part.nbytes
+            for states in self._states.values()
+            for state in states
+            for part in state.parts
+        }
+        return sum(rows.values())
+
+    def _drop_one(self) -> None:
+        for part, states in self._states.items():
+            if len(states) > 1:
+                self._states[part] = states[1:]
+                return
+        self._states.popitem(last=False)

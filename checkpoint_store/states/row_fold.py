@@ -1,0 +1,393 @@
+"""Rows of state files folded to a state, or to the changes of versions. Pure, and vectorised.
+
+Rows are a table whose columns `flat_rows` makes from the rows of a file:
+
+    key columns, value columns   by the names and of the types that users see
+    _key_group, _op              as in the file; `_op` is put or delete
+    _sequence                    if the state is sequenced
+    _commit_version              int64, for changes only: the version that added the row
+
+Rows are in the order in which they apply. Two keys are the same if all their columns are; null is
+the same as null, and NaN as NaN. The rules:
+
+    plain          the last row of a key wins; a delete removes the key
+    sequenced      a row whose sequence is below the greatest one before it of its key is late and
+                   does not count; of equal ones the later wins. Deletes have sequences too, so
+                   a state that more rows will be applied to keeps them: its tombstones
+    ignores_nulls  a put whose column is null leaves what the column had since the last delete
+
+A fold is exact for rows from the first one of the state on: a put alone does not say whether a
+delete came before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.files.spark_schema import parse_spark_schema
+from checkpoint_store.files.state_file import (
+    DELETE,
+    KEY_GROUP_COLUMN,
+    OP,
+    PUT,
+    STATE,
+    STATE_METADATA,
+)
+from checkpoint_store.states.array_equality import same_values
+from checkpoint_store.states.key_codes import key_codes
+from checkpoint_store.states.key_hashes import key_hashes
+from checkpoint_store.states.state_history import StateShape
+
+SEQUENCE = "_sequence"
+CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
+COMMIT_TIMESTAMP, COMMIT_WATERMARK = "_commit_timestamp", "_commit_watermark"
+INSERT, PREIMAGE, POSTIMAGE = "insert", "update_preimage", "update_postimage"
+ADDED_COLUMNS = frozenset(
+    {
+        *(KEY_GROUP_COLUMN, STATE, OP, SEQUENCE),
+        *(CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, COMMIT_WATERMARK),
+    }
+)
+"""Names that no column of a state has."""
+
+_BASE_VERSION = -1
+# The stubs of the compute functions do not take what the functions take, such as plain numbers.
+pc: Any = pyarrow.compute
+
+_Numbers = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRules:
+    """Which rows of a state are of one key, and which of these win."""
+
+    key_names: tuple[str, ...]
+    value_names: tuple[str, ...]
+    sequenced: bool = False
+    ignores_nulls: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the key, then the others."""
+        return [*self.key_names, *self.value_names]
+
+
+def fold_rules(shape: StateShape, schema: pa.Schema) -> FoldRules:
+    """The rules of a state for rows that have the columns of `schema`."""
+    values = _value_fields(shape)
+    return FoldRules(
+        tuple(name for name in schema.names if name not in values),
+        tuple(name for name in schema.names if name in values),
+        shape.sequenced,
+        shape.ignores_nulls,
+    )
+
+
+def flat_schema(shape: StateShape) -> pa.Schema:
+    """All columns of a state: those of the key, then the others, by the names that users see."""
+    keys = parse_spark_schema(shape.key_schema_json).fields
+    values = parse_spark_schema(shape.value_schema_json).fields
+    names = [*(name for name, _ in keys), *_value_fields(shape)]
+    types = [of.arrow for _, of in (*keys, *values)]
+    return pa.schema(list(zip(names, types, strict=True)))
+
+
+def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Schema) -> pa.Table:
+    """The rows of `shape.state` with the columns of `schema`, some or all of `flat_schema`.
+
+    A column that the file does not have yet is null; one of another type is cast.
+    """
+    rows = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    wanted = pc.equal(rows[STATE], shape.state)
+    if not pc.all(wanted, min_count=0).as_py():
+        rows = rows.filter(wanted)
+    fields, row = _value_fields(shape), _struct_column(rows, shape.state)
+    columns: list[Any] = []
+    for field in schema:
+        if field.name in fields:
+            column = _struct_field(row, fields[field.name])
+        else:
+            column = rows[field.name] if field.name in rows.column_names else None
+        if column is None:
+            column = pa.nulls(rows.num_rows, field.type)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    names = [*schema.names, KEY_GROUP_COLUMN, OP]
+    columns += [rows[KEY_GROUP_COLUMN], rows[OP]]
+    if shape.sequenced:
+        columns.append(rows[SEQUENCE])
+        names.append(SEQUENCE)
+    return pa.Table.from_arrays(columns, names)
+
+
+def concat_rows(tables: Sequence[pa.Table], shape: StateShape, schema: pa.Schema) -> pa.Table:
+    """One table of what `flat_rows` made, which may be nothing; the widest `_sequence` is taken."""
+    fields = [*schema, pa.field(KEY_GROUP_COLUMN, pa.int32()), pa.field(OP, pa.string())]
+    if shape.sequenced:
+        fields.append(pa.field(SEQUENCE, pa.null()))
+    return pa.concat_tables(
+        [pa.schema(fields).empty_table(), *tables], promote_options="permissive"
+    )
+
+
+def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) -> pa.Table:
+    """One row for each key, in the order of the rows that won.
+
+    Has the columns of the key and the others. `keep_tombstones`: all columns that `rows` has, and
+    the keys that are deleted too; folding that together with rows that come later is as folding
+    all of them.
+    """
+    codes = key_codes(rows, rules.key_names)
+    folded = _merged(rows, rules, codes) if rules.ignores_nulls else _winners(rows, rules, codes)
+    if keep_tombstones:
+        return folded
+    return folded.filter(pc.equal(folded[OP], PUT)).select(rules.names)
+
+
+def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
+    """What each version in `rows` did to `base`: its columns, `_change_type`, `_commit_version`.
+
+    `base` has the rows of the state before, with their tombstones; keys that `rows` lacks do not
+    matter. `rows` come in the order of their versions. What a version did to a key is one of
+
+        insert                              the key was not there
+        update_preimage, update_postimage   a value is another one than before
+        delete                              with the values that the key had
+        (nothing)                           the key is as it was before
+
+    Ordered by version, within it by key (keys in the order of their first row), a preimage before
+    its postimage.
+    """
+    before = pa.repeat(pa.scalar(_BASE_VERSION, pa.int64()), base.num_rows)
+    everything = pa.concat_tables(
+        [base.append_column(COMMIT_VERSION, before), rows], promote_options="permissive"
+    )
+    # Rows first: their keys then have the lowest codes, whatever the base holds.
+    keyed = pa.concat_tables([table.select([*rules.key_names, OP]) for table in (rows, base)])
+    codes = np.roll(key_codes(keyed, rules.key_names), base.num_rows)
+    timeline = _timeline(everything, rules, codes)
+    events = _events(timeline, _numbers(everything[COMMIT_VERSION]))
+    return _images(timeline, events)
+
+
+def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
+    """What the rows of one version left of the keys that it wrote, whatever was before: the columns
+    and `_change_type`.
+
+    As `fold_changes`, but every put is an update_postimage, and every delete a delete whose values
+    are null; a version that left a key as it was is not found out. For plain states only: in others
+    it takes the rows before to say which ones count. In the order of the rows that won.
+    """
+    assert not rules.sequenced, "which rows are late depends on those before"
+    assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
+    winners = rows
+    if not _have_distinct_keys(rows, rules.key_names):
+        winners = _winners(rows, rules, key_codes(rows, rules.key_names))
+    puts = pc.equal(winners[OP], PUT)
+    if pc.all(puts, min_count=0).as_py():
+        kinds = pa.chunked_array([pa.repeat(pa.scalar(POSTIMAGE), winners.num_rows)])
+    else:
+        kinds = pc.if_else(puts, POSTIMAGE, DELETE)
+    return winners.select(rules.names).append_column(CHANGE_TYPE, kinds)
+
+
+def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
+    """Whether that is known at a glance: a version mostly writes a key once, and hashes that differ
+    are found faster than keys."""
+    hashes = np.sort(key_hashes(rows, key_names))
+    return bool((hashes[1:] != hashes[:-1]).all())
+
+
+def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
+    """Those of `rows` whose key is in `keys`; both have the columns `key_names` and `_op`."""
+    both = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
+    codes = key_codes(both, key_names)
+    last_code = codes[: keys.num_rows].max(initial=-1)
+    return rows.filter(pa.array(codes[keys.num_rows :] <= last_code))
+
+
+def distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> pa.Table:
+    """One row of each key, with the columns `key_names` and `_op`: there may be no `key_names`, and
+    a table without columns has no rows."""
+    codes = key_codes(rows, key_names)
+    # Codes are given in order, so a key comes for the first time where they grow.
+    highest = np.maximum.accumulate(codes)
+    first = np.diff(highest, prepend=-1) > 0
+    return rows.select([*key_names, OP]).filter(pa.array(first))
+
+
+@dataclass(frozen=True)
+class _Timeline:
+    """The rows sorted by key, and those of a key in the order in which they apply.
+
+    Each array has an element for each row in this order; an index into them is a *moment*: what
+    a key has once this row was applied. `order`: the places in `rows`. `codes`: of their keys.
+    `first`: of its key. `counts`: not late. `puts`: not a delete.
+    """
+
+    rows: pa.Table
+    rules: FoldRules
+    order: _Numbers
+    codes: _Numbers
+    first: _Flags
+    counts: _Flags
+    puts: _Flags
+
+    @cached_property
+    def decided(self) -> _Numbers:
+        """The moment of the row that decided: the last one so far that counts."""
+        return self._latest(self.counts)
+
+    @cached_property
+    def born(self) -> _Numbers:
+        """The moment since which values are kept: the key's first row, or its last delete."""
+        return self._latest(self.first | (self.counts & ~self.puts))
+
+    def present(self, moments: _Numbers) -> _Flags:
+        """Whether the key is there."""
+        return self.puts[self.decided[moments]]
+
+    def at(self, moments: _Numbers, name: str) -> Any:
+        """The values of a column."""
+        column: Any = self.rows[name]
+        if self.rules.ignores_nulls and name in self.rules.value_names:
+            valid = pc.is_valid(column).to_numpy()[self.order]
+            written = self._latest(self.counts & valid, nothing=-1)[moments]
+            absent = written < self.born[moments]
+            return column.take(pa.array(self.order[written], mask=absent))
+        return column.take(pa.array(self.order[self.decided[moments]]))
+
+    def _latest(self, flags: _Flags, nothing: int = 0) -> _Numbers:
+        """The last moment so far that has the flag. A key's first row counts, so where it is
+        flagged none of another key is found."""
+        return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), nothing))
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """A version and a key that it has rows of, each: the moments after it and before it."""
+
+    after: _Numbers
+    before: _Numbers
+    existed: _Flags
+    exists: _Flags
+    versions: _Numbers
+
+
+def _timeline(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> _Timeline:
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    first = np.diff(codes, prepend=-1) > 0
+    counts = np.ones(len(codes), np.bool_)
+    if rules.sequenced:
+        ranks = _ranks(rows[SEQUENCE])[order]
+        # Keys ascend, so the greatest so far is one of the same key.
+        placed = codes * (ranks.max(initial=0) + 1) + ranks
+        counts = placed == np.maximum.accumulate(placed)
+    puts = pc.equal(rows[OP], PUT).to_numpy()[order]
+    return _Timeline(rows, rules, order, codes, first, counts, puts)
+
+
+def _winners(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
+    """The row of each key that wins: that of the greatest sequence, and of these the last."""
+    places = np.arange(len(codes))
+    scores = _ranks(rows[SEQUENCE]) * len(codes) + places if rules.sequenced else places
+    best = np.full(codes.max(initial=-1) + 1, -1)
+    np.maximum.at(best, codes, scores)
+    return rows.filter(pa.array(best[codes] == scores))
+
+
+def _merged(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
+    timeline = _timeline(rows, rules, codes)
+    last = np.flatnonzero(np.diff(timeline.codes, append=len(codes)) > 0)
+    moments = last[np.argsort(timeline.order[timeline.decided[last]])]
+    columns = [timeline.at(moments, name) for name in rows.column_names]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
+    versions, codes = versions[timeline.order], timeline.codes
+    ends = np.ones(len(codes), np.bool_)
+    ends[:-1] = (codes[1:] != codes[:-1]) | (versions[1:] != versions[:-1])
+    after = np.flatnonzero(ends)
+    before = np.concatenate([after[:1], after[:-1]])
+    same_key = (codes[before] == codes[after]) & (before != after)
+    existed = same_key & timeline.present(before)
+    of_base = versions[after] == _BASE_VERSION
+    moments = after[~of_base], before[~of_base]
+    exists = timeline.present(moments[0])
+    return _Events(*moments, existed[~of_base], exists, versions[moments[0]])
+
+
+def _images(timeline: _Timeline, events: _Events) -> pa.Table:
+    """The rows that the events leave behind."""
+    updated = np.flatnonzero(events.existed & events.exists)
+    old, new = events.before[updated], events.after[updated]
+    changed = np.zeros(len(updated), np.bool_)
+    for name in timeline.rules.value_names:
+        changed |= ~same_values(_array(timeline.at(old, name)), _array(timeline.at(new, name)))
+    updated = updated[changed]
+    kinds = [
+        (DELETE, np.flatnonzero(events.existed & ~events.exists), events.before),
+        (PREIMAGE, updated, events.before),
+        (POSTIMAGE, updated, events.after),
+        (INSERT, np.flatnonzero(events.exists & ~events.existed), events.after),
+    ]
+    which = np.concatenate([places for _, places, _ in kinds])
+    moments = np.concatenate([images[places] for _, places, images in kinds])
+    kind = np.repeat(np.arange(len(kinds)), [len(places) for _, places, _ in kinds])
+    versions, codes = events.versions[which], timeline.codes[moments]
+    # Stable, so of one key the kinds stay in the order of `kinds`.
+    order = np.lexsort((codes, versions))
+    columns = [timeline.at(moments[order], name) for name in timeline.rules.names]
+    kind_names: Any = pa.array([name for name, _, _ in kinds])
+    columns.append(kind_names.take(pa.array(kind[order])))
+    columns.append(pa.array(versions[order], pa.int64()))
+    return pa.Table.from_arrays(columns, [*timeline.rules.names, CHANGE_TYPE, COMMIT_VERSION])
+
+
+def _ranks(column: Any) -> _Numbers:
+    """0, 1 … in the order of the values; the same for equal ones."""
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64)
+    return _numbers(pc.rank(column, sort_keys="ascending", tiebreaker="dense")) - 1
+
+
+def _numbers(column: Any) -> _Numbers:
+    numbers: _Numbers = column.to_numpy().astype(np.int64)
+    return numbers
+
+
+def _array(column: Any) -> Any:
+    return column.combine_chunks()
+
+
+@lru_cache(maxsize=64)
+def _value_fields(shape: StateShape) -> dict[str, str]:
+    """The value columns' names in the file, by those that users see. `columns` has them in the
+    order of the value schema."""
+    keys = {field["name"] for field in json.loads(shape.key_schema_json)["fields"]}
+    fields = [field["name"] for field in json.loads(shape.value_schema_json)["fields"]]
+    return dict(zip((name for name in shape.columns if name not in keys), fields, strict=True))
+
+
+def _struct_column(rows: pa.Table, state: str) -> Any:
+    for index, field in enumerate(rows.schema):
+        if (field.metadata or {}).get(STATE_METADATA) == state.encode():
+            return rows.column(index)
+    return None
+
+
+def _struct_field(row: Any, name: str) -> Any:
+    """The column of a struct; None if there is none."""
+    index = -1 if row is None else row.type.get_field_index(name)
+    return None if index < 0 else pc.struct_field(row, [index])

@@ -1,0 +1,112 @@
+"""The versions of a state, whoever wrote it: what readers of tables and of operators share.
+
+A version is a table's version, or an epoch of an operator. What it holds is said by a StateShape
+and by the files to apply, in order; `row_fold` applies them.
+
+    StateHistory       versions, what each holds, and the rows of its files
+      TableHistory     a table: table.json, versions/
+      OperatorHistory  one state of an operator: store.json, manifests/
+    open_history       finds out which of them a URL is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.event_time import WriterWatermarks
+
+
+@dataclass(frozen=True, slots=True)
+class VersionInfo:
+    """A version that can be read, and when it was committed (ms since 1970; grows).
+
+    `watermark_ms`: how far in event time all its writers are (ms since 1970), None if its rows have
+    no event time; see event_time. `failed_upkeep`: of a table, how often its writer has
+    failed to fold files or to delete old ones since that last worked.
+    """
+
+    version: int
+    timestamp_ms: int
+    watermark_ms: int | None = None
+    failed_upkeep: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """What the rows of a state are made of.
+
+    `state`: its name in the files (`_state`). `key_schema_json`, `value_schema_json`: key columns
+    and the others, as Spark's StructType writes itself. `columns`: the names of all, in the order
+    in which users see them; a value column that is called like a key column has underscores
+    appended. `sequenced`: files have a column `_sequence`, and the greatest value wins.
+    `ignores_nulls`: a null in a row keeps what the key has. `kind`: of an operator's state; a list
+    or map state has one value column, which holds the whole list or map.
+    """
+
+    state: str
+    key_schema_json: str
+    value_schema_json: str
+    columns: tuple[str, ...]
+    sequenced: bool = False
+    ignores_nulls: bool = False
+    kind: str = "value"
+
+    @property
+    def needs_state_before(self) -> bool:
+        """Whether only the state before a change says what the change makes of it."""
+        return self.sequenced or self.ignores_nulls
+
+
+@dataclass(frozen=True, slots=True)
+class StateVersion:
+    """A version: `changes` are the files that it added, `state` those of the whole state, both in
+    the order in which they apply. `watermarks`: how far in event time its writers are. `base`: the
+    version that it was built upon, None if it is the first."""
+
+    info: VersionInfo
+    shape: StateShape
+    changes: tuple[StateHandle, ...]
+    state: tuple[StateHandle, ...]
+    watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
+    base: int | None = None
+
+
+class StateHistory(Protocol):
+    """The versions of one state under one URL. Safe to use from several threads; pickles."""
+
+    @property
+    def url(self) -> str:
+        """The store's URL, for messages."""
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
+
+    def versions(self) -> list[int]:
+        """What is there now, oldest first; need not be contiguous. Few listings. That a version is
+        damaged shows when it is read."""
+
+    def at(self, version: int) -> StateVersion:
+        """Raises VersionNotRetainedError, which names the versions that there are, and
+        CorruptObjectError."""
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """What is to be said of a version that is not among `versions`, those that there are:
+        VersionMissingError if there should be one."""
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a file that are of `handle.key_groups` and of `key_groups`."""
+
+
+def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[int]) -> int | None:
+    """A version after `start` that is not there although one of the `later` ones was built upon it:
+    then their changes do not lead from `start` to the last of them. None if there is none."""
+    bases = (version.base for version in later)
+    return next((b for b in bases if b is not None and b > start and b not in versions), None)

@@ -1,0 +1,101 @@
+"""The states that a process keeps in memory between two looks at a store.
+
+Whoever follows a state asks for the changes since the version that it saw last; what keys were at
+that version is then known here, and only the files of the changes are read. A state that another
+process has followed meanwhile is behind: the changes in between are read, if that is less than
+reading the state again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.file_rows import files_of, flatten, read_files
+from checkpoint_store.states.known_states import KnownState, KnownStates, StatePart
+from checkpoint_store.states.row_fold import concat_rows, flat_schema, fold_rules
+from checkpoint_store.states.state_history import StateHistory, StateVersion, lost_version
+
+_REQUEST_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class StateMemory:
+    """`states` within `most_bytes`. Readers of one process share the states."""
+
+    states: KnownStates = field(default_factory=KnownStates)
+    most_bytes: int = 128 << 20
+
+    def state_at(
+        self, history: StateHistory, version: StateVersion | None, part: StatePart
+    ) -> KnownState | None:
+        """The rows of a version, read if they are not known; of None, which means nothing, none.
+        Returns None if they are too many to be kept."""
+        schema = flat_schema(part.shape)
+        nothing = KnownState(-1, (), fold_rules(part.shape, schema))
+        if version is None:
+            return nothing
+        files = files_of(version.state, part.key_groups)
+        if not self.states.fits(part, _bytes_of(files, part.key_groups), self.most_bytes):
+            return None
+        known_state = self.states.get(part, version.info.version) or nothing
+        missing = _missing(history, known_state, version, part.key_groups)
+        if missing is None:
+            known_state, missing = nothing, files
+        read = read_files(history, missing, part.key_groups, flatten(part.shape, schema))
+        rows = concat_rows(read, part.shape, schema)
+        return self.followed(part, known_state, rows, version)
+
+    def followed(
+        self, part: StatePart, known_state: KnownState, rows: pa.Table, version: StateVersion
+    ) -> KnownState:
+        """What is known at `version`, to which `rows` lead; it is kept."""
+        files = files_of(version.state, part.key_groups)
+        state = known_state.followed_by(rows, version.info.version, files, version.changes)
+        self.states.put(part, state, _bytes_of(files, part.key_groups), self.most_bytes)
+        return state
+
+
+def _missing(
+    history: StateHistory, known_state: KnownState, version: StateVersion, key_groups: KeyGroupRange
+) -> tuple[StateHandle, ...] | None:
+    """The files that lead from what is known to a version. None if none do, or a version on the way
+    is damaged or lost, or if reading the state again takes less."""
+    files = files_of(version.state, key_groups)
+    if known_state.version == version.info.version:
+        return () if known_state.is_of(files, version.changes) else None
+    numbers = history.versions()
+    if known_state.version not in numbers:
+        return None
+    between = [number for number in numbers if known_state.version < number <= version.info.version]
+    try:
+        then, later = history.at(known_state.version), [history.at(number) for number in between]
+    except CorruptObjectError:
+        return None
+    is_same = known_state.is_of(files_of(then.state, key_groups), then.changes)
+    if not is_same or lost_version(known_state.version, later, numbers) is not None:
+        return None
+    missing = files_of(
+        tuple(file for later_version in later for file in later_version.changes), key_groups
+    )
+    return missing if _cost(missing, key_groups) <= _cost(files, key_groups) else None
+
+
+def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
+    """About so many bytes of the files are of the key groups."""
+    size = 0.0
+    for file in files:
+        common = file.key_groups.intersection(key_groups)
+        if common is not None:
+            size += file.length * len(common) / len(file.key_groups)
+    return int(size)
+
+
+def _cost(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
+    """What it costs to read them, in bytes."""
+    return _bytes_of(files, key_groups) + len(files) * _REQUEST_BYTES

@@ -1,0 +1,81 @@
+"""Which version is meant by a time. Times grow with the versions.
+
+A version that is damaged or lost does not say when it was committed, only that it was after the one
+before. It stands in the way where it may be the one that is meant; every other time is answered.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from checkpoint_store.errors import CorruptObjectError, TimestampOutOfRangeError
+from checkpoint_store.states.state_history import StateHistory, lost_version
+
+_BEFORE_ALL = float("-inf")
+
+
+class VersionTimes:
+    """The times of `versions`, oldest first, of which there is one at least; all are ms since 1970.
+
+    Raises what `StateHistory.at` does.
+    """
+
+    def __init__(self, history: StateHistory, versions: Sequence[int]) -> None:
+        self._history = history
+        self._versions = versions
+
+    def newest_at(self, timestamp_ms: int) -> int:
+        """The version that was the newest at a time.
+
+        Raises TimestampOutOfRangeError for a time before the oldest version or after the newest:
+        what that time's newest version is may still change. VersionMissingError if it may be one
+        that is lost.
+        """
+        place = bisect_right(self._places, float(timestamp_ms), key=self._time_up_to) - 1
+        if place < 0:
+            raise self._out_of_range(timestamp_ms)
+        version, later = self._versions[place], self._versions[place + 1 :][:1]
+        if timestamp_ms > self._history.at(version).info.timestamp_ms:
+            if not later:
+                raise self._out_of_range(timestamp_ms)
+            self._check_nothing_lost(version, later)
+        return version
+
+    def first_since(self, timestamp_ms: int) -> int | None:
+        """The first version that was committed at a time or later, None if none was yet."""
+        place = bisect_left(self._places, float(timestamp_ms), key=self._time_up_to)
+        later = self._versions[place:][:1]
+        if place and not (later and self._time_up_to(place) == timestamp_ms):
+            # One that is damaged or lost may be the first.
+            before = self._history.at(self._versions[place - 1])
+            self._check_nothing_lost(before.info.version, later)
+        return later[0] if later else None
+
+    @property
+    def _places(self) -> range:
+        return range(len(self._versions))
+
+    def _time_up_to(self, place: int) -> float:
+        """When the version at a place was committed; of one that is damaged, the least that it may
+        be."""
+        for version in reversed(self._versions[: place + 1]):
+            try:
+                time_ms = self._history.at(version).info.timestamp_ms
+            except CorruptObjectError:
+                continue
+            return time_ms if version == self._versions[place] else time_ms + 1
+        return _BEFORE_ALL
+
+    def _check_nothing_lost(self, version: int, later: Sequence[int]) -> None:
+        lost = lost_version(version, map(self._history.at, later), self._versions)
+        if lost is not None:
+            raise self._history.absent(lost, self._versions)
+
+    def _out_of_range(self, timestamp_ms: int) -> TimestampOutOfRangeError:
+        times = (self._time_up_to(place) for place in self._places)
+        oldest_ms = next(time for time in times if time != _BEFORE_ALL)
+        newest_ms = self._time_up_to(self._places[-1])
+        return TimestampOutOfRangeError(
+            self._history.url, timestamp_ms, int(oldest_ms), int(newest_ms)
+        )

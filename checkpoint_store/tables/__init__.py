@@ -1,0 +1,1 @@
+"""Tables: versions, their files, and how they are read."""

@@ -1,0 +1,129 @@
+"""The JSON documents of a table: bytes to values and back. Pure. See document."""
+
+from __future__ import annotations
+
+from checkpoint_store.files.document import (
+    Body,
+    Source,
+    decode_document,
+    decode_handle,
+    decode_number,
+    decode_text,
+    encode_document,
+    encode_handle,
+)
+from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.tables.table_version import TableCompaction, TableMetadata, TableVersion
+
+
+def encode_table(metadata: TableMetadata) -> bytes:
+    """`table.json`."""
+    body = {
+        "table_id": metadata.table_id,
+        "key_schema_json": metadata.key_schema_json,
+        "max_parallelism": metadata.max_parallelism,
+        "sequence_by": metadata.sequence_by,
+        "ignore_null_updates": metadata.ignore_null_updates,
+    }
+    return encode_document("table", body)
+
+
+def decode_table(data: bytes, source: Source) -> TableMetadata:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> TableMetadata:
+        sequence_by, ignores = body["sequence_by"], body["ignore_null_updates"]
+        if not isinstance(ignores, bool):
+            raise TypeError(f"{ignores!r} is not a boolean")
+        return TableMetadata(
+            table_id=decode_text(body["table_id"]),
+            key_schema_json=decode_text(body["key_schema_json"]),
+            max_parallelism=decode_number(body["max_parallelism"]),
+            sequence_by=None if sequence_by is None else decode_text(sequence_by),
+            ignore_null_updates=ignores,
+        )
+
+    return decode_document("table", data, source, build)
+
+
+def encode_version(version: TableVersion) -> bytes:
+    """A version. A handle that is in `changes` and in `state` is written once."""
+    added = {handle: index for index, handle in enumerate(version.changes)}
+    body = {
+        "version": version.version,
+        "owner": version.owner,
+        "run": version.run,
+        "timestamp_ms": version.timestamp_ms,
+        "schema_json": version.schema_json,
+        "batches": dict(version.batches),
+        "changes": [encode_handle(handle) for handle in version.changes],
+        "state": [
+            added[handle] if handle in added else encode_handle(handle) for handle in version.state
+        ],
+        "watermarks": {
+            "parallelism": version.watermarks.parallelism,
+            "by_subtask": {str(k): ms for k, ms in sorted(version.watermarks.by_subtask.items())},
+            "least_ms": version.watermarks.least_ms,
+        },
+        "failed_upkeep": version.failed_upkeep,
+    }
+    return encode_document("table-version", body)
+
+
+def decode_version(data: bytes, source: Source) -> TableVersion:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> TableVersion:
+        owner, run = body["owner"], body["run"]
+        changes = tuple(decode_handle(handle) for handle in body["changes"])
+        return TableVersion(
+            version=decode_number(body["version"]),
+            owner=None if owner is None else decode_text(owner),
+            run=None if run is None else decode_text(run),
+            timestamp_ms=decode_number(body["timestamp_ms"]),
+            schema_json=decode_text(body["schema_json"]),
+            batches={decode_text(k): decode_number(v) for k, v in dict(body["batches"]).items()},
+            changes=changes,
+            state=tuple(
+                changes[entry] if isinstance(entry, int) else decode_handle(entry)
+                for entry in body["state"]
+            ),
+            watermarks=_decode_watermarks(body["watermarks"]),
+            # Tables of 0.1.0 do not have it.
+            failed_upkeep=decode_number(body.get("failed_upkeep", 0)),
+        )
+
+    return decode_document("table-version", data, source, build)
+
+
+def _decode_watermarks(body: Body) -> WriterWatermarks:
+    by_subtask = {int(k): decode_number(ms) for k, ms in dict(body["by_subtask"]).items()}
+    least_ms = body["least_ms"]
+    return WriterWatermarks(
+        decode_number(body["parallelism"]),
+        by_subtask,
+        None if least_ms is None else decode_number(least_ms),
+    )
+
+
+def encode_compaction(compaction: TableCompaction) -> bytes:
+    """A compaction."""
+    body = {
+        "version": compaction.version,
+        "replaces": list(compaction.replaces),
+        "files": [encode_handle(handle) for handle in compaction.files],
+    }
+    return encode_document("table-compaction", body)
+
+
+def decode_compaction(data: bytes, source: Source) -> TableCompaction:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> TableCompaction:
+        return TableCompaction(
+            version=decode_number(body["version"]),
+            replaces=tuple(decode_text(name) for name in body["replaces"]),
+            files=tuple(decode_handle(handle) for handle in body["files"]),
+        )
+
+    return decode_document("table-compaction", data, source, build)

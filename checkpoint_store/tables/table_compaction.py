@@ -1,0 +1,135 @@
+"""Fewer files for the same state: what keeps reads of a table fast.
+
+A commit adds a file for each task, and a reader applies all files of the state. So now and then
+files that follow each other are folded to one: the newest ones, back to one that is so much larger
+that its turn has not come. A row is then rewritten about log(state / commit) times, and a state
+has about as many files as `MergeBounds.files` times that.
+
+Files that reach back to the first are the whole state: they become a snapshot, which keeps no
+deleted keys (but with a sequence, so that late rows go on losing). Where nulls keep what a key has,
+a put alone does not say whether a delete came before it, so nothing but the whole is folded.
+
+A state beyond `MergeBounds.bytes` is for `compact_key_groups`, which a job runs for ranges of key
+groups, on any machine, and publishes as a TableCompaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, PUT
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.object_names import COMPACTED
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.states.row_fold import (
+    concat_rows,
+    flat_rows,
+    flat_schema,
+    fold_rules,
+    fold_state,
+)
+from checkpoint_store.states.state_history import StateShape
+from checkpoint_store.tables.table_file_rows import file_rows
+from checkpoint_store.tables.table_history import shape_of
+from checkpoint_store.tables.table_store import TableFileWriter, TableStore
+from checkpoint_store.tables.table_version import TableVersion
+
+# The stubs of the compute functions do not take what the functions take, such as plain numbers.
+pc: Any = pyarrow.compute
+
+_SMALL_BYTES = 64 << 10
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBounds:
+    """At least `files` files are folded at once, and at most `bytes` bytes of them."""
+
+    bytes: int
+    files: int = 10
+
+
+def first_to_merge(state: Sequence[StateHandle], bounds: MergeBounds, *, whole: bool) -> int:
+    """The index from which on the files of a state are to be folded; their number if none are.
+
+    A file is taken in unless it is more than twice as large as all newer ones together. `whole`:
+    whether all or nothing is folded.
+    """
+    size, index = 0, len(state)
+    while index:
+        length = state[index - 1].length
+        is_large = index < len(state) and length > 2 * max(size, _SMALL_BYTES)
+        if size + length > bounds.bytes or is_large:
+            break
+        size += length
+        index -= 1
+    if len(state) - index < bounds.files or (whole and index):
+        return len(state)
+    return index
+
+
+def merge_files(
+    table: TableStore, version: TableVersion, bounds: MergeBounds
+) -> tuple[StateHandle, ...]:
+    """The files of the state of a version that is about to be committed, some of them folded; as
+    they are, if one of them is damaged: the version is whole without folding."""
+    metadata = table.metadata()
+    assert metadata is not None, "the table was opened"
+    shape = shape_of(metadata, version.schema_json)
+    first = first_to_merge(version.state, bounds, whole=shape.ignores_nulls)
+    if first == len(version.state):
+        return version.state
+    try:
+        rows = folded(table, version.state[first:], shape, metadata.key_groups, whole=first == 0)
+    except (CorruptObjectError, ObjectMissingError) as error:
+        _log.warning("the files of version %d are not folded: %s", version.version, error)
+        return version.state
+    kind: StateFileKind = "changelog" if first else "snapshot"
+    writer = TableFileWriter(COMPACTED, version.version, 0, 0)
+    return (*version.state[:first], table.write_rows(kind, rows, writer))
+
+
+def compact_key_groups(
+    table: TableStore, version: TableVersion, key_groups: KeyGroupRange, part: int
+) -> StateHandle:
+    """Write the state of a version that is of some key groups as one snapshot. `part`: which of
+    the ranges of a compaction it is."""
+    metadata = table.metadata()
+    assert metadata is not None, "the table was opened"
+    shape = shape_of(metadata, version.schema_json)
+    rows = folded(table, version.state, shape, key_groups, whole=True)
+    writer = TableFileWriter(COMPACTED, version.version, part, 0)
+    return table.write_rows("snapshot", rows, writer, key_groups)
+
+
+def folded(
+    table: TableStore,
+    files: Sequence[StateHandle],
+    shape: StateShape,
+    key_groups: KeyGroupRange,
+    *,
+    whole: bool,
+) -> pa.Table:
+    """The rows of files, in the form of a file, folded. `whole`: nothing came before them."""
+    schema = flat_schema(shape)
+
+    def flat(file: StateHandle) -> pa.Table:
+        batches = table.read_rows(file, key_groups)
+        return concat_rows([flat_rows(batch, shape, schema) for batch in batches], shape, schema)
+
+    needed = [file for file in files if file.key_groups.intersection(key_groups) is not None]
+    rows = concat_rows(in_parallel(flat, needed), shape, schema)
+    rows = fold_state(rows, fold_rules(shape, schema), keep_tombstones=True)
+    if whole and not shape.sequenced:
+        rows = rows.filter(pc.equal(rows[OP], PUT))
+    order: Any = np.argsort(rows[KEY_GROUP_COLUMN].to_numpy(), kind="stable")
+    return file_rows(rows.take(order), shape)

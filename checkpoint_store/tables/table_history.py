@@ -1,0 +1,111 @@
+"""The versions of a table, as its readers see them. See state_history."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import column_names, selected
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.states.state_history import StateShape, StateVersion, VersionInfo
+from checkpoint_store.tables.table_layout import version_name
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import (
+    ROW_STATE,
+    TableCompaction,
+    TableMetadata,
+    TableVersion,
+    compacted,
+)
+
+_REMEMBERED = 256
+
+
+@dataclass
+class TableHistory:
+    """The StateHistory of a table. `metadata` is the table's."""
+
+    table: TableStore
+    metadata: TableMetadata
+    _known: dict[int, TableVersion] = field(default_factory=dict)
+    _compactions: tuple[TableCompaction, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """See StateHistory."""
+        return self.table.url
+
+    @property
+    def max_parallelism(self) -> int:
+        """See StateHistory."""
+        return self.metadata.max_parallelism
+
+    def versions(self) -> list[int]:
+        """See StateHistory."""
+        numbers = self.table.versions()
+        self._compactions = self.table.compactions()
+        return numbers
+
+    def at(self, version: int) -> StateVersion:
+        """See StateHistory."""
+        table_version = self._version(version)
+        if table_version is None:
+            raise self.absent(version, self.versions())
+        state = compacted(table_version, self._compactions).state
+        info = VersionInfo(
+            table_version.version,
+            table_version.timestamp_ms,
+            table_version.watermarks.least_ms,
+            table_version.failed_upkeep,
+        )
+        return StateVersion(
+            info=info,
+            shape=shape_of(self.metadata, table_version.schema_json),
+            changes=table_version.changes,
+            state=state,
+            watermarks=table_version.watermarks,
+            base=table_version.version - 1 if table_version.version else None,
+        )
+
+    def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
+        """See StateHistory. Versions are numbered without gaps."""
+        oldest, newest = min(versions, default=None), max(versions, default=None)
+        place = bisect_left(versions, version)
+        if oldest is None or newest is None or not 0 < place < len(versions):
+            return VersionNotRetainedError(self.url, version, oldest, newest)
+        between = versions[place - 1], versions[place]
+        return VersionMissingError(
+            self.url, version, oldest, newest, between, version_name(version)
+        )
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """See StateHistory."""
+        return self.table.read_rows(handle, key_groups)
+
+    def _version(self, number: int) -> TableVersion | None:
+        version = self._known.get(number) or self.table.read_version(number)
+        if version is not None and number not in self._known:
+            self._known[number] = version
+            # Another thread may be doing the same.
+            for oldest in [*self._known][:-_REMEMBERED]:
+                self._known.pop(oldest, None)
+        return version
+
+
+def shape_of(metadata: TableMetadata, schema_json: str) -> StateShape:
+    """The shape of a table's rows when its columns are those of `schema_json`."""
+    keys = column_names(metadata.key_schema_json)
+    columns = column_names(schema_json)
+    return StateShape(
+        state=ROW_STATE,
+        key_schema_json=metadata.key_schema_json,
+        value_schema_json=selected(schema_json, [name for name in columns if name not in keys]),
+        columns=columns,
+        sequenced=metadata.sequence_by is not None,
+        ignores_nulls=metadata.ignore_null_updates,
+    )

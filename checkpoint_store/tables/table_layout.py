@@ -1,0 +1,115 @@
+"""The names of all objects of a table. Pure.
+
+    table.json
+    versions/<version>.json
+    compactions/<version>-<unique>-<length>.json
+    data/<writer>/<batch>/changelog-<subtask>-<attempt>-<unique>.arrow
+    data/<writer>/<batch>/snapshot-<subtask>-<attempt>-<unique>.arrow
+
+Numbers are decimal and padded with zeros: version, batch and attempt to 19 digits, subtask to 5; a
+length is not padded. `unique` is 12 hex digits that the writer draws (I1). `writer` is the id of
+the query or batch job whose rows a file holds, or `compacted`; `batch` is the query's batch, 0 of a
+batch job, the version of a compaction.
+
+A version's name is the same for every writer: creating it is how one of them wins. All other names
+are their writer's own. Names that do not parse are not ours and are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import cast
+
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
+
+_UNIQUE = r"(?P<unique>[0-9a-f]{12})"
+_VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
+_COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
+_BATCH = re.compile(rf"{DATA}/[^/]+/(?P<batch>\d{{19}})")
+_FILE = re.compile(
+    rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})/(?P<kind>changelog|snapshot)"
+    rf"-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
+)
+
+
+def may_be_beside_a_table(name: str) -> bool:
+    """Whether something of this name, directly in a table's directory, is ours or nobody's rows:
+    Spark, too, takes what begins with `_` or `.` for no data."""
+    return name in (TABLE, VERSIONS, COMPACTIONS, DATA) or name.startswith(("_", "."))
+
+
+def version_name(version: int) -> str:
+    """The name of a version's document."""
+    return f"{VERSIONS}/{version:019d}.json"
+
+
+def parse_version(name: str) -> int | None:
+    """The version of a name under `versions/`; None if it is not ours."""
+    match = _VERSION.fullmatch(name)
+    return None if match is None else int(match["version"])
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionName:
+    """A compaction."""
+
+    version: int
+    unique: str
+    length: int
+
+    def __str__(self) -> str:
+        return f"{COMPACTIONS}/{self.version:019d}-{self.unique}-{self.length}.json"
+
+
+def parse_compaction(name: str) -> CompactionName | None:
+    """The parts of a name under `compactions/`; None if it is not ours."""
+    match = _COMPACTION.fullmatch(name)
+    if match is None:
+        return None
+    return CompactionName(int(match["version"]), match["unique"], int(match["length"]))
+
+
+@dataclass(frozen=True, slots=True)
+class TableFileName:
+    """A file of rows."""
+
+    writer: str
+    batch: int
+    kind: StateFileKind
+    subtask: int
+    attempt: int
+    unique: str
+
+    def __str__(self) -> str:
+        return (
+            f"{DATA}/{self.writer}/{self.batch:019d}/{self.kind}-{self.subtask:05d}"
+            f"-{self.attempt:019d}-{self.unique}.arrow"
+        )
+
+
+def batches_of_writer(writer: str) -> str:
+    """The directory that has one for each batch of a writer that has files."""
+    return f"{DATA}/{writer}"
+
+
+def parse_batch(name: str) -> int | None:
+    """The batch of a directory's name below that of its writer; None if it is not ours."""
+    match = _BATCH.fullmatch(name)
+    return None if match is None else int(match["batch"])
+
+
+def parse_table_file(name: str) -> TableFileName | None:
+    """The parts of a name under `data/`; None if it is not ours."""
+    match = _FILE.fullmatch(name)
+    if match is None:
+        return None
+    return TableFileName(
+        writer=match["writer"],
+        batch=int(match["batch"]),
+        kind=cast(StateFileKind, match["kind"]),
+        subtask=int(match["subtask"]),
+        attempt=int(match["attempt"]),
+        unique=match["unique"],
+    )

@@ -1,0 +1,80 @@
+"""How the columns of a table may change. Pure.
+
+A table's schema is what Spark's StructType writes as JSON. Nullability is not part of it: any
+column but a key may be null. New columns are added at the end, if the writer allows it; nothing
+else ever changes, because files that were written stay as they are (I1).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from checkpoint_store.errors import TableSchemaError
+from checkpoint_store.files.schema_columns import as_text, schema_of
+from checkpoint_store.schema_text import type_text
+
+_RENAME = "change the rows, or write into another table"
+
+
+def without_nullability(schema_json: str) -> str:
+    """The schema with all fields nullable, at every depth, and without metadata of columns."""
+    return as_text(_relaxed(json.loads(schema_json)))
+
+
+def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
+    """The schema of a table after rows of another schema; both as `without_nullability` gives them.
+
+    With `merge` the rows may have columns that the table has not. Raises TableSchemaError, which
+    names the column and both types.
+    """
+    stored, given = _types(table), _types(rows)
+    for name, type_ in stored.items():
+        if name not in given:
+            near = [candidate for candidate in given if candidate.lower() == name.lower()]
+            column = f"lit(None).cast({type_text(type_)!r})"
+            remedy = f"rename {near[0]!r}" if near else f"add .withColumn({name!r}, {column})"
+            raise TableSchemaError(url, f"the rows have no column {name!r}", remedy)
+        if given[name] != type_:
+            types = f"{type_text(type_)} in the table and {type_text(given[name])} in the rows"
+            raise TableSchemaError(url, f"column {name!r} is {types}", f"cast it; {_RENAME}")
+    added = [name for name in given if name not in stored]
+    if added and not merge:
+        raise TableSchemaError(
+            url,
+            f"the table has no column {', '.join(map(repr, added))}",
+            'write with option("mergeSchema", "true") to add it, or drop it from the rows',
+        )
+    for place, name in enumerate(added):
+        if name.lower() in (earlier.lower() for earlier in (*stored, *added[:place])):
+            raise TableSchemaError(url, f"column {name!r} differs from one only in case", _RENAME)
+    fields = json.loads(table)["fields"] + [
+        field for field in json.loads(rows)["fields"] if field["name"] in added
+    ]
+    return schema_of(fields)
+
+
+def _types(schema_json: str) -> dict[str, Any]:
+    return {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+
+
+def _relaxed(described: Any) -> Any:
+    if not isinstance(described, dict):
+        return described
+    relaxed = {key: _relaxed(value) for key, value in described.items()}
+    match described.get("type"):
+        case "struct":
+            relaxed["fields"] = [
+                {
+                    "name": field["name"],
+                    "type": _relaxed(field["type"]),
+                    "nullable": True,
+                    "metadata": {},
+                }
+                for field in described["fields"]
+            ]
+        case "array":
+            relaxed["containsNull"] = True
+        case "map":
+            relaxed["valueContainsNull"] = True
+    return relaxed

@@ -1,0 +1,404 @@
+"""A table: its rows are written by many, its versions by one at a time.
+
+    writers of rows    each puts a file under a name of its own, durable on return
+    one committer      puts versions/<n>.json, which names the files: now they are the table's
+
+A version's name is taken by whoever creates it first; the others find that out, and try the next
+one on top of it. Where a store cannot tell that a name is taken, reading the version back tells
+whose bytes are there by then; one that is overwritten after that is lost, so there only the rule
+of one writer protects from two at the same instant.
+
+A table has one writer: the streaming query whose batches it holds; any other is refused before it
+could commit (I9). A batch that the table holds already changes nothing (I6), so a query may repeat
+its last one after any failure.
+
+A version is created whole or not at all, and never deleted or replaced but by retention. So one
+that is not what was written is damaged, for readers and for writers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from checkpoint_store import object_names
+from checkpoint_store.errors import (
+    ConflictingWriterError,
+    CorruptObjectError,
+    LostVersionError,
+    NotATableError,
+    ObjectMissingError,
+    TableMismatchError,
+    WrittenTwiceError,
+)
+from checkpoint_store.files.document import Source
+from checkpoint_store.files.key_bounds import key_bounds
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.schema_columns import column_names
+from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.object_names import STORE
+from checkpoint_store.objects.created_once import put_if_absent, read_or_create
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.passed_over import tell_passed_over
+from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.schema_text import schema_text
+from checkpoint_store.states.event_time import WriterWatermarks
+from checkpoint_store.tables import table_layout as layout
+from checkpoint_store.tables.table_codec import (
+    decode_compaction,
+    decode_table,
+    decode_version,
+    encode_compaction,
+    encode_table,
+    encode_version,
+)
+from checkpoint_store.tables.table_layout import CompactionName, TableFileName
+from checkpoint_store.tables.table_schema import evolved
+from checkpoint_store.tables.table_version import (
+    TableCompaction,
+    TableMetadata,
+    TableVersion,
+    compacted,
+)
+
+_COMMIT_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class TableFileWriter:
+    """Who writes a file: the query or batch job, its batch, and the task."""
+
+    writer: str
+    batch: int
+    subtask: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """Files to publish as one version, in the order in which they apply.
+
+    `writer`: the query or batch job. `run`: which start of a query, None of a job. A query goes on
+    writing: the table then belongs to it. `batch`: which of its batches. `schema_json`: the columns
+    of the rows; `merges_schema`: whether new ones are added to the table. `takes_over`: whether a
+    table that belongs to another query is taken from it. `writers`: the number of tasks that wrote;
+    `watermarks_ms`: by task, how far it is in event time, of those that have rows with one.
+    `after_all`: the query writes each of its batches, so the one before this is in the table.
+    """
+
+    writer: str
+    run: str | None
+    batch: int
+    schema_json: str
+    files: tuple[StateHandle, ...]
+    merges_schema: bool = False
+    takes_over: bool = False
+    writers: int = 0
+    watermarks_ms: Mapping[int, int] = field(default_factory=dict)
+    after_all: bool = False
+
+
+Finish = Callable[[TableVersion], TableVersion]
+
+
+class TableStore:
+    """The table in `store`. Safe to use from several processes.
+
+    `unique` draws the part of a name that makes it the writer's own: 12 hex digits; `now` tells
+    the time in seconds since 1970; `metadata` is known to be the table's.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        unique: Callable[[], str] = unique_of_uuid,
+        now: Callable[[], float] = time.time,
+        metadata: TableMetadata | None = None,
+    ) -> None:
+        self._store = store
+        self._unique = unique
+        self._now = now
+        self._metadata = metadata
+        # None: one that is damaged.
+        self._known_compactions: dict[CompactionName, TableCompaction | None] = {}
+
+    @property
+    def url(self) -> str:
+        """The table's URL."""
+        return self._store.url
+
+    def metadata(self) -> TableMetadata | None:
+        """What was fixed when the table was created; None if there is no table.
+
+        Raises CorruptObjectError, UnsupportedFormatError.
+        """
+        if self._metadata is None:
+            try:
+                data = self._store.get(object_names.TABLE)
+            except ObjectMissingError:
+                return None
+            self._metadata = decode_table(data, Source(self.url, object_names.TABLE))
+        return self._metadata
+
+    def create(self, metadata: TableMetadata) -> TableMetadata:
+        """Create the table, or check that the one that is there is the same. Raises as `check`."""
+        self.check(metadata)
+        data = read_or_create(self._store, object_names.TABLE, encode_table(metadata))
+        stored = decode_table(data, Source(self.url, object_names.TABLE))
+        self._check_same(stored, metadata)
+        self._metadata = stored
+        return stored
+
+    def check(self, metadata: TableMetadata) -> None:
+        """Whether this table could be created here, or is here.
+
+        Raises TableMismatchError, which names the option and both values; NotATableError if the
+        place is taken: by the store of an operator, or by what others have put there;
+        ObjectMissingError if it has versions but not what is fixed.
+        """
+        stored = self.stored()
+        if stored is not None:
+            self._check_same(stored, metadata)
+
+    def stored(self) -> TableMetadata | None:
+        """What is fixed of the table; None if there is none, and one may be created here. Raises
+        NotATableError and ObjectMissingError, as `check`."""
+        stored = self.metadata()
+        if stored is None and self.versions():
+            # What is fixed is written first, so it is looked for last.
+            stored = self.metadata()
+            if stored is None:
+                raise ObjectMissingError(self.url, object_names.TABLE)
+        if stored is None:
+            self._check_free()
+        return stored
+
+    def _check_same(self, stored: TableMetadata, asked: TableMetadata) -> None:
+        asked_options = dict(_shown_options(asked))
+        for option, there in _shown_options(stored):
+            if there != asked_options[option]:
+                is_empty = not self.versions()
+                raise TableMismatchError(self.url, option, there, asked_options[option], is_empty)
+
+    def _check_free(self) -> None:
+        objects = [info.name for info in self._store.list("")]
+        names = [name.strip("/") for name in (*objects, *self._store.list_directories(""))]
+        if STORE in names:
+            raise NotATableError(self.url)
+        strangers = [name for name in names if not layout.may_be_beside_a_table(name)]
+        if strangers:
+            raise NotATableError(self.url, tuple(sorted(strangers)))
+
+    def versions(self) -> list[int]:
+        """The numbers of the versions, oldest first: one listing."""
+        names = (
+            layout.parse_version(info.name) for info in self._store.list(object_names.VERSIONS)
+        )
+        return sorted(number for number in names if number is not None)
+
+    def read_version(self, number: int) -> TableVersion | None:
+        """A version; None if it is not there.
+
+        Raises CorruptObjectError, UnsupportedFormatError.
+        """
+        name = layout.version_name(number)
+        try:
+            data = self._store.get(name)
+        except ObjectMissingError:
+            return None
+        return decode_version(data, Source(self.url, name, number))
+
+    def newest(self) -> TableVersion | None:
+        """The newest version, None if there is none. Raises as `read_version`; never an older one
+        instead of the newest."""
+        numbers = self.versions()
+        return self._read_listed(numbers[-1]) if numbers else None
+
+    def _read_listed(self, number: int) -> TableVersion:
+        """The newest version of a listing: retention never deletes it."""
+        version = self.read_version(number)
+        if version is None:
+            raise ObjectMissingError(self.url, layout.version_name(number), number)
+        return version
+
+    def compactions(self) -> tuple[TableCompaction, ...]:
+        """All compactions: one listing, and a read of each that is new. One that is damaged is
+        passed over, because versions name all that they need themselves."""
+        names = [
+            layout.parse_compaction(i.name) for i in self._store.list(object_names.COMPACTIONS)
+        ]
+        compactions: dict[CompactionName, TableCompaction | None] = {}
+        for name in (name for name in names if name is not None):
+            if name in self._known_compactions:
+                compactions[name] = self._known_compactions[name]
+                continue
+            # It may have been deleted since it was listed.
+            with suppress(ObjectMissingError):
+                compactions[name] = self._read_compaction(name)
+        self._known_compactions = compactions
+        return tuple(compaction for compaction in compactions.values() if compaction is not None)
+
+    def _read_compaction(self, name: CompactionName) -> TableCompaction | None:
+        """None if it is damaged."""
+        data = self._store.get(str(name))
+        try:
+            return decode_compaction(data, Source(self.url, str(name), name.version))
+        except CorruptObjectError as error:
+            tell_passed_over("compaction", error)
+            return None
+
+    def write_rows(
+        self,
+        kind: StateFileKind,
+        table: pa.Table,
+        writer: TableFileWriter,
+        key_groups: KeyGroupRange | None = None,
+    ) -> StateHandle:
+        """Write a file of rows sorted by `_key_group`, durable on return; it is not part of the
+        table until a version names it. `key_groups`: those that rows may have, None: any."""
+        assert self._metadata is not None, "open the table first"
+        key_groups = key_groups or self._metadata.key_groups
+        data = encode_state_file(
+            table,
+            StateFileHeader(
+                kind=kind,
+                store_id=self._metadata.table_id,
+                epoch=writer.batch,
+                subtask=writer.subtask,
+                key_groups=key_groups,
+            ),
+        )
+        name = TableFileName(
+            writer.writer, writer.batch, kind, writer.subtask, writer.attempt, self._unique()
+        )
+        self._store.put(str(name), data)
+        return StateHandle(
+            kind=kind,
+            name=str(name),
+            length=len(data),
+            checksum=hashlib.sha256(data).hexdigest(),
+            key_groups=key_groups,
+            epoch=writer.batch,
+            rows=table.num_rows,
+            key_bounds=key_bounds(table, column_names(self._metadata.key_schema_json)),
+        )
+
+    def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
+
+        Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
+        """
+        try:
+            data = self._store.get(handle.name)
+        except ObjectMissingError as error:
+            raise ObjectMissingError(self.url, handle.name, handle.epoch) from error
+        return decode_state_file(data, handle, key_groups, self.url)
+
+    def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:
+        """Publish a version, and return it; of a batch that the table holds already, the newest.
+
+        `finish` may replace the files of the new version's state by others that hold the same, and
+        `failed_upkeep`, which is that of the version before.
+        Raises ConflictingWriterError, TableSchemaError, LostVersionError, CorruptObjectError, and
+        WrittenTwiceError when one run of a query writes a batch again: it is no repetition after a
+        failure.
+        """
+        for _ in range(_COMMIT_TRIES):
+            newest = self.newest()
+            if newest is not None:
+                self._check_owner(newest, commit)
+                if newest.batches.get(commit.writer, -1) >= commit.batch:
+                    self._check_repeated(newest, commit)
+                    return newest
+            self._check_nothing_lost(newest, commit)
+            version = self._next(newest, commit)
+            if finish is not None:
+                version = finish(version)
+            if self._put_version(version):
+                return version
+        raise ConflictingWriterError(self.url, "another one at the same time", commit.writer)
+
+    def _check_owner(self, newest: TableVersion, commit: TableCommit) -> None:
+        if newest.owner not in (None, commit.writer) and not commit.takes_over:
+            raise ConflictingWriterError(self.url, f"query {newest.owner}", _named(commit))
+
+    def _check_repeated(self, newest: TableVersion, commit: TableCommit) -> None:
+        same_run = commit.run is not None and newest.run == commit.run
+        if same_run and newest.batches[commit.writer] == commit.batch:
+            raise WrittenTwiceError(self.url, commit.writer, commit.batch)
+
+    def _check_nothing_lost(self, newest: TableVersion | None, commit: TableCommit) -> None:
+        """A query that writes all its batches, and has files of one that no version holds, had a
+        version that is gone."""
+        last_batch = None if newest is None else newest.batches.get(commit.writer)
+        expected = 0 if last_batch is None else last_batch + 1
+        if not commit.after_all or commit.batch <= expected:
+            return
+        names = self._store.list_directories(layout.batches_of_writer(commit.writer))
+        batches = [batch for name in names if (batch := layout.parse_batch(name)) is not None]
+        if any(expected <= batch < commit.batch for batch in batches):
+            lost = layout.version_name(0 if newest is None else newest.version + 1)
+            raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
+
+    def _next(self, newest: TableVersion | None, commit: TableCommit) -> TableVersion:
+        milliseconds = int(self._now() * 1000)
+        batches = {} if newest is None else dict(newest.batches)
+        if commit.run is not None:
+            batches[commit.writer] = commit.batch
+        schema_json = commit.schema_json
+        state: tuple[StateHandle, ...] = ()
+        watermarks = WriterWatermarks() if newest is None else newest.watermarks
+        if newest is not None:
+            milliseconds = max(milliseconds, newest.timestamp_ms + 1)
+            schema_json = evolved(
+                self.url, newest.schema_json, commit.schema_json, merge=commit.merges_schema
+            )
+            state = compacted(newest, self.compactions()).state
+        return TableVersion(
+            version=0 if newest is None else newest.version + 1,
+            owner=commit.writer if commit.run is not None else None,
+            run=commit.run,
+            timestamp_ms=milliseconds,
+            schema_json=schema_json,
+            batches=batches,
+            changes=commit.files,
+            state=state + commit.files,
+            watermarks=watermarks.advanced(commit.writers, commit.watermarks_ms),
+            failed_upkeep=0 if newest is None else newest.failed_upkeep,
+        )
+
+    def _put_version(self, version: TableVersion) -> bool:
+        """Whether the version is the table's now; False if another one took its name."""
+        name, data = layout.version_name(version.version), encode_version(version)
+        if not put_if_absent(self._store, name, data):
+            return False
+        try:
+            return self._store.get(name) == data
+        except ObjectMissingError:
+            return False
+
+    def publish_compaction(self, compaction: TableCompaction) -> None:
+        """Let readers, and the next commit, use other files for the same state."""
+        data = encode_compaction(compaction)
+        name = CompactionName(compaction.version, self._unique(), len(data))
+        self._store.put(str(name), data)
+
+
+def _shown_options(metadata: TableMetadata) -> list[tuple[str, str]]:
+    """What is fixed when a table is created, by the name of its option."""
+    return [
+        ("keys", schema_text(metadata.key_schema_json)),
+        ("sequenceBy", str(metadata.sequence_by)),
+        ("ignoreNullUpdates", str(metadata.ignore_null_updates).lower()),
+        ("maxParallelism", str(metadata.max_parallelism)),
+    ]
+
+
+def _named(commit: TableCommit) -> str:
+    return f"query {commit.writer}" if commit.run is not None else f"batch job {commit.writer}"

@@ -1,0 +1,128 @@
+"""Writes files of the provider with pyarrow, for tests that damage them or forge their metadata."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from checkpoint_store.provider.arrow_footer import ArrowFooter, parse_arrow_footer
+from checkpoint_store.provider.crc32c import crc32c_of_rows
+from checkpoint_store.provider.provider_file_names import ProviderFileName
+
+Row = tuple[int, str | None]
+TAIL_BYTES = 10
+
+
+def unique(number: int) -> str:
+    return f"{number:016x}"
+
+
+def changelog(version: int, base: int | None = None, generation: int = 1) -> ProviderFileName:
+    """The changelog whose unique is its version, upon the version before it unless told."""
+    before = version - 1 if base is None else base
+    return ProviderFileName(version, generation, unique(version), unique(before) if before else "0")
+
+
+def snapshot(version: int, generation: int = 1, attempt: int = 1) -> ProviderFileName:
+    return ProviderFileName(version, generation, unique(version), None, attempt=unique(attempt))
+
+
+def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName:
+    """What the changelogs of the last `versions` versions up to `version` come to."""
+    upon = changelog(version, version - versions, generation)
+    return replace(upon, versions=versions, attempt=unique(generation))
+
+
+def schema_json(name: str, of: str) -> str:
+    field = {"name": name, "type": of, "nullable": True, "metadata": {}}
+    return json.dumps({"type": "struct", "fields": [field]})
+
+
+def key_row(number: int) -> bytes:
+    return struct.pack("<2q", 0, number)
+
+
+def value_row(text: str) -> bytes:
+    data = text.encode()
+    padded = data.ljust((len(data) + 7) // 8 * 8, b"\0")
+    return struct.pack("<2q", 0, 16 << 32 | len(data)) + padded
+
+
+def footer_of(data: bytes) -> tuple[int, ArrowFooter]:
+    """Where the footer begins, and what it says."""
+    end = len(data) - TAIL_BYTES
+    begin = end - struct.unpack_from("<i", data, end)[0]
+    return begin, parse_arrow_footer(data[begin:end])
+
+
+def row_sums(rows: Sequence[Row]) -> list[int]:
+    """The checksums of rows."""
+    sums: list[int] = crc32c_of_rows(*_columns(rows)).to_pylist()
+    return sums
+
+
+def file_bytes(
+    name: ProviderFileName,
+    rows: Sequence[Row],
+    forged: Mapping[str, str] | None = None,
+    sums: Sequence[int] | None = None,
+) -> bytes:
+    """A file of rows of a number and a text (None: removed), in batches of two, that carry `sums`
+    if given."""
+    arrays = _columns(rows)
+    columns = [pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary())]
+    metadata = {
+        "cowstate.format": "1",
+        "cowstate.kind": name.kind,
+        "cowstate.version": str(name.version),
+        "cowstate.unique": name.unique,
+        "cowstate.base": name.base or "",
+        "cowstate.key_schema": schema_json("number", "long"),
+        "cowstate.value_schema": schema_json("text", "string"),
+        "cowstate.rows": str(len(rows)),
+        "cowstate.footer_crc32": "0" * 8,
+    }
+    if name.versions > 1:
+        metadata["cowstate.versions"] = str(name.versions)
+    if sums is not None:
+        columns.append(pa.field("checksum", pa.int32(), nullable=False))
+        arrays.append(pa.array(sums, pa.int32()))
+        metadata["cowstate.row_checksum"] = "crc32c"
+    table = pa.table(arrays, schema=pa.schema(columns))
+    unsummed = _written(table, {**metadata, "cowstate.batch_crc32": ""})
+    _, footer = footer_of(unsummed)
+    sums = [
+        f"{zlib.crc32(unsummed[block.offset : block.offset + block.length]):08x}"
+        for block in footer.blocks
+    ]
+    metadata["cowstate.batch_crc32"] = ",".join(sums)
+    return sealed(_written(table, {**metadata, **(forged or {})}))
+
+
+def sealed(data: bytes) -> bytes:
+    """The file with the checksum of its footer."""
+    begin, footer = footer_of(data)
+    place = begin + footer.value_places["cowstate.footer_crc32"]
+    zeroed = data[:place] + b"0" * 8 + data[place + 8 :]
+    checksum = zlib.crc32(zeroed[begin : len(data) - TAIL_BYTES])
+    return zeroed[:place] + f"{checksum:08x}".encode() + zeroed[place + 8 :]
+
+
+def _columns(rows: Sequence[Row]) -> list[pa.Array]:
+    keys = [key_row(number) for number, _ in rows]
+    values = [text if text is None else value_row(text) for _, text in rows]
+    return [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+
+
+def _written(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    schema = table.schema.with_metadata(dict(metadata))
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
+        writer.write_table(table.replace_schema_metadata(dict(metadata)), max_chunksize=2)
+    return sink.getvalue().to_pybytes()

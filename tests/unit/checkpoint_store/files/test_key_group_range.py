@@ -1,0 +1,84 @@
+"""Ranges of key groups, and who owns them."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.files.key_group_range import (
+    KeyGroupRange,
+    key_group_range_of_subtask,
+    subtask_of_key_group,
+)
+
+
+def test_a_range_holds_both_its_ends() -> None:
+    key_groups = KeyGroupRange(3, 5)
+    assert list(key_groups) == [3, 4, 5]
+    assert len(key_groups) == 3
+    assert [group in key_groups for group in (2, 3, 5, 6)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 3), (4, 3)])
+def test_a_range_is_never_empty_or_negative(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="start <= end"):
+        KeyGroupRange(start, end)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (KeyGroupRange(0, 1), None),
+        (KeyGroupRange(0, 2), KeyGroupRange(2, 2)),
+        (KeyGroupRange(3, 3), KeyGroupRange(3, 3)),
+        (KeyGroupRange(0, 9), KeyGroupRange(2, 5)),
+        (KeyGroupRange(5, 9), KeyGroupRange(5, 5)),
+        (KeyGroupRange(6, 9), None),
+    ],
+)
+def test_the_intersection_is_what_both_hold(
+    other: KeyGroupRange, expected: KeyGroupRange | None
+) -> None:
+    assert KeyGroupRange(2, 5).intersection(other) == expected
+    assert other.intersection(KeyGroupRange(2, 5)) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "rest"),
+    [
+        ((0, 1), [(2, 5)]),
+        ((6, 9), [(2, 5)]),
+        ((0, 3), [(4, 5)]),
+        ((5, 9), [(2, 4)]),
+        ((3, 4), [(2, 2), (5, 5)]),
+        ((2, 2), [(3, 5)]),
+        ((2, 5), []),
+        ((0, 9), []),
+    ],
+)
+def test_without_another_range_it_holds_the_rest(
+    other: tuple[int, int], rest: list[tuple[int, int]]
+) -> None:
+    left = KeyGroupRange(2, 5).without(KeyGroupRange(*other))
+    assert [(key_groups.start, key_groups.end) for key_groups in left] == rest
+
+
+def test_ranges_are_those_of_flink() -> None:
+    assert [key_group_range_of_subtask(128, 3, subtask) for subtask in range(3)] == [
+        KeyGroupRange(0, 42),
+        KeyGroupRange(43, 85),
+        KeyGroupRange(86, 127),
+    ]
+
+
+@pytest.mark.parametrize(("parallelism", "subtask"), [(0, 0), (9, 0), (4, 4), (4, -1)])
+def test_a_subtask_outside_of_the_parallelism_has_no_range(parallelism: int, subtask: int) -> None:
+    with pytest.raises(ValueError, match="is not within"):
+        key_group_range_of_subtask(8, parallelism, subtask)
+
+
+@pytest.mark.parametrize(("group", "parallelism"), [(8, 2), (-1, 2), (0, 0), (0, 9)])
+def test_a_key_group_outside_of_the_max_parallelism_has_no_subtask(
+    group: int, parallelism: int
+) -> None:
+    with pytest.raises(ValueError, match="is not within"):
+        subtask_of_key_group(group, 8, parallelism)

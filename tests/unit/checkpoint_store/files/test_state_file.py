@@ -1,0 +1,180 @@
+"""The bytes of changelogs and snapshots."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import (
+    MAX_BATCH_ROWS,
+    StateFileHeader,
+    decode_state_file,
+    encode_state_file,
+)
+from checkpoint_store.files.state_handle import StateHandle
+
+URL = "file:///store"
+HEADER = StateFileHeader("changelog", "store-1", 12, 3, KeyGroupRange(10, 19))
+
+
+def table(*key_groups: int) -> pa.Table:
+    return pa.table(
+        {
+            "_key_group": pa.array(key_groups, pa.int32()),
+            "key": [f"key {number}" for number in range(len(key_groups))],
+        }
+    )
+
+
+def handle_of(data: bytes, rows: int, header: StateFileHeader = HEADER) -> StateHandle:
+    return StateHandle(
+        kind=header.kind,
+        name="epochs/x/changelog",
+        length=len(data),
+        checksum=hashlib.sha256(data).hexdigest(),
+        key_groups=header.key_groups,
+        epoch=header.epoch,
+        rows=rows,
+    )
+
+
+def decoded(data: bytes, handle: StateHandle, key_groups: KeyGroupRange) -> list[dict[str, object]]:
+    batches = decode_state_file(data, handle, key_groups, URL)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def rewritten(data: bytes, **changes: str) -> bytes:
+    """The same file with other metadata."""
+    whole = pa.ipc.open_file(data).read_all()
+    metadata = {**whole.schema.metadata}
+    metadata.update({f"cowstate.{key}".encode(): text.encode() for key, text in changes.items()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, whole.schema.with_metadata(metadata)) as writer:
+        writer.write_table(whole)
+    return sink.getvalue().to_pybytes()
+
+
+def test_what_was_written_is_read() -> None:
+    rows = table(10, 10, 12, 19)
+    data = encode_state_file(rows, HEADER)
+    assert decoded(data, handle_of(data, 4), HEADER.key_groups) == rows.to_pylist()
+
+
+def test_any_arrow_reader_reads_the_file_and_what_it_says_of_itself() -> None:
+    rows = table(10, 10, 12, 19)
+    read = pa.ipc.open_file(encode_state_file(rows, HEADER)).read_all()
+    assert read.to_pylist() == rows.to_pylist()
+    assert {key.decode(): text.decode() for key, text in read.schema.metadata.items()} == {
+        "cowstate.format_version": "1",
+        "cowstate.kind": "changelog",
+        "cowstate.store_id": "store-1",
+        "cowstate.epoch": "12",
+        "cowstate.subtask": "3",
+        "cowstate.key_groups": "[10, 19]",
+        "cowstate.rows": "4",
+        "cowstate.batches": "[[10, 19, 4]]",
+    }
+
+
+def test_metadata_that_the_table_brings_is_kept() -> None:
+    data = encode_state_file(table(10).replace_schema_metadata({"states": "{}"}), HEADER)
+    assert pa.ipc.open_file(data).schema.metadata[b"states"] == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(10, 19, [10, 12, 12, 15]), (12, 12, [12, 12]), (11, 14, [12, 12]), (13, 14, []), (0, 9, [])],
+)
+def test_only_rows_of_the_range_are_read(start: int, end: int, expected: list[int]) -> None:
+    data = encode_state_file(table(10, 12, 12, 15), HEADER)
+    rows = decoded(data, handle_of(data, 4), KeyGroupRange(start, end))
+    assert [row["_key_group"] for row in rows] == expected
+
+
+def test_a_narrowed_handle_gives_no_rows_beyond_itself() -> None:
+    data = encode_state_file(table(10, 12, 12, 15), HEADER)
+    handle = replace(handle_of(data, 4), key_groups=KeyGroupRange(11, 13))
+    assert [row["_key_group"] for row in decoded(data, handle, KeyGroupRange(0, 99))] == [12, 12]
+
+
+def test_large_tables_are_cut_into_batches_and_only_those_needed_are_read() -> None:
+    key_groups = [10 + number * 10 // 200_000 for number in range(200_000)]
+    rows = table(*key_groups)
+    data = encode_state_file(rows, HEADER)
+    assert pa.ipc.open_file(data).num_record_batches == 4
+    handle = handle_of(data, 200_000)
+    batches = list(decode_state_file(data, handle, KeyGroupRange(13, 13), URL))
+    assert sum(batch.num_rows for batch in batches) == 20_000
+    assert all(batch.num_rows <= MAX_BATCH_ROWS for batch in batches)
+    assert len(batches) == 2
+    assert decoded(data, handle, HEADER.key_groups) == rows.to_pylist()
+
+
+def test_the_rows_are_compressed() -> None:
+    rows = table(*[10] * 10_000)
+    assert len(encode_state_file(rows, HEADER)) < rows.nbytes / 3
+
+
+def test_an_empty_table_is_a_file() -> None:
+    data = encode_state_file(table(), HEADER)
+    assert decoded(data, handle_of(data, 0), HEADER.key_groups) == []
+
+
+@pytest.mark.parametrize("key_groups", [(12, 10), (9, 10), (10, 20)])
+def test_unsorted_or_foreign_rows_are_a_bug_of_the_writer(key_groups: tuple[int, ...]) -> None:
+    with pytest.raises(AssertionError):
+        encode_state_file(table(*key_groups), HEADER)
+
+
+def test_every_changed_byte_and_every_truncation_is_found() -> None:
+    data = encode_state_file(table(10, 12), HEADER)
+    handle = handle_of(data, 2)
+    for position in range(0, len(data), 7):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(CorruptObjectError, match="sha256") as caught:
+            decoded(bytes(damaged), handle, HEADER.key_groups)
+        assert (caught.value.name, caught.value.epoch) == (handle.name, 12)
+        with pytest.raises(CorruptObjectError, match="bytes instead of"):
+            decoded(data[:position], handle, HEADER.key_groups)
+
+
+def test_damage_is_found_before_the_first_row_is_asked_for() -> None:
+    data = encode_state_file(table(10), HEADER)
+    with pytest.raises(CorruptObjectError):
+        decode_state_file(data[:-1], handle_of(data, 1), HEADER.key_groups, URL)
+
+
+def test_a_newer_format_is_told_from_damage() -> None:
+    data = rewritten(encode_state_file(table(10), HEADER), format_version="2")
+    with pytest.raises(UnsupportedFormatError, match="version 2"):
+        decoded(data, handle_of(data, 1), HEADER.key_groups)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "snapshot"},
+        {"epoch": "13"},
+        {"rows": "2"},
+        {"batches": "[[10, 10, 2]]"},
+        {"batches": "[]"},
+        {"batches": "nonsense"},
+        {"key_groups": "[10, 18]"},
+        {"format_version": "one"},
+    ],
+)
+def test_a_file_that_contradicts_its_handle_is_damage(changes: dict[str, str]) -> None:
+    data = rewritten(encode_state_file(table(10), HEADER), **changes)
+    with pytest.raises(CorruptObjectError, match="not a state file of ours"):
+        decoded(data, handle_of(data, 1), HEADER.key_groups)
+
+
+def test_a_file_that_is_not_arrow_is_damage() -> None:
+    with pytest.raises(CorruptObjectError, match="not a state file of ours"):
+        decoded(b"hello", handle_of(b"hello", 1), HEADER.key_groups)

@@ -1,0 +1,159 @@
+"""The JSON documents: their bytes, and every way to damage them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.files.document import Source
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.operators.checkpoint_codec import (
+    decode_barrier,
+    decode_manifest,
+    decode_metadata,
+    encode_barrier,
+    encode_manifest,
+    encode_metadata,
+    encode_run,
+)
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    Run,
+    StateSchema,
+)
+from checkpoint_store.operators.store_metadata import StoreMetadata
+
+SOURCE = Source("file:///store", "some/object.json", 12)
+METADATA = StoreMetadata("store-1", "Zähler", 128, '{"type":"struct"}')
+HANDLE = StateHandle("changelog", "epochs/x", 100, "ab" * 32, KeyGroupRange(0, 63), 12, 9)
+BARRIER = Barrier(
+    barrier_id="b2",
+    epoch=12,
+    subtask=0,
+    parallelism=2,
+    run=Run(3, "run-c"),
+    attempt=40,
+    plan_id="plan",
+    base=("b0", "b1"),
+    base_epoch=11,
+    handles=(replace(HANDLE, kind="snapshot"), HANDLE),
+    states=(StateSchema("count", "value", '{"type":"long"}'),),
+)
+CHECKPOINT = CompletedCheckpoint(12, Run(3, "run-c"), 2, (BARRIER, replace(BARRIER, subtask=1)))
+
+DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
+    (encode_metadata(METADATA), decode_metadata, METADATA),
+    (encode_barrier(BARRIER), decode_barrier, BARRIER),
+    (encode_manifest(CHECKPOINT), decode_manifest, CHECKPOINT),
+]
+each_document = pytest.mark.parametrize(
+    ("data", "decode", "value"), DOCUMENTS, ids=["store", "barrier", "manifest"]
+)
+
+
+def sealed(document: dict[str, object]) -> bytes:
+    """A document with a right checksum, whatever it says."""
+
+    def canonical(value: object) -> bytes:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return text.encode()
+
+    document.pop("checksum", None)
+    return canonical({**document, "checksum": hashlib.sha256(canonical(document)).hexdigest()})
+
+
+@each_document
+def test_what_was_encoded_is_decoded(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    assert decode(data, SOURCE) == value
+
+
+@each_document
+def test_every_changed_byte_is_found(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    for position in range(len(data)):
+        for flip in (0x01, 0x20, 0x80):
+            damaged = bytearray(data)
+            damaged[position] ^= flip
+            with pytest.raises(CorruptObjectError):
+                decode(bytes(damaged), SOURCE)
+
+
+@each_document
+def test_any_other_form_of_the_same_values_is_damage(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    for other in (data + b"\n", json.dumps(json.loads(data)).encode(), data.replace(b":", b": ")):
+        with pytest.raises(CorruptObjectError, match="canonical"):
+            decode(other, SOURCE)
+
+
+@each_document
+def test_every_truncation_is_found(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    for length in range(len(data)):
+        with pytest.raises(CorruptObjectError):
+            decode(data[:length], SOURCE)
+
+
+@each_document
+def test_a_newer_version_is_told_from_damage(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    newer = sealed({**json.loads(data), "version": 2})
+    with pytest.raises(UnsupportedFormatError, match="version 2") as caught:
+        decode(newer, SOURCE)
+    assert caught.value.name == SOURCE.name
+
+
+@each_document
+def test_a_document_of_another_kind_is_damage(
+    data: bytes, decode: Callable[[bytes, Source], object], value: object
+) -> None:
+    with pytest.raises(CorruptObjectError, match="cowstate/run") as caught:
+        decode(encode_run(Run(1, "run-a")), SOURCE)
+    assert (caught.value.name, caught.value.epoch) == (SOURCE.name, 12)
+
+
+@pytest.mark.parametrize("body", [None, [], {}, {"epoch": 1}])
+def test_a_checksum_does_not_excuse_unexpected_content(body: object) -> None:
+    document: dict[str, object] = {"format": "cowstate/barrier", "version": 1, "body": body}
+    with pytest.raises(CorruptObjectError, match="unexpected content"):
+        decode_barrier(sealed(document), SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("epoch", "12"), ("epoch", True), ("barrier_id", 1), ("base_epoch", "x"), ("base", [1])],
+)
+def test_values_of_the_wrong_type_are_damage(field: str, value: object) -> None:
+    document = json.loads(encode_barrier(BARRIER))
+    document["body"][field] = value
+    with pytest.raises(CorruptObjectError, match="unexpected content"):
+        decode_barrier(sealed(document), SOURCE)
+
+
+def test_a_handle_of_an_unknown_kind_is_damage() -> None:
+    document = json.loads(encode_barrier(BARRIER))
+    document["body"]["handles"][0]["kind"] = "rumour"
+    with pytest.raises(CorruptObjectError, match="rumour"):
+        decode_barrier(sealed(document), SOURCE)
+
+
+def test_bytes_are_those_that_the_format_documents() -> None:
+    assert encode_run(Run(3, "run-c")) == (
+        b'{"body":{"number":3,"run_id":"run-c"},'
+        b'"checksum":"7416ae3363185896d410c48bb2c2052422eb8bd1e1a5e4b6169010d3768ff31e",'
+        b'"format":"cowstate/run","version":1}'
+    )
+    assert b"Z\xc3\xa4hler" in encode_metadata(METADATA)

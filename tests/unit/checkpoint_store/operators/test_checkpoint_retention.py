@@ -1,0 +1,272 @@
+"""What retention keeps, deletes and refuses to delete."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from checkpoint_store.files.document import FORMAT_VERSION, encode_document
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.operators.checkpoint_retention import live_timeline
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.operator_layout import ManifestName, parse_manifest
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import METADATA, ScriptedOperator, state_before
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+def manifest(run: int, epoch: int, attempts: int = 1) -> ManifestName:
+    return ManifestName(epoch, run, attempts, "0" * 12, 1)
+
+
+def epochs_of(objects: DictObjectStore, directory: str) -> list[int]:
+    names = [name for name in objects.objects if name.startswith(f"{directory}/")]
+    return sorted({int(name.split("/")[1].split("-")[0]) for name in names})
+
+
+def of_kind(objects: DictObjectStore, kind: str) -> list[int]:
+    names = [name for name in objects.objects if f"/{kind}-" in name]
+    return sorted({int(name.split("/")[1].split("-")[0]) for name in names})
+
+
+def test_the_timeline_follows_the_newest_run_back() -> None:
+    abandoned = [manifest(1, epoch) for epoch in (4, 5, 6)]
+    lived = [manifest(1, 2), manifest(1, 3), manifest(2, 4), manifest(3, 5), manifest(3, 9)]
+    assert live_timeline([*abandoned, *lived]) == lived[::-1]
+
+
+def test_the_timeline_has_the_latest_manifest_of_an_epoch() -> None:
+    assert live_timeline([manifest(1, 1, 9), manifest(1, 1, 10)]) == [manifest(1, 1, 10)]
+
+
+@pytest.mark.parametrize("min_epochs", [1, 0, -1])
+def test_fewer_than_two_epochs_are_refused(objects: DictObjectStore, min_epochs: int) -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        CompletedCheckpointStore(objects).retain(min_epochs)
+
+
+def test_only_the_newest_epochs_are_kept_and_what_they_need(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(6):
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot" if epoch == 4 else "changelog")
+    assert operator.checkpoints.retain(3) == 3 + 6
+    assert epochs_of(objects, "manifests") == [3, 4, 5]
+    assert of_kind(objects, "barrier") == [3, 4, 5]
+    # Epoch 3 needs the changelogs from the beginning; the snapshot of epoch 4 replaces them.
+    assert of_kind(objects, "changelog") == [0, 1, 2, 3, 5]
+    assert operator.checkpoints.retain(2) == 1 + 2 + 8
+    assert of_kind(objects, "changelog") == [5]
+    assert state_before(objects, 5) == {0: 4, 7: 4}
+    assert operator.checkpoints.retain(2) == 0
+
+
+def test_nothing_is_deleted_while_there_are_few_epochs(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    operator.run_epoch(1, {0: 2})
+    assert operator.checkpoints.retain(2) == 0
+
+
+def test_a_process_reads_each_manifest_once(objects: DictObjectStore) -> None:
+    writer = ScriptedOperator(objects)
+    for epoch in range(6):
+        writer.run_epoch(epoch, {0: epoch})
+    cleaner = CompletedCheckpointStore(objects)
+    objects.reads.clear()
+    cleaner.retain(3)
+    assert len(objects.reads) == 6
+    objects.reads.clear()
+    writer.run_epoch(6, {0: 6})
+    cleaner.retain(3)
+    assert [parse_manifest(name) is not None for name in objects.reads] == [True]
+
+
+def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(6):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.checkpoints.retain(3)
+    # The directories of the expired epochs are still there: their changelogs are needed.
+    assert of_kind(objects, "changelog") == [0, 1, 2, 3, 4, 5]
+    objects.listings.clear()
+    operator.checkpoints.retain(3)
+    assert sorted(objects.listings) == ["epochs", "manifests", "runs"]
+
+
+def test_two_processes_may_retain_in_turns(objects: DictObjectStore) -> None:
+    operator, other = ScriptedOperator(objects), ScriptedOperator(objects)
+    for epoch in range(12):
+        operator.run_epoch(epoch, {epoch % 8: epoch}, "snapshot" if epoch % 3 == 0 else "changelog")
+        (operator if epoch % 2 else other).checkpoints.retain(2)
+    assert epochs_of(objects, "manifests") == [10, 11]
+    assert of_kind(objects, "snapshot") == [9]
+    assert of_kind(objects, "changelog") == [10, 11]
+
+
+def test_an_abandoned_timeline_ages_out_with_the_live_one(objects: DictObjectStore) -> None:
+    first = ScriptedOperator(objects, "run-a")
+    for epoch in range(8):
+        first.run_epoch(epoch, {0: epoch})
+    second = ScriptedOperator(objects, "run-b")
+    second.run_epoch(4, {1: 4})
+    # The epochs of the abandoned timeline are newer by number, yet the live one is retained.
+    second.checkpoints.retain(2)
+    assert state_before(objects, 5) == {0: 3, 1: 4}
+    assert epochs_of(objects, "manifests") == [3, 4, 5, 6, 7]
+    for epoch in range(5, 12):
+        second.run_epoch(epoch, {1: epoch})
+        second.checkpoints.retain(2)
+    assert epochs_of(objects, "manifests") == [10, 11]
+    assert state_before(objects, 12) == {0: 3, 1: 11}
+
+
+def test_nothing_is_deleted_while_the_newest_run_has_completed_nothing(
+    objects: DictObjectStore,
+) -> None:
+    first = ScriptedOperator(objects, "run-a")
+    for epoch in range(8):
+        first.run_epoch(epoch, {0: epoch})
+    second = ScriptedOperator(objects, "run-b")
+    base = second.checkpoints.latest_before(4)
+    assert first.checkpoints.retain(2) == 0
+    for subtask in range(2):
+        second.run_subtask(4, subtask, {1: 4}, base)
+    assert first.checkpoints.retain(2) == 0
+    second.checkpoints.complete(4, second.run, 2)
+    assert first.checkpoints.retain(2) > 0
+    assert state_before(objects, 5) == {0: 3, 1: 4}
+
+
+def damage(objects: DictObjectStore, name: str) -> None:
+    """Flip a bit."""
+    intact = bytearray(objects.objects[name])
+    intact[len(intact) // 2] ^= 1
+    objects.objects[name] = bytes(intact)
+
+
+def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
+    """The manifests or barriers of an epoch."""
+    prefix = f"manifests/{epoch:019d}-" if kind == "manifest" else f"epochs/{epoch:019d}-"
+    return [n for n in objects.objects if n.startswith(prefix) and kind in n]
+
+
+def with_snapshots(objects: DictObjectStore, epochs: int) -> ScriptedOperator:
+    operator = ScriptedOperator(objects)
+    for epoch in range(epochs):
+        kind: StateFileKind = "snapshot" if epoch % 3 == 2 else "changelog"
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, kind)
+    return operator
+
+
+@pytest.mark.parametrize("epoch", [6, 8, 9])
+def test_a_retained_manifest_that_is_damaged_stands_for_its_barriers(epoch: int) -> None:
+    objects, intact = DictObjectStore(), DictObjectStore()
+    for store in (objects, intact):
+        with_snapshots(store, 10)
+    [manifest] = of_epoch(objects, "manifest", epoch)
+    damage(objects, manifest)
+    assert CompletedCheckpointStore(objects).retain(4) == CompletedCheckpointStore(intact).retain(4)
+    for kind in ("changelog", "snapshot", "barrier"):
+        assert of_kind(objects, kind) == of_kind(intact, kind)
+    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
+    assert state_before(objects, epoch + 1) == {0: epoch, 7: epoch}
+
+
+def test_no_file_is_deleted_while_a_retained_manifest_may_name_any(
+    objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its barriers are damaged, too. Manifests and barriers go on expiring; when the damaged ones
+    expire, what is left over goes with the next sweep."""
+    operator = with_snapshots(objects, 10)
+    damaged = [*of_epoch(objects, "manifest", 8), *of_epoch(objects, "barrier", 8)[:1]]
+    for name in damaged:
+        damage(objects, name)
+    files = of_kind(objects, "changelog"), of_kind(objects, "snapshot")
+    cleaner = CompletedCheckpointStore(objects)
+    for opened in (cleaner, cleaner, CompletedCheckpointStore(objects)):
+        opened.retain(4)
+        opened.sweep_orphans(0.0, now=1.0)
+    assert (of_kind(objects, "changelog"), of_kind(objects, "snapshot")) == files
+    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
+    assert of_kind(objects, "barrier") == [6, 7, 8, 9]
+    for epoch in (6, 7, 9):
+        assert state_before(objects, epoch + 1) == {0: epoch, 7: epoch}
+    said = [record.getMessage() for record in caplog.records]
+    assert sorted(name for name in damaged for line in said if name in line) == sorted(damaged)
+    for epoch in range(10, 15):
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot")
+        cleaner.retain(4)
+    cleaner.sweep_orphans(0.0, now=1.0)
+    assert of_kind(objects, "changelog") == []
+    assert of_kind(objects, "snapshot") == epochs_of(objects, "manifests") == [11, 12, 13, 14]
+
+
+def test_a_manifest_of_a_newer_release_that_is_retained_is_passed_over(
+    objects: DictObjectStore,
+) -> None:
+    with_snapshots(objects, 10)
+    [manifest] = of_epoch(objects, "manifest", 8)
+    checkpoint = json.loads(objects.objects.pop(manifest))
+    document = encode_document("manifest", checkpoint["body"], FORMAT_VERSION + 1)
+    objects.put(manifest.rpartition("-")[0] + f"-{len(document)}.json", document)
+    files = of_kind(objects, "changelog")
+    assert CompletedCheckpointStore(objects).retain(4) > 0
+    assert epochs_of(objects, "manifests") == [6, 7, 8, 9]
+    assert max(set(files) - set(of_kind(objects, "changelog"))) < 6
+
+
+def test_a_damaged_manifest_that_a_later_one_replaced_keeps_nothing(
+    objects: DictObjectStore,
+) -> None:
+    operator = with_snapshots(objects, 10)
+    [replaced] = of_epoch(objects, "manifest", 9)
+    damage(objects, replaced)
+    operator.run_epoch(9, {0: 99}, attempt=2)
+    expected = objects.copy()
+    expected.delete([replaced])
+    CompletedCheckpointStore(expected).retain(4)
+    CompletedCheckpointStore(objects).retain(4)
+    assert objects.objects.keys() - expected.objects.keys() == {replaced}
+
+
+@pytest.mark.parametrize("damages_barriers", [False, True])
+def test_a_damaged_manifest_that_expires_is_deleted(
+    objects: DictObjectStore, damages_barriers: bool
+) -> None:
+    """With the files that its barriers name; if these are damaged, too, its files are orphans."""
+    operator = ScriptedOperator(objects)
+    for epoch in range(5):
+        operator.run_epoch(epoch, {0: epoch}, "snapshot")
+    damage(objects, *of_epoch(objects, "manifest", 0))
+    if damages_barriers:
+        damage(objects, of_epoch(objects, "barrier", 0)[0])
+    CompletedCheckpointStore(objects).retain(2)
+    assert epochs_of(objects, "manifests") == [3, 4]
+    assert of_kind(objects, "snapshot") == ([0, 3, 4] if damages_barriers else [3, 4])
+    CompletedCheckpointStore(objects).sweep_orphans(0.0, now=1.0)
+    assert of_kind(objects, "snapshot") == [3, 4]
+
+
+def test_an_epoch_newer_than_the_newest_manifest_is_left_alone(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(5):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.run_subtask(5, 0, {0: 5}, operator.checkpoints.latest_before(5))
+    newest = [name for name in objects.objects if f"epochs/{5:019d}" in name]
+    operator.checkpoints.retain(2)
+    assert [name for name in newest if name not in objects.objects] == []
+
+
+def test_the_metadata_stays() -> None:
+    objects = DictObjectStore()
+    operator = ScriptedOperator(objects)
+    for epoch in range(5):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.checkpoints.retain(2)
+    assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
+    assert CompletedCheckpointStore(objects).register_run("run-a") == operator.run

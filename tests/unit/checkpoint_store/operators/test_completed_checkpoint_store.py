@@ -1,0 +1,499 @@
+"""Scripts of epochs, runs and accidents, and the checkpoint that is found afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    EpochNotRetainedError,
+    PartialEpochError,
+    RunOverError,
+    StoreMismatchError,
+    UnsupportedFormatError,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.operators.checkpoint_codec import encode_metadata
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import (
+    METADATA,
+    ScriptedOperator,
+    restored,
+    state_before,
+    state_table,
+    whole_range,
+)
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+def published(objects: DictObjectStore, part: str) -> list[str]:
+    return sorted(name for name in objects.objects if part in name)
+
+
+def where(checkpoint: CompletedCheckpoint | None) -> tuple[int, str] | None:
+    """Epoch and run of a checkpoint."""
+    return None if checkpoint is None else (checkpoint.epoch, checkpoint.run.run_id)
+
+
+def found(objects: DictObjectStore, epoch: int) -> tuple[int, str] | None:
+    """What a fresh process starts `epoch` from."""
+    return where(CompletedCheckpointStore(objects).latest_before(epoch))
+
+
+class TestOpen:
+    def test_the_first_opening_creates_the_store_and_later_ones_read_it(
+        self, objects: DictObjectStore
+    ) -> None:
+        assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
+        written = dict(objects.objects)
+        assert CompletedCheckpointStore(objects).open(METADATA) == METADATA
+        assert objects.objects == written == {"store.json": encode_metadata(METADATA)}
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("operator", "sums"),
+            ("max_parallelism", 16),
+            ("key_schema_json", '{"type":"long"}'),
+            ("store_id", "store-2"),
+        ],
+    )
+    def test_a_store_of_something_else_is_refused_with_both_values(
+        self, objects: DictObjectStore, field: str, value: object
+    ) -> None:
+        CompletedCheckpointStore(objects).open(METADATA)
+        other = replace(METADATA, **{field: value})  # type: ignore[arg-type]
+        with pytest.raises(StoreMismatchError) as caught:
+            CompletedCheckpointStore(objects).open(other)
+        stored = str(getattr(METADATA, field))
+        assert (caught.value.field, caught.value.stored) == (field, stored)
+        assert caught.value.expected == str(value)
+
+    def test_a_store_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
+        objects.put("store.json", encode_metadata(replace(METADATA, format_version=2)))
+        with pytest.raises(UnsupportedFormatError, match=r"store\.json .* version 2"):
+            CompletedCheckpointStore(objects).open(METADATA)
+
+    @pytest.mark.parametrize("damage", [b"", b"{", encode_metadata(METADATA)[:40] + b"?"])
+    def test_damage_is_an_error_and_changes_nothing(
+        self, objects: DictObjectStore, damage: bytes
+    ) -> None:
+        objects.put("store.json", damage)
+        with pytest.raises(
+            CorruptObjectError, match=r"store\.json .*delete it and start the query"
+        ):
+            CompletedCheckpointStore(objects).open(METADATA)
+        assert objects.objects["store.json"] == damage
+
+
+class TestRuns:
+    def test_a_later_run_has_a_greater_number(self, objects: DictObjectStore) -> None:
+        store = CompletedCheckpointStore(objects)
+        runs = [store.register_run(run_id) for run_id in ("c", "a", "b")]
+        assert runs == [Run(1, "c"), Run(2, "a"), Run(3, "b")]
+
+    def test_a_run_is_later_than_those_that_wrote_though_their_entries_are_gone(
+        self, objects: DictObjectStore
+    ) -> None:
+        for run_id in ("c", "a"):
+            ScriptedOperator(objects, run_id).run_epoch(0, {0: 1})
+        ScriptedOperator(objects, "b").run_subtask(1, 0, {0: 1}, None)
+        objects.delete(published(objects, "runs/"))
+        assert CompletedCheckpointStore(objects).register_run("d") == Run(4, "d")
+        objects.delete([*published(objects, "runs/"), *published(objects, "epochs/")])
+        assert CompletedCheckpointStore(objects).register_run("e") == Run(3, "e")
+
+    def test_a_run_that_registers_again_keeps_its_number(self, objects: DictObjectStore) -> None:
+        first = CompletedCheckpointStore(objects).register_run("c")
+        CompletedCheckpointStore(objects).register_run("a")
+        written = len(objects.objects)
+        assert CompletedCheckpointStore(objects).register_run("c") == first
+        assert len(objects.objects) == written
+
+
+class TestCompleting:
+    def test_the_last_barrier_completes_the_epoch(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects, parallelism=3)
+        for subtask in range(2):
+            operator.run_subtask(0, subtask, {0: 1}, None)
+            assert operator.checkpoints.complete(0, operator.run, 3) is None
+            assert published(objects, "manifests/") == []
+        last = operator.run_subtask(0, 2, {}, None)
+        completed = operator.checkpoints.complete(0, operator.run, 3)
+        assert completed is not None
+        assert completed.barriers[2] == last
+        assert len(published(objects, "manifests/")) == 1
+        assert found(objects, 1) == (0, "run-a")
+
+    def test_barriers_that_others_published_complete_it_too(self, objects: DictObjectStore) -> None:
+        one, other = ScriptedOperator(objects), ScriptedOperator(objects)
+        one.run_subtask(0, 0, {0: 1}, None)
+        other.run_subtask(0, 1, {7: 1}, None)
+        completed = other.checkpoints.complete(0, other.run, 2)
+        assert completed is not None
+        assert one.checkpoints.complete(0, one.run, 2) == completed
+        assert state_before(objects, 1) == {0: 1, 7: 1}
+
+    def test_the_latest_attempts_make_the_manifest_that_wins(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        # Names drawn later sort first, so that only the attempts can decide.
+        uniques = (f"{number:012x}" for number in range(99, 0, -1))
+        operator.checkpoints = CompletedCheckpointStore(objects, lambda: next(uniques))
+        operator.checkpoints.open(METADATA)
+        operator.run_epoch(0, {0: 1, 7: 1}, attempt=1)
+        # The epoch runs again; a manifest of old and new barriers is written on the way.
+        operator.run_subtask(0, 1, {7: 2}, None, attempt=4)
+        operator.checkpoints.complete(0, operator.run, 2)
+        operator.run_subtask(0, 0, {0: 2}, None, attempt=3)
+        operator.checkpoints.complete(0, operator.run, 2)
+        assert state_before(objects, 1) == {0: 2, 7: 2}
+        completed = operator.checkpoints.completed_at(0, operator.run, 2)
+        assert restored(operator.checkpoints, completed, whole_range(2)) == {0: 2, 7: 2}
+
+    def test_a_barrier_has_files_of_its_own_key_groups_only(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        barrier = operator.run_subtask(0, 0, {0: 1}, None)
+        with pytest.raises(AssertionError):
+            operator.checkpoints.publish_barrier(replace(barrier, subtask=1))
+
+    def test_what_this_process_wrote_is_not_read_again(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        objects.reads.clear()
+        operator.run_epoch(0, {0: 1})
+        operator.checkpoints.completed_at(0, operator.run, 2)
+        operator.checkpoints.latest_before(1)
+        operator.checkpoints.retain(2)
+        assert objects.reads == []
+
+
+class TestLatestBefore:
+    def test_a_new_store_starts_from_nothing(self, objects: DictObjectStore) -> None:
+        assert found(objects, 0) is None
+        assert found(objects, 5) is None
+
+    def test_an_epoch_starts_from_the_one_before(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        for epoch in range(3):
+            operator.run_epoch(epoch, {epoch: 1})
+        assert [found(objects, epoch) for epoch in range(4)] == [
+            None,
+            (0, "run-a"),
+            (1, "run-a"),
+            (2, "run-a"),
+        ]
+
+    def test_skipped_epochs_do_not_matter(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_epoch(7, {7: 1})
+        assert found(objects, 7) == (0, "run-a")
+        assert found(objects, 100) == (7, "run-a")
+
+    def test_an_epoch_with_files_but_no_barrier_was_not_run(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        barrier = operator.run_subtask(1, 0, {0: 2}, None)
+        objects.delete(published(objects, "barrier-00000-of-00002")[-1:])
+        assert published(objects, barrier.handles[0].name) != []
+        assert found(objects, 2) == (0, "run-a")
+
+    def test_an_aligned_epoch_without_manifest_counts(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_epoch(1, {0: 2})
+        objects.delete(published(objects, "manifests/")[1:])
+        before = dict(objects.objects)
+        assert state_before(objects, 2) == {0: 2}
+        assert objects.objects == before
+
+    def test_a_partial_epoch_is_never_built_upon(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects, parallelism=4)
+        operator.run_epoch(0, {0: 1})
+        base = operator.checkpoints.latest_before(1)
+        for subtask in (0, 2):
+            operator.run_subtask(1, subtask, {0: 2}, base)
+        with pytest.raises(PartialEpochError) as caught:
+            found(objects, 2)
+        error = caught.value
+        assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
+        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
+        # The epoch itself may run again.
+        assert found(objects, 1) == (0, "run-a")
+        operator.run_epoch(1, {0: 3}, attempt=2)
+        assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
+        assert state_before(objects, 2) == {0: 3}
+
+    def test_a_partial_epoch_of_an_older_run_does_not_matter(
+        self, objects: DictObjectStore
+    ) -> None:
+        ScriptedOperator(objects, "run-a").run_subtask(0, 0, {0: 1}, None)
+        ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2})
+        assert found(objects, 1) == (0, "run-b")
+
+    def test_the_newest_run_of_an_epoch_wins(self, objects: DictObjectStore) -> None:
+        ScriptedOperator(objects, "run-z").run_epoch(0, {0: 1}, attempt=100)
+        ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2}, attempt=1)
+        assert state_before(objects, 1) == {0: 2}
+
+    def test_a_zombie_that_publishes_late_is_not_picked_up(self, objects: DictObjectStore) -> None:
+        zombie = ScriptedOperator(objects, "run-z")
+        zombie.run_epoch(0, {0: 1})
+        operator = ScriptedOperator(objects, "run-b")
+        operator.run_epoch(1, {0: 2})
+        # The older run goes on: the same epoch, and even the next one, whole.
+        base = zombie.checkpoints.latest_before(1)
+        for epoch in (1, 2):
+            for subtask in range(2):
+                zombie.run_subtask(epoch, subtask, {0: 666}, base, attempt=99)
+            zombie.checkpoints.complete(epoch, zombie.run, 2)
+        assert found(objects, 3) == (1, "run-b")
+        operator.run_epoch(3, {1: 3})
+        assert state_before(objects, 4) == {0: 2, 1: 3}
+
+    def test_an_abandoned_timeline_is_not_picked_up(self, objects: DictObjectStore) -> None:
+        first = ScriptedOperator(objects, "run-a")
+        for epoch in range(10):
+            first.run_epoch(epoch, {0: epoch})
+        # The query is rolled back to a Spark checkpoint whose next epoch is 4.
+        second = ScriptedOperator(objects, "run-b")
+        second.run_epoch(4, {1: 4})
+        assert state_before(objects, 5) == {0: 3, 1: 4}
+        assert found(objects, 9) == (4, "run-b")
+        assert found(objects, 4) == (3, "run-a")
+
+    def test_a_rollback_that_died_before_its_manifest_is_followed(
+        self, objects: DictObjectStore
+    ) -> None:
+        first = ScriptedOperator(objects, "run-a")
+        for epoch in range(10):
+            first.run_epoch(epoch, {0: epoch})
+        second = ScriptedOperator(objects, "run-b")
+        base = second.checkpoints.latest_before(4)
+        for subtask in range(2):
+            second.run_subtask(4, subtask, {1: 4}, base)
+        assert found(objects, 9) == (4, "run-b")
+
+    @pytest.mark.parametrize("length", [0, 100])
+    def test_a_cut_manifest_or_barrier_never_leads_to_an_older_epoch(
+        self, objects: DictObjectStore, length: int
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_epoch(1, {0: 2})
+        manifest = published(objects, "manifests/")[-1]
+        objects.objects[manifest] = objects.objects[manifest][:length]
+        assert state_before(objects, 2) == {0: 2}
+        for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
+            objects.objects[barrier] = objects.objects[barrier][:length]
+            with pytest.raises(CorruptObjectError, match="barrier-"):
+                found(objects, 2)
+
+    def test_the_only_barrier_of_an_epoch_without_manifest_is_needed_whole(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects, parallelism=1)
+        operator.run_epoch(0, {0: 1})
+        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+        barrier = published(objects, "barrier-")[-1]
+        objects.objects[barrier] = objects.objects[barrier][:-1]
+        for find in (
+            lambda: found(objects, 2),
+            lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
+            lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
+        ):
+            with pytest.raises(CorruptObjectError) as caught:
+                find()
+            assert (caught.value.name, caught.value.epoch) == (barrier, 1)
+
+    def test_a_damaged_barrier_that_a_later_attempt_replaced_is_passed_over(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        for attempt in (1, 2):
+            operator.run_subtask(0, 0, {0: attempt}, None, attempt=attempt)
+        operator.run_subtask(0, 1, {7: 1}, None)
+        first, second, _ = published(objects, "barrier-")
+        whole = dict(objects.objects)
+        objects.objects[first] = b""
+        assert state_before(objects, 1) == {0: 2, 7: 1}
+        objects.objects |= {first: whole[first], second: b""}
+        with pytest.raises(CorruptObjectError) as caught:
+            found(objects, 1)
+        assert caught.value.name == second
+
+    def test_a_damaged_manifest_is_rebuilt_from_intact_barriers(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        [manifest] = published(objects, "manifests/")
+        objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
+        assert state_before(objects, 1) == {0: 1}
+        fresh = CompletedCheckpointStore(objects)
+        assert where(fresh.completed_at(0, operator.run, 2)) == (0, "run-a")
+        assert len(published(objects, "manifests/")) == 2
+
+    def test_a_damaged_manifest_without_its_barriers_is_named(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        [manifest] = published(objects, "manifests/")
+        objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
+        objects.delete(published(objects, "barrier-00001"))
+        for find in (
+            lambda: found(objects, 1),
+            lambda: CompletedCheckpointStore(objects).completed_at(0, operator.run, 2),
+        ):
+            with pytest.raises(CorruptObjectError) as caught:
+                find()
+            assert (caught.value.name, caught.value.epoch) == (manifest, 0)
+
+    def test_an_epoch_behind_the_retained_ones_does_not_silently_start_from_nothing(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        for epoch in range(5):
+            operator.run_epoch(epoch, {0: epoch})
+        operator.checkpoints.retain(2)
+        assert found(objects, 4) == (3, "run-a")
+        with pytest.raises(EpochNotRetainedError) as caught:
+            found(objects, 3)
+        assert (caught.value.epoch, caught.value.oldest) == (3, 3)
+        assert found(objects, 0) is None
+
+    def test_the_very_first_epoch_may_run_again(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(3, {0: 1})
+        operator.run_epoch(4, {0: 2})
+        assert found(objects, 3) is None
+
+
+class TestCompletedAt:
+    def test_the_manifest_of_this_run_and_epoch_is_found_by_one_listing(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        completed = operator.run_epoch(0, {0: 1})
+        fresh = CompletedCheckpointStore(objects)
+        objects.listings.clear()
+        assert fresh.completed_at(0, operator.run, 2) == completed
+        assert objects.listings == ["manifests"]
+
+    def test_an_aligned_epoch_without_manifest_is_given_one(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        completed = operator.run_epoch(0, {0: 1})
+        objects.delete(published(objects, "manifests/"))
+        fresh = CompletedCheckpointStore(objects)
+        assert fresh.completed_at(0, operator.run, 2) == completed
+        assert len(published(objects, "manifests/")) == 1
+
+    def test_a_partial_epoch_is_an_error_and_an_absent_one_is_none(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_subtask(0, 1, {7: 1}, None)
+        with pytest.raises(PartialEpochError) as caught:
+            operator.checkpoints.completed_at(0, operator.run, 2)
+        assert (caught.value.present, caught.value.missing) == ((1,), (0,))
+        assert operator.checkpoints.completed_at(1, operator.run, 2) is None
+
+    def test_what_another_run_completed_does_not_count(self, objects: DictObjectStore) -> None:
+        ScriptedOperator(objects, "run-a").run_epoch(0, {0: 1})
+        later = ScriptedOperator(objects, "run-b")
+        assert later.checkpoints.completed_at(0, later.run, 2) is None
+
+    def test_a_run_is_over_once_a_later_one_has_completed_an_epoch(
+        self, objects: DictObjectStore
+    ) -> None:
+        older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+        completed = older.run_epoch(0, {0: 1})
+        assert older.checkpoints.completed_at(0, older.run, 2) == completed
+        assert older.checkpoints.latest_before(1, older.run) == completed
+        later.run_epoch(1, {0: 2})
+        for ask in (
+            lambda: older.checkpoints.completed_at(0, older.run, 2),
+            lambda: older.checkpoints.latest_before(1, older.run),
+            lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
+        ):
+            with pytest.raises(RunOverError) as caught:
+                ask()
+            assert (caught.value.run_id, caught.value.epoch) == ("run-a", 1)
+        assert where(later.checkpoints.latest_before(1, later.run)) == (0, "run-a")
+        assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
+
+    def test_runs_that_share_a_number_are_told_apart(self, objects: DictObjectStore) -> None:
+        one, other = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+        other.run = Run(one.run.number, "run-b")
+        completed = one.run_epoch(0, {0: 1})
+        for subtask in range(2):
+            other.run_subtask(0, subtask, {0: 2}, None, attempt=9)
+        assert where(other.checkpoints.complete(0, other.run, 2)) == (0, "run-b")
+        fresh = CompletedCheckpointStore(objects)
+        assert fresh.completed_at(0, one.run, 2) == completed
+        assert where(fresh.completed_at(0, other.run, 2)) == (0, "run-b")
+
+
+def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=4)
+    for subtask in range(3):
+        operator.run_subtask(0, subtask, {subtask * 2: 1}, None)
+    other_host = CompletedCheckpointStore(objects)
+    objects.reads.clear()
+    assert other_host.complete(0, operator.run, 4) is None
+    assert objects.reads == []
+    operator.run_subtask(0, 3, {6: 1}, None)
+    assert where(other_host.complete(0, operator.run, 4)) == (0, operator.run.run_id)
+    assert len(objects.reads) == 4
+
+
+def test_state_is_restored_at_another_parallelism(objects: DictObjectStore) -> None:
+    state: dict[int, int] = {}
+    for epoch, parallelism in enumerate((2, 5, 1, 3)):
+        changes = {group: epoch * 100 + group for group in range(epoch, 8, 2)}
+        kind: StateFileKind = "snapshot" if epoch == 2 else "changelog"
+        ScriptedOperator(objects, f"run-{epoch}", parallelism).run_epoch(epoch, changes, kind)
+        state |= changes
+        for readers in range(1, 9):
+            assert state_before(objects, epoch + 1, readers) == state
+
+
+def test_a_reader_asks_for_any_range(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    completed = operator.run_epoch(0, {group: group for group in range(8)})
+    ranges = [KeyGroupRange(3, 5)]
+    assert restored(operator.checkpoints, completed, ranges) == {3: 3, 4: 4, 5: 5}
+
+
+def test_a_file_is_read_once_for_handles_of_it_that_follow_one_another(
+    objects: DictObjectStore,
+) -> None:
+    operator = ScriptedOperator(objects, parallelism=1)
+    completed = operator.run_epoch(0, {group: group for group in range(8)})
+    assert completed is not None
+    (whole,) = completed.barriers[0].handles
+    pieces = [
+        replace(whole, key_groups=KeyGroupRange(start, end)) for start, end in ((0, 1), (5, 7))
+    ]
+    objects.reads.clear()
+    read = [
+        (handle, [row["value"] for batch in batches for row in batch.to_pylist()])
+        for handle, batches in operator.checkpoints.read_states(pieces, KeyGroupRange(1, 6))
+    ]
+    assert read == [(pieces[0], [1]), (pieces[1], [5, 6])]
+    assert objects.reads == [whole.name]
+
+
+def test_a_state_table_is_what_the_format_asks_for() -> None:
+    assert state_table({3: 1, 1: 2}).column("_key_group").to_pylist() == [1, 3]

@@ -1,0 +1,492 @@
+"""The epochs of an operator as readers see them: rescaled, rolled back, cleaned."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    StateNotFoundError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.state_reader import StateReader
+from checkpoint_store.states.state_history import StateHistory
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import METADATA, ScriptedOperator, State
+from tests.support.table_rows_of import schema_json
+
+ALL = KeyGroupRange(0, 7)
+KEYED = StoreMetadata("store-1", "counts", 8, schema_json(key="long"))
+COUNT = StateSchema("count", "value", schema_json(n="integer"))
+# A value column that is called like the key column.
+LAST = StateSchema("last", "value", schema_json(key="string"))
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+def history_of(store: ObjectStore, state: str | None = None) -> OperatorHistory:
+    return OperatorHistory(store, METADATA, state)
+
+
+def values_of(history: StateHistory, handles: Sequence[StateHandle]) -> dict[int, int]:
+    """By key group, what the files hold when they apply in order."""
+    return {
+        row["_key_group"]: row["value"]
+        for handle in handles
+        for batch in history.read(handle, ALL)
+        for row in batch.to_pylist()
+    }
+
+
+def state_at(history: StateHistory, epoch: int) -> dict[int, int]:
+    return values_of(history, history.at(epoch).state)
+
+
+def changes_at(history: StateHistory, epoch: int) -> dict[int, int]:
+    return values_of(history, history.at(epoch).changes)
+
+
+class TestEpochs:
+    def test_epochs_with_their_state_and_their_changes(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        for epoch, changes in enumerate([{0: 1, 7: 1}, {7: 2}, {1: 3}]):
+            objects.now = 10.5 + epoch
+            operator.run_epoch(epoch, changes)
+        history: StateHistory = history_of(objects)
+        assert history.versions() == [0, 1, 2]
+        assert (history.url, history.max_parallelism) == (objects.url, 8)
+        assert [history.at(epoch).info.timestamp_ms for epoch in range(3)] == [10500, 11500, 12500]
+        assert state_at(history, 1) == {0: 1, 7: 2}
+        assert state_at(history, 2) == {0: 1, 1: 3, 7: 2}
+        assert changes_at(history, 1) == {7: 2}
+        assert changes_at(history, 2) == {1: 3}
+
+    def test_an_epoch_that_changed_nothing_is_an_epoch(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_epoch(1, {})
+        history = history_of(objects)
+        assert history.versions() == [0, 1]
+        assert changes_at(history, 1) == {}
+        assert state_at(history, 1) == {0: 1}
+
+    def test_a_snapshot_is_no_change(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1, 7: 1})
+        operator.run_epoch(1, {}, "snapshot")
+        history = history_of(objects)
+        assert state_at(history, 1) == {0: 1, 7: 1}
+        assert changes_at(history, 1) == {}
+
+    def test_an_epoch_that_is_not_complete_is_none(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+        history = history_of(objects)
+        assert history.versions() == [0]
+        with pytest.raises(VersionNotRetainedError) as caught:
+            history.at(1)
+        assert (caught.value.oldest, caught.value.newest) == (0, 0)
+
+    def test_an_operator_that_never_ran_has_no_epochs(self, objects: DictObjectStore) -> None:
+        with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
+            history_of(objects).at(0)
+
+    def test_a_state_survives_other_parallelisms(self, objects: DictObjectStore) -> None:
+        ScriptedOperator(objects, "run-a", parallelism=3).run_epoch(0, dict.fromkeys(range(8), 0))
+        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {3: 1})
+        ScriptedOperator(objects, "run-c", parallelism=4).run_epoch(2, {0: 2, 7: 2})
+        history = history_of(objects)
+        assert history.versions() == [0, 1, 2]
+        assert state_at(history, 0) == dict.fromkeys(range(8), 0)
+        assert state_at(history, 2) == dict.fromkeys(range(8), 0) | {3: 1, 0: 2, 7: 2}
+        assert changes_at(history, 2) == {0: 2, 7: 2}
+
+    def test_files_of_a_narrower_subtask_count_only_for_its_key_groups(
+        self, objects: DictObjectStore
+    ) -> None:
+        ScriptedOperator(objects, "run-a", parallelism=1).run_epoch(0, dict.fromkeys(range(8), 0))
+        ScriptedOperator(objects, "run-b").run_epoch(1, {0: 1}, kind="snapshot")
+        history = history_of(objects)
+        assert state_at(history, 1) == dict.fromkeys(range(8), 0) | {0: 1}
+
+
+class TestWithoutManifest:
+    """The last writer of an epoch may die between its barrier and the manifest."""
+
+    def test_an_epoch_whose_barriers_are_all_there_is_whole(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1, 7: 1})
+        base = operator.checkpoints.latest_before(1)
+        for subtask in range(2):
+            objects.now = 20.0 + 10 * subtask
+            operator.run_subtask(1, subtask, {7: 2}, base)
+        history = history_of(objects)
+        assert history.versions() == [0, 1]
+        assert state_at(history, 1) == {0: 1, 7: 2}
+        assert changes_at(history, 1) == {7: 2}
+        assert history.at(1).info.timestamp_ms == 30_000
+        operator.run_epoch(2, {0: 3})
+        assert history.versions() == [0, 1, 2]
+        assert changes_at(history, 1) == {7: 2}
+
+    def test_the_barriers_replace_a_half_written_manifest(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_epoch(1, {0: 2})
+        name = max(name for name in objects.objects if name.startswith("manifests/"))
+        objects.objects[name] = objects.objects[name][:-1]
+        history = history_of(objects)
+        assert history.versions() == [0, 1]
+        assert state_at(history, 1) == {0: 2}
+
+    def test_the_first_epoch_need_not_have_one(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        run_without_manifest(operator, 0, {0: 1})
+        assert history_of(objects).versions() == [0]
+        operator.run_epoch(1, {0: 2})
+        assert history_of(objects).versions() == [0, 1]
+
+    def test_the_latest_attempt_of_a_subtask_counts(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        run_without_manifest(operator, 0, {0: 1, 7: 1})
+        history = history_of(objects)
+        assert state_at(history, 0) == {0: 1, 7: 1}
+        operator.run_subtask(0, 1, {7: 2}, None, attempt=2)
+        history.versions()
+        assert state_at(history, 0) == {0: 1, 7: 2}
+
+    def test_a_zombie_does_not_complete_an_epoch(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        operator.run_epoch(0, {0: 1})
+        operator.run_epoch(1, {0: 2})
+        base = operator.checkpoints.latest_before(2)
+        operator.run_subtask(2, 0, {0: 3}, base)
+        operator.run_subtask(2, 1, {7: 3}, operator.checkpoints.latest_before(1))
+        assert history_of(objects).versions() == [0, 1]
+        operator.run_subtask(2, 1, {7: 4}, base, attempt=2)
+        assert changes_at(history_of(objects), 2) == {0: 3, 7: 4}
+
+    def test_an_epoch_that_was_rolled_back_is_none(self, objects: DictObjectStore) -> None:
+        first = ScriptedOperator(objects, "run-a")
+        first.run_epoch(0, {0: 1})
+        run_without_manifest(first, 1, {0: 2})
+        run_without_manifest(first, 2, {0: 3})
+        ScriptedOperator(objects, "run-b", parallelism=1).run_epoch(1, {0: 20})
+        history = history_of(objects)
+        assert history.versions() == [0, 1]
+        assert state_at(history, 1) == {0: 20}
+
+    def test_what_retention_cleaned_is_listed_once(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        for epoch in range(9):
+            operator.run_epoch(epoch, {epoch % 8: epoch})
+        operator.checkpoints.retain(2)
+        objects.listings.clear()
+        assert history_of(objects).versions() == [7, 8]
+        of_epochs = [name for name in objects.listings if name.startswith("epochs/")]
+        assert len(of_epochs) == 1
+        assert len(objects.list_directories("epochs")) > 2
+
+
+def run_without_manifest(operator: ScriptedOperator, epoch: int, changes: State) -> None:
+    """All subtasks publish their barriers, and the last one dies."""
+    base = operator.checkpoints.latest_before(epoch)
+    for subtask in range(operator.parallelism):
+        operator.run_subtask(epoch, subtask, changes, base)
+
+
+class TestRollback:
+    def rolled_back(self, objects: DictObjectStore) -> None:
+        """run-b starts again after epoch 1, of which run-a had got as far as 3."""
+        first = ScriptedOperator(objects, "run-a")
+        for epoch in range(4):
+            first.run_epoch(epoch, {0: epoch, epoch: 9})
+
+    def test_only_epochs_of_the_live_timeline_are_there(self, objects: DictObjectStore) -> None:
+        self.rolled_back(objects)
+        assert history_of(objects).versions() == [0, 1, 2, 3]
+        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
+        history = history_of(objects)
+        assert history.versions() == [0, 1, 2]
+        assert state_at(history, 2) == {0: 20, 1: 9}
+        assert changes_at(history, 2) == {0: 20}
+        with pytest.raises(VersionNotRetainedError):
+            history.at(3)
+
+    def test_whoever_lists_epochs_again_sees_the_new_ones(self, objects: DictObjectStore) -> None:
+        self.rolled_back(objects)
+        history = history_of(objects)
+        history.versions()
+        assert state_at(history, 2) == {0: 2, 1: 9, 2: 9}
+        objects.now = 50.0
+        ScriptedOperator(objects, "run-b").run_epoch(2, {0: 20})
+        assert history.versions() == [0, 1, 2]
+        assert state_at(history, 2) == {0: 20, 1: 9}
+        assert history.at(2).info.timestamp_ms == 50_000
+
+    def test_an_epoch_that_was_replaced_is_read_anew_by_whoever_knew_it(
+        self, objects: DictObjectStore
+    ) -> None:
+        reader = keyed_reader(objects)
+        first = KeyedOperator(objects, "run-a")
+        for epoch in range(3):
+            first.run_epoch(epoch, {1: epoch})
+        assert reader.read(2).to_pylist() == [{"key": 1, "n": 2}]
+        KeyedOperator(objects, "run-b").run_epoch(2, {1: 20})
+        assert reader.read(2).to_pylist() == [{"key": 1, "n": 20}]
+
+
+class TestDamage:
+    """See tests/fault/test_damaged_operator_stores.py for one object at a time."""
+
+    def committed(self, objects: DictObjectStore, epochs: Sequence[int]) -> KeyedOperator:
+        operator = KeyedOperator(objects)
+        for epoch in epochs:
+            objects.now = 10.0 * epoch
+            operator.run_epoch(epoch, {1: epoch})
+        return operator
+
+    def of_epoch(self, objects: DictObjectStore, epoch: int, run: int = 1) -> list[str]:
+        """The manifest and the barriers of an epoch."""
+        where = f"{epoch:019d}-{run:010d}"
+        return [name for name in objects.objects if where in name and not name.endswith(".arrow")]
+
+    def damage(self, objects: DictObjectStore, names: Sequence[str]) -> None:
+        for name in names:
+            objects.objects[name] = objects.objects[name][:-1]
+
+    def test_an_epoch_whose_manifest_is_damaged_is_read_from_its_barriers(
+        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.committed(objects, range(3))
+        manifests = [name for name in objects.objects if name.startswith("manifests/")]
+        self.damage(objects, manifests)
+        reader = keyed_reader(objects)
+        assert [info.version for info in reader.epochs()] == [0, 1, 2]
+        assert [info.timestamp_ms for info in reader.epochs()] == [0, 10_000, 20_000]
+        for epoch in range(3):
+            assert reader.read(epoch)["n"].to_pylist() == [epoch]
+        assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 2]
+        assert [name for name in manifests if caplog.text.count(f"passed over: {name}") != 1] == []
+
+    def test_a_damaged_epoch_is_never_an_older_one_and_hides_none(
+        self, objects: DictObjectStore
+    ) -> None:
+        self.committed(objects, range(4))
+        self.damage(objects, self.of_epoch(objects, 3))
+        reader = keyed_reader(objects)
+        for ask in (reader.read, reader.info, reader.epochs, lambda: reader.changes(1)):
+            with pytest.raises(CorruptObjectError) as caught:
+                ask()
+            assert caught.value.epoch == 3
+        assert reader.read(2)["n"].to_pylist() == [2]
+        assert reader.changes(0, 2)["n"].to_pylist() == [0, 1, 1, 2]
+        assert reader.latest_at(20_000) == 2
+        with pytest.raises(CorruptObjectError):
+            reader.latest_at(20_001)
+
+    def test_an_epoch_that_others_were_built_upon_is_missed(self, objects: DictObjectStore) -> None:
+        self.committed(objects, [0, 1, 2, 5, 6])
+        objects.delete(self.of_epoch(objects, 2))
+        reader = keyed_reader(objects)
+        assert [info.version for info in reader.epochs()] == [0, 1, 5, 6]
+        for epoch in (0, 1, 5, 6):
+            assert reader.read(epoch)["n"].to_pylist() == [epoch]
+        for ask in (
+            lambda: reader.read(2),
+            lambda: reader.changes(None),
+            lambda: reader.changes(0, 5),
+            lambda: reader.latest_at(10_001),
+        ):
+            with pytest.raises(VersionMissingError, match="manifest of epoch 2") as caught:
+                ask()
+            assert (caught.value.version, caught.value.between) == (2, (1, 5))
+        assert reader.changes(5)["n"].to_pylist() == [5, 6]
+        assert reader.latest_at(10_000) == 1
+
+    def test_an_epoch_that_spark_left_out_is_not_missed(self, objects: DictObjectStore) -> None:
+        self.committed(objects, [0, 1, 5])
+        reader = keyed_reader(objects)
+        assert reader.changes(0)["n"].to_pylist() == [0, 1, 1, 5]
+        with pytest.raises(VersionNotRetainedError) as caught:
+            reader.read(3)
+        assert type(caught.value) is VersionNotRetainedError
+        assert reader.latest_at(49_999) == 1
+
+    def test_an_epoch_of_a_run_does_not_bring_back_what_it_rolled_back(
+        self, objects: DictObjectStore
+    ) -> None:
+        self.committed(objects, range(4))
+        second = KeyedOperator(objects, "run-b")
+        for epoch in (2, 3):
+            second.run_epoch(epoch, {1: 10 * epoch})
+        objects.delete(self.of_epoch(objects, 2, run=2))
+        reader = keyed_reader(objects)
+        assert [info.version for info in reader.epochs()] == [0, 1, 3]
+        with pytest.raises(VersionMissingError):
+            reader.read(2)
+        assert reader.read(1)["n"].to_pylist() == [1]
+        assert reader.read(3)["n"].to_pylist() == [30]
+
+
+class TestRetention:
+    def test_epochs_that_were_deleted_are_not_there(self, objects: DictObjectStore) -> None:
+        operator = ScriptedOperator(objects)
+        for epoch in range(6):
+            operator.run_epoch(epoch, {0: epoch}, "snapshot")
+        operator.checkpoints.retain(2)
+        history = history_of(objects)
+        assert history.versions() == [4, 5]
+        assert state_at(history, 4) == {0: 4}
+        with pytest.raises(VersionNotRetainedError) as caught:
+            history.at(3)
+        assert (caught.value.oldest, caught.value.newest) == (4, 5)
+
+    def test_an_epoch_that_is_deleted_after_it_was_listed_is_not_there(
+        self, objects: DictObjectStore
+    ) -> None:
+        operator = ScriptedOperator(objects)
+        for epoch in range(6):
+            operator.run_epoch(epoch, {0: epoch}, "snapshot")
+        history = history_of(objects)
+        assert history.versions() == [*range(6)]
+        operator.checkpoints.retain(2)
+        with pytest.raises(VersionNotRetainedError):
+            history.at(0)
+
+
+class KeyedOperator:
+    """One run of an operator with one subtask and the states `count` and, perhaps, `last`."""
+
+    def __init__(
+        self, store: ObjectStore, run_id: str = "run-a", states: Sequence[StateSchema] = (COUNT,)
+    ) -> None:
+        self.checkpoints = CompletedCheckpointStore(store)
+        self.checkpoints.open(KEYED)
+        self.run = self.checkpoints.register_run(run_id)
+        self.states = tuple(states)
+
+    def run_epoch(self, epoch: int, counts: dict[int, int]) -> None:
+        """Every state gets a row of each key; one that is not `count` holds the value's text."""
+        base = self.checkpoints.latest_before(epoch)
+        writer = StateFileWriter(epoch, 0, self.run, 1, ALL)
+        handle = self.checkpoints.write_state("changelog", self._table(counts), writer)
+        bases = () if base is None else base.barriers
+        barrier = Barrier(
+            barrier_id=f"{self.run.run_id}/{epoch}",
+            epoch=epoch,
+            subtask=0,
+            parallelism=1,
+            run=self.run,
+            attempt=1,
+            plan_id="plan-1",
+            base=tuple(one.barrier_id for one in bases),
+            base_epoch=None if base is None else base.epoch,
+            handles=(*(base.handles_for(ALL) if base else ()), handle),
+            states=self.states,
+        )
+        self.checkpoints.publish_barrier(barrier)
+        assert self.checkpoints.complete(epoch, self.run, 1) is not None
+
+    def _table(self, counts: dict[int, int]) -> pa.Table:
+        types = {"count": pa.struct([("n", pa.int32())]), "last": pa.struct([("key", pa.string())])}
+        rows = [
+            {
+                "key": key,
+                "_key_group": key,
+                "_state": state.name,
+                "_op": "put",
+                f"_{state.name}": {"n": n} if state.name == "count" else {"key": str(n)},
+            }
+            for key, n in sorted(counts.items())
+            for state in self.states
+        ]
+        fields = [
+            pa.field("key", pa.int64()),
+            pa.field("_key_group", pa.int32()),
+            pa.field("_state", pa.string()),
+            pa.field("_op", pa.string()),
+        ]
+        fields += [
+            pa.field(
+                f"_{state.name}",
+                types[state.name],
+                metadata={b"cowstate.state": state.name.encode()},
+            )
+            for state in self.states
+        ]
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def keyed_reader(store: ObjectStore, state: str | None = None) -> StateReader:
+    return StateReader(OperatorHistory(store, KEYED, state))
+
+
+class TestStates:
+    def test_the_only_state_need_not_be_named(self, objects: DictObjectStore) -> None:
+        KeyedOperator(objects).run_epoch(0, {1: 10, 2: 20})
+        for state in (None, "count"):
+            rows = keyed_reader(objects, state).read().to_pylist()
+            assert rows == [{"key": 1, "n": 10}, {"key": 2, "n": 20}]
+
+    def test_one_of_several_states_is_read_alone(self, objects: DictObjectStore) -> None:
+        operator = KeyedOperator(objects, states=(COUNT, LAST))
+        operator.run_epoch(0, {1: 10})
+        operator.run_epoch(1, {1: 11, 2: 20})
+        count, last = keyed_reader(objects, "count"), keyed_reader(objects, "last")
+        assert sorted(count.read()["n"].to_pylist()) == [11, 20]
+        # The value column may not be called like the key column.
+        assert last.schema().names == ["key", "key_"]
+        assert sorted(last.read()["key_"].to_pylist()) == ["11", "20"]
+        assert last.changes(0).column("_change_type").to_pylist() == [
+            "update_preimage",
+            "update_postimage",
+            "insert",
+        ]
+
+    @pytest.mark.parametrize("state", [None, "counts"])
+    def test_a_state_that_is_not_clear_is_an_error_that_lists_all(
+        self, objects: DictObjectStore, state: str | None
+    ) -> None:
+        KeyedOperator(objects, states=(COUNT, LAST)).run_epoch(0, {1: 10})
+        with pytest.raises(StateNotFoundError, match="its states are count, last") as caught:
+            keyed_reader(objects, state).read()
+        assert (caught.value.state, caught.value.present) == (state, ("count", "last"))
+
+    def test_a_state_that_came_later_is_not_there_before(self, objects: DictObjectStore) -> None:
+        KeyedOperator(objects, "run-a").run_epoch(0, {1: 10})
+        KeyedOperator(objects, "run-b", states=(COUNT, LAST)).run_epoch(1, {1: 11})
+        history = OperatorHistory(objects, KEYED, "last")
+        assert history.at(1).shape.state == "last"
+        with pytest.raises(StateNotFoundError, match="no state 'last'; its states are count"):
+            history.at(0)
+
+
+def test_a_history_pickles(tmp_path: Path) -> None:
+    disk = LocalObjectStore(tmp_path / "store")
+    ScriptedOperator(disk).run_epoch(0, {0: 1})
+    history = OperatorHistory(disk, replace(METADATA), None)
+    history.versions()
+    other = pickle.loads(pickle.dumps(history))
+    assert state_at(other, 0) == {0: 1}

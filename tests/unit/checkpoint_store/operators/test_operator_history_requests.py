@@ -1,0 +1,98 @@
+"""What a reader of an operator's store reads once it remembers: objects never change (I1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators import published_objects
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.state_reader import StateReader
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.keyed_operator import KEYED, KeyedOperator
+from tests.support.scripted_operator import METADATA, ScriptedOperator
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+def history_of(store: ObjectStore) -> OperatorHistory:
+    return OperatorHistory(store, METADATA, None)
+
+
+def test_a_manifest_is_read_once_however_often_versions_are_asked_for(
+    objects: DictObjectStore,
+) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(100):
+        operator.run_epoch(epoch, {epoch % 8: epoch})
+    history = history_of(objects)
+    history.versions()
+    objects.reads.clear()
+    objects.listings.clear()
+    for _ in range(3):
+        for epoch in range(100):
+            assert history.at(epoch).info.version == epoch
+            assert history.checkpoint_at(epoch).epoch == epoch
+    assert len(objects.reads) == len(set(objects.reads)) == 100
+    assert objects.listings == []
+    operator.run_epoch(100, {0: 100})
+    objects.reads.clear()
+    history.versions()
+    history.at(99)
+    history.at(100)
+    assert len(objects.reads) == 1
+
+
+def test_barriers_of_an_epoch_without_manifest_are_read_once(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects, parallelism=4)
+    operator.run_epoch(0, {0: 1})
+    base = operator.checkpoints.latest_before(1)
+    for subtask in range(4):
+        operator.run_subtask(1, subtask, {subtask * 2: 2}, base)
+    history = history_of(objects)
+    objects.reads.clear()
+    for _ in range(5):
+        assert history.versions() == [0, 1]
+        assert history.at(1).info.version == 1
+    assert len(objects.reads) == 4
+
+
+def test_a_reader_of_changes_reads_manifests_and_files_once_for_all_calls(
+    objects: DictObjectStore,
+) -> None:
+    operator = KeyedOperator(objects)
+    for epoch in range(20):
+        operator.run_epoch(epoch, {1: epoch})
+    reader = StateReader(OperatorHistory(objects, KEYED, None))
+    objects.reads.clear()
+    for _ in range(3):
+        reader.changes(10, 19, preimages=False)
+    manifests = [name for name in objects.reads if name.startswith("manifests/")]
+    assert len(manifests) == len(set(manifests)) <= 10
+
+
+def test_what_is_remembered_is_bounded_by_number_and_by_files(
+    objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = ScriptedOperator(objects, parallelism=1)
+    for epoch in range(200):
+        operator.run_epoch(epoch, {0: epoch}, "snapshot")
+    history = history_of(objects)
+    for epoch in range(200):
+        history.at(epoch)
+    assert len(history.published._manifests._values) == 128
+    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 10)
+    history = history_of(objects)
+    for epoch in range(200):
+        history.at(epoch)
+    assert len(history.published._manifests._values) == 10
+    objects.reads.clear()
+    history.at(199)
+    assert objects.reads == []
+    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 0)
+    history.at(0)
+    history.at(0)
+    assert len(objects.reads) == 1, "the last one is remembered, however large"

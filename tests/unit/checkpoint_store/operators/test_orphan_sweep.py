@@ -1,0 +1,228 @@
+"""What the orphan sweep takes for an orphan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.object_store import UNPUBLISHED
+from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from checkpoint_store.operators.operator_layout import RunName
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.scripted_operator import ScriptedOperator, state_before, state_table
+
+GRACE = 100.0
+LONG_AFTER = 1_000.0
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+def write_orphan(operator: ScriptedOperator, epoch: int) -> StateHandle:
+    """A file of a writer that was killed before its barrier."""
+    writer = StateFileWriter(epoch, 0, operator.run, 1, KeyGroupRange(0, 3))
+    return operator.checkpoints.write_state("changelog", state_table({0: 9}), writer)
+
+
+def test_what_nothing_names_is_deleted_after_the_grace_period(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    orphan = write_orphan(operator, 0)
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE + 1) == [orphan.name]
+    assert orphan.name not in objects.objects
+    assert state_before(objects, 1) == {0: 1}
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
+
+
+def test_an_object_of_unknown_age_is_kept(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    objects.now = None
+    write_orphan(operator, 0)
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
+
+
+def test_files_of_a_barrier_whose_epoch_is_not_complete_are_kept(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+    orphan = write_orphan(operator, 1)
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == [orphan.name]
+    operator.run_subtask(1, 1, {7: 2}, operator.checkpoints.latest_before(1))
+    assert state_before(objects, 2) == {0: 2, 7: 2}
+
+
+def test_barriers_and_files_that_a_later_attempt_replaced_are_deleted(
+    objects: DictObjectStore,
+) -> None:
+    operator = ScriptedOperator(objects)
+    barriers = [operator.run_subtask(0, 0, {0: n}, None, attempt=n) for n in (1, 2)]
+    operator.run_subtask(0, 1, {7: 1}, None)
+    operator.checkpoints.complete(0, operator.run, 2)
+    swept = CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER)
+    assert barriers[0].handles[0].name in swept
+    assert len(swept) == 2
+    assert state_before(objects, 1) == {0: 2, 7: 1}
+
+
+def test_entries_of_runs_long_before_every_checkpoint_are_deleted(
+    objects: DictObjectStore,
+) -> None:
+    entries = [str(RunName(Run(n, f"run-{n}"), f"{n:012x}")) for n in range(1, 1005)]
+    for name in entries:
+        objects.put(name, b"")
+    operator = ScriptedOperator(objects, "run-1003")
+    operator.run_epoch(0, {0: 1})
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, now=GRACE) == []
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == entries[:3]
+    assert operator.checkpoints.register_run("run-1004").number == 1004
+
+
+def test_what_was_never_published_is_deleted(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    for name in ("0123", "4567"):
+        objects.put(f"{UNPUBLISHED}/{name}", b"begun")
+    checkpoints = CompletedCheckpointStore(objects)
+    assert checkpoints.sweep_orphans(GRACE, now=GRACE) == []
+    assert checkpoints.sweep_orphans(GRACE, LONG_AFTER) == [
+        f"{UNPUBLISHED}/{name}" for name in ("0123", "4567")
+    ]
+    assert state_before(objects, 1) == {0: 1}
+
+
+def test_a_damaged_barrier_stays_as_a_sign_that_its_epoch_was(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 1})
+    before = dict(objects.objects)
+    for name in before:
+        if "barrier-" in name:
+            objects.objects[name] = objects.objects[name][:-1]
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
+    assert objects.objects.keys() == before.keys()
+
+
+def test_what_a_zombie_published_behind_the_retained_epochs_is_deleted(
+    objects: DictObjectStore,
+) -> None:
+    zombie = ScriptedOperator(objects, "run-z")
+    zombie.run_epoch(0, {0: 1})
+    operator = ScriptedOperator(objects, "run-b")
+    for epoch in range(1, 5):
+        operator.run_epoch(epoch, {0: epoch})
+    operator.checkpoints.retain(2)
+    zombie.run_subtask(1, 0, {0: 666}, None)
+    swept = CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER)
+    assert len(swept) == 2
+    assert all(f"epochs/{1:019d}-{zombie.run.number:010d}/" in name for name in swept)
+    assert state_before(objects, 5) == {0: 4}
+
+
+def test_what_is_not_ours_is_left_alone(objects: DictObjectStore) -> None:
+    ScriptedOperator(objects).run_epoch(0, {0: 1})
+    for name in ("epochs/notes.txt", "manifests/README", "other/file"):
+        objects.put(name, b"x")
+    directory = next(name for name in objects.objects if "barrier-" in name).rpartition("/")[0]
+    objects.put(f"{directory}/.tmp", b"x")
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []
+
+
+Damage = Callable[[bytes], bytes]
+
+
+def flipped(data: bytes) -> bytes:
+    return bytes([*data[:-20], data[-20] ^ 1, *data[-19:]])
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-20]
+
+
+def of_epoch(objects: DictObjectStore, kind: str, epoch: int) -> list[str]:
+    prefix = f"manifests/{epoch:019d}-" if kind == "manifest" else f"epochs/{epoch:019d}-"
+    return sorted(n for n in objects.objects if n.startswith(prefix) and kind in n)
+
+
+def damage(objects: DictObjectStore, names: list[str], how: Damage) -> None:
+    for name in names:
+        objects.objects[name] = how(objects.objects[name])
+
+
+@pytest.mark.parametrize("how", [flipped, cut])
+def test_a_manifest_that_cannot_be_read_stands_for_its_barriers(
+    objects: DictObjectStore, how: Damage
+) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(3):
+        operator.run_epoch(epoch, {0: epoch})
+    damage(objects, of_epoch(objects, "manifest", 1), how)
+    orphan = write_orphan(operator, 2)
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == [orphan.name]
+    assert state_before(objects, 2) == {0: 1}
+
+
+@pytest.mark.parametrize("how", [flipped, cut])
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_nothing_that_a_damaged_object_may_name_is_deleted_and_the_rest_is(
+    objects: DictObjectStore,
+    how: Damage,
+    has_manifest: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A barrier of epoch 1 is damaged, and its manifest, too, or it has none yet."""
+    operator = ScriptedOperator(objects)
+    operator.run_epoch(0, {0: 0})
+    operator.run_epoch(1, {0: 1})
+    orphans = [write_orphan(operator, epoch).name for epoch in (0, 1)]
+    damaged = [*of_epoch(objects, "manifest", 1), *of_epoch(objects, "barrier", 1)[:1]]
+    damage(objects, damaged, how)
+    if not has_manifest:
+        objects.delete(of_epoch(objects, "manifest", 1))
+    before = dict(objects.objects)
+    cleaner = CompletedCheckpointStore(objects)
+    for _ in range(3):
+        assert cleaner.sweep_orphans(GRACE, LONG_AFTER) == []
+    assert objects.objects == before
+    if how is flipped:
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == len(damaged) - (not has_manifest)
+        assert all(any(name in line for line in lines) for name in damaged[not has_manifest :])
+    # Epochs that come after it are swept, and once it is run again everything is.
+    later = write_orphan(operator, 2).name
+    assert cleaner.sweep_orphans(GRACE, LONG_AFTER) == [later]
+    base = operator.checkpoints.latest_before(1)
+    for subtask in range(2):
+        operator.run_subtask(1, subtask, {0: 2}, base, attempt=2)
+    operator.checkpoints.complete(1, operator.run, 2)
+    assert set(orphans) <= set(cleaner.sweep_orphans(GRACE, LONG_AFTER))
+    assert state_before(objects, 2) == {0: 2}
+
+
+def test_a_manifest_that_is_deleted_meanwhile_names_nothing(objects: DictObjectStore) -> None:
+    operator = ScriptedOperator(objects)
+    for epoch in range(2):
+        operator.run_epoch(epoch, {0: epoch})
+    [deleted] = of_epoch(objects, "manifest", 0)
+
+    class Racing(DictObjectStore):
+        def get(self, name: str) -> bytes:
+            self.delete([deleted])
+            return super().get(name)
+
+    racing = Racing(objects=objects.objects, modified=objects.modified)
+    assert CompletedCheckpointStore(racing).sweep_orphans(GRACE, LONG_AFTER) == []
+    assert state_before(objects, 2) == {0: 1}
+
+
+def test_an_empty_store_has_no_orphans(objects: DictObjectStore) -> None:
+    assert CompletedCheckpointStore(objects).sweep_orphans(GRACE, LONG_AFTER) == []

@@ -1,0 +1,63 @@
+"""Which run has a number, told by the marks in a store; see also the interleavings in
+tests/property/test_run_registration.py."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.operators.operator_layout import RunName
+from checkpoint_store.operators.run_registry import RunRegistry
+from tests.support.fake_object_store import DictObjectStore
+
+
+def store_with(*marks: tuple[int, str, int]) -> DictObjectStore:
+    """A store with these marks: number, run id, level."""
+    objects = DictObjectStore()
+    for unique, (number, run_id, level) in enumerate(marks):
+        objects.put(str(RunName(Run(number, run_id), f"{unique:012x}", level)), b"")
+    return objects
+
+
+def registry(objects: DictObjectStore) -> RunRegistry:
+    numbers = count(1000)
+    return RunRegistry(objects, lambda: f"{next(numbers):012x}")
+
+
+@pytest.mark.parametrize(
+    ("marks", "number"),
+    [
+        ([], None),
+        ([(1, "other", 1), (1, "other", 2)], None),
+        ([(1, "mine", 1)], None),
+        ([(1, "mine", 1), (1, "mine", 2)], 1),
+        ([(1, "mine", 1), (1, "other", 1), (1, "mine", 2)], None),
+        ([(1, "mine", 1), (1, "other", 1), (1, "mine", 2), (1, "mine", 3)], 1),
+        ([(1, "mine", 1), (1, "mine", 2), (2, "other", 1)], 1),
+        (
+            # It lost number 1, and asked for 2.
+            [(1, "mine", 1), (1, "a", 1), (1, "a", 2), (1, "a", 3), (2, "mine", 1), (2, "mine", 2)],
+            2,
+        ),
+    ],
+)
+def test_a_run_has_the_number_that_its_marks_give_it(
+    marks: list[tuple[int, str, int]], number: int | None
+) -> None:
+    objects = store_with(*marks)
+    before = set(objects.objects)
+    run = registry(objects).registered("mine")
+    assert run == (None if number is None else Run(number, "mine"))
+    assert set(objects.objects) == before
+    if number is not None:
+        assert registry(objects).register("mine") == run
+
+
+@pytest.mark.parametrize("marks", [[], [(1, "other", 1), (1, "other", 2)]])
+def test_a_new_run_is_later_than_all_that_was_written(marks: list[tuple[int, str, int]]) -> None:
+    objects = store_with(*marks)
+    assert registry(objects).register("mine", written=7) == Run(8, "mine")
+    assert registry(objects).register("mine", written=7) == Run(8, "mine")
+    assert registry(objects).register("next", written=8) == Run(9, "next")

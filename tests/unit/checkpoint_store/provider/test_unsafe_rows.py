@@ -1,0 +1,291 @@
+"""Rows of every type of Spark, their bytes written by hand."""
+
+from __future__ import annotations
+
+import json
+import struct
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.files.spark_schema import (
+    StructType,
+    UnsupportedSparkTypeError,
+    parse_spark_schema,
+)
+from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
+
+LONGS: dict[str, Any] = {"type": "array", "elementType": "long", "containsNull": True}
+BYTES: dict[str, Any] = {"type": "array", "elementType": "byte", "containsNull": True}
+TEXTS: dict[str, Any] = {"type": "array", "elementType": "string", "containsNull": True}
+MAP: dict[str, Any] = {
+    "type": "map",
+    "keyType": "long",
+    "valueType": "string",
+    "valueContainsNull": True,
+}
+UDT: dict[str, Any] = {"type": "udt", "class": "a.B", "pyClass": None, "sqlType": LONGS}
+
+
+def fields(*types: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": f"f{place}", "type": of, "nullable": True, "metadata": {}}
+        for place, of in enumerate(types)
+    ]
+
+
+def struct_of(*types: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": fields(*types)}
+
+
+def schema(*types: Any) -> StructType:
+    return parse_spark_schema(json.dumps(struct_of(*types)))
+
+
+def words(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}q", *numbers)
+
+
+def pointer(offset: int, size: int) -> int:
+    return offset << 32 | size
+
+
+def row_of(slot: int, variable: bytes = b"") -> bytes:
+    """A row of one field that is not null."""
+    return words(0, slot) + variable
+
+
+def decode(rows: list[bytes | None], *types: Any) -> pa.StructArray:
+    found = decode_rows(pa.array(rows, pa.binary()), schema(*types), "value")
+    found.validate(full=True)
+    return found
+
+
+def value_of(row: bytes, of: Any) -> Any:
+    """The value of the row's only field, between a row where it is null and no row."""
+    found = decode([words(1, 0), row, None], of).to_pylist()
+    assert (found[0], found[2]) == ({"f0": None}, None)
+    return found[1]["f0"]
+
+
+KEYS = words(2, 0, 5, 6)
+VALUES = words(2, 0b10, pointer(32, 1), 0) + b"x".ljust(8, b"\0")
+CASES: list[tuple[Any, bytes, Any]] = [
+    ("boolean", row_of(1), True),
+    ("byte", row_of(0xFE), -2),
+    ("short", row_of(0xFFFE), -2),
+    ("integer", row_of(0xFFFFFFFE), -2),
+    ("long", row_of(-2), -2),
+    ("float", words(0) + struct.pack("<fxxxx", 1.5), 1.5),
+    ("double", words(0) + struct.pack("<d", -0.1), -0.1),
+    ("decimal(5,2)", row_of(-12345), Decimal("-123.45")),
+    ("decimal(18,0)", row_of(10**18 - 1), Decimal(10**18 - 1)),
+    (
+        "decimal(20,1)",
+        row_of(pointer(16, 9), (-(10**19)).to_bytes(9, "big", signed=True) + bytes(7)),
+        Decimal("-1e18"),
+    ),
+    (
+        "decimal(38,0)",
+        row_of(pointer(16, 16), (10**38 - 1).to_bytes(16, "big")),
+        Decimal(10**38 - 1),
+    ),
+    ("string", row_of(pointer(16, 5), "añxy".encode().ljust(8, b"\0")), "añxy"),
+    ("string", row_of(pointer(16, 0)), ""),
+    ("string collate UNICODE_CI", row_of(pointer(16, 8), b"12345678"), "12345678"),
+    ("char(3)", row_of(pointer(16, 3), b"abc".ljust(8, b"\0")), "abc"),
+    ("varchar(3)", row_of(pointer(16, 2), "é".encode().ljust(8, b"\0")), "é"),
+    ("binary", row_of(pointer(16, 2), b"\xff\0".ljust(8, b"\0")), b"\xff\0"),
+    ("date", row_of(19_000), date(2022, 1, 8)),
+    ("date", row_of((-1) & 0xFFFFFFFF), date(1969, 12, 31)),
+    ("timestamp", row_of(-1), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+    ("timestamp_ntz", row_of(1), datetime(1970, 1, 1, 0, 0, 0, 1)),
+    ("time(6)", row_of(3_600_000_001_000), time(1, 0, 0, 1)),
+    ("interval day to second", row_of(-1), timedelta(microseconds=-1)),
+    ("interval hour", row_of(3_600_000_000), timedelta(hours=1)),
+    ("interval year to month", row_of((-13) & 0xFFFFFFFF), pa.MonthDayNano([-13, 0, 0])),
+    ("interval month", row_of(2), pa.MonthDayNano([2, 0, 0])),
+    (
+        "interval",
+        row_of(pointer(16, 16), struct.pack("<iiq", -1, 2, -3)),
+        pa.MonthDayNano([-1, 2, -3000]),
+    ),
+    (
+        "variant",
+        row_of(pointer(16, 9), struct.pack("<i2s3s", 2, b"\x0c\x05", b"\1\0\0").ljust(16, b"\0")),
+        {"value": b"\x0c\x05", "metadata": b"\1\0\0"},
+    ),
+    (
+        struct_of("long", "string"),
+        row_of(pointer(16, 24), words(0b10, 7, 0)),
+        {"f0": 7, "f1": None},
+    ),
+    (
+        struct_of(struct_of("string")),
+        row_of(
+            pointer(16, 40), words(0, pointer(16, 24), 0, pointer(16, 2)) + b"hi".ljust(8, b"\0")
+        ),
+        {"f0": {"f0": "hi"}},
+    ),
+    (LONGS, row_of(pointer(16, 8), words(0)), []),
+    (LONGS, row_of(pointer(16, 40), words(3, 0b10, 1, 0, 3)), [1, None, 3]),
+    (UDT, row_of(pointer(16, 24), words(1, 0, 9)), [9]),
+    (BYTES, row_of(pointer(16, 24), words(3, 0b100) + b"\1\xff\0".ljust(8, b"\0")), [1, -1, None]),
+    (TEXTS, row_of(pointer(16, len(VALUES)), VALUES), ["x", None]),
+    (
+        {"type": "array", "elementType": LONGS, "containsNull": True},
+        row_of(pointer(16, 56), words(2, 0b01, 0, pointer(32, 24), 1, 0, 8)),
+        [None, [8]],
+    ),
+    (
+        MAP,
+        row_of(pointer(16, 8 + len(KEYS + VALUES)), words(len(KEYS)) + KEYS + VALUES),
+        [(5, "x"), (6, None)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("of", "row", "expected"), CASES, ids=[str(case[0]) for case in CASES])
+def test_a_value_is_what_its_bytes_say(of: Any, row: bytes, expected: object) -> None:
+    assert value_of(row, of) == expected
+
+
+def test_void_is_null() -> None:
+    assert decode([words(1, 0)], "void").to_pylist() == [{"f0": None}]
+
+
+def test_a_row_without_fields_has_no_bytes() -> None:
+    assert decode([b"", b"", None]).to_pylist() == [{}, {}, None]
+
+
+def test_no_rows_have_the_type_of_the_schema() -> None:
+    assert decode([], "long", MAP).type == schema("long", MAP).arrow
+
+
+def test_null_bits_of_more_than_64_fields_take_more_words() -> None:
+    count = 130
+    nulls = {63, 64, 129}
+    bits = [
+        sum(1 << (place - first) for place in nulls if first <= place < first + 64)
+        for first in (0, 64, 128)
+    ]
+    row = struct.pack(f"<3Q{count}q", *bits, *range(count))
+    (found,) = decode([row], *["long"] * count).to_pylist()
+    assert [*found.values()] == [None if place in nulls else place for place in range(count)]
+
+
+def test_null_bits_of_more_than_64_elements_take_more_words() -> None:
+    nulls = {0, 64, 99}
+    bits = [
+        sum(1 << (place - first) for place in nulls if first <= place < first + 64)
+        for first in (0, 64)
+    ]
+    array = struct.pack("<3Q100q", 100, *bits, *range(100))
+    found = value_of(row_of(pointer(16, len(array)), array), LONGS)
+    assert found == [None if place in nulls else place for place in range(100)]
+
+
+def test_a_slice_of_rows_is_decoded_as_that() -> None:
+    rows = pa.array([row_of(number) for number in range(9)], pa.binary()).slice(3, 4)
+    found = decode_rows(rows, schema("long"), "key")
+    assert found.to_pylist() == [{"f0": number} for number in range(3, 7)]
+
+
+BIG = 1 << 31
+DAMAGED: list[tuple[Any, bytes, str]] = [
+    ("long", b"\0" * 12, "value has a row of no whole number of words"),
+    ("long", words(0), "value has a row that is too short"),
+    ("string", row_of(pointer(16, 9), b"x" * 8), "value.f0 has an offset or a size"),
+    ("string", row_of(pointer(8, 8), b"x" * 8), "value.f0 has an offset or a size"),
+    ("string", row_of(pointer(-16, 8), b"x" * 8), "value.f0 has an offset or a size"),
+    ("string", row_of(pointer(16, 1), b"\xff".ljust(8, b"\0")), "value.f0 has a string that is"),
+    ("decimal(5,2)", row_of(100_000), "value.f0 has a decimal of more than 5 digits"),
+    ("decimal(20,0)", row_of(pointer(16, 16), b"\x7f" * 16), "a decimal of more than 20 digits"),
+    ("decimal(20,0)", row_of(pointer(16, 0), bytes(16)), "a decimal of a wrong size"),
+    ("decimal(20,0)", row_of(pointer(16, 24), bytes(24)), "a decimal of a wrong size"),
+    ("time(0)", row_of(86_400 * 10**9), "a time that is not of a day"),
+    ("interval", row_of(pointer(16, 8), bytes(8)), "an interval of a wrong size"),
+    ("interval", row_of(pointer(16, 16), words(0, 1 << 60)), "nanoseconds do not fit"),
+    ("variant", row_of(pointer(16, 3), bytes(8)), "a variant that is too short"),
+    ("variant", row_of(pointer(16, 8), words(5)), "a value that leads out of its variant"),
+    ("variant", row_of(pointer(17, 7), words(0)), "a variant at an odd place"),
+    (struct_of("long"), row_of(pointer(16, 8), bytes(8)), "value.f0 has a row that is too short"),
+    (struct_of("long"), row_of(pointer(20, 16), bytes(24)), "no whole number of words"),
+    (LONGS, row_of(pointer(16, 0)), "value.f0.element has an array that is too short"),
+    (LONGS, row_of(pointer(16, 24), words(2, 0, 0)), "an array that is too short"),
+    (LONGS, row_of(pointer(16, 24), words(-1, 0, 0)), "an array of a wrong number of elements"),
+    (LONGS, row_of(pointer(16, 24), words(BIG << 29, 0, 0)), "an array of a wrong number"),
+    (
+        TEXTS,
+        row_of(pointer(16, 24), words(1, 0, pointer(24, 1))),
+        "element has an offset or a size",
+    ),
+    (
+        TEXTS,
+        row_of(pointer(16, 24), words(1, 0, pointer(16, 8))),
+        "element has an offset or a size",
+    ),
+    (MAP, row_of(pointer(16, 0)), "value.f0 has a map that is too short"),
+    (MAP, row_of(pointer(16, 24), words(24, 0, 0)), "keys that lead out of the map"),
+    (MAP, row_of(pointer(16, 24), words(-8, 0, 0)), "keys that lead out of the map"),
+    (MAP, row_of(pointer(16, 40), words(24, 1, 0, 5, 0)), "more keys than values"),
+    (
+        MAP,
+        row_of(pointer(16, 56), words(24, 1, 1, 5, 1, 1, 0)),
+        "a map with a null key",
+    ),
+]
+
+
+@pytest.mark.parametrize(("of", "row", "problem"), DAMAGED, ids=[case[2] for case in DAMAGED])
+def test_bytes_that_are_no_row_are_an_error_that_names_the_column(
+    of: Any, row: bytes, problem: str
+) -> None:
+    with pytest.raises(MalformedRowError, match=problem):
+        decode([row], of)
+
+
+def test_values_that_overlap_do_not_grow_beyond_the_bytes_there_are() -> None:
+    count = 50
+    variable = bytes(8) + b"x" * 800
+    row = words(count, 0, *[pointer(16 + 8 * count, len(variable))] * count) + variable
+    with pytest.raises(MalformedRowError, match="values that overlap"):
+        decode([row_of(pointer(16, len(row)), row)], TEXTS)
+
+
+EXTREMES = [-1, 1, 7, 1 << 31, 1 << 62, pointer(1 << 30, 1 << 30), pointer(8, 8)]
+
+
+@pytest.mark.parametrize(("of", "row"), [case[:2] for case in CASES], ids=lambda v: str(v)[:20])
+def test_no_word_of_a_row_leads_out_of_its_bytes(of: Any, row: bytes) -> None:
+    for place in range(0, len(row), 8):
+        for word in EXTREMES:
+            damaged = row[:place] + words(word) + row[place + 8 :]
+            with suppress(MalformedRowError):
+                decode([damaged], of)
+
+
+@pytest.mark.parametrize(
+    ("of", "path"),
+    [
+        ("geometry(4326)", "f0 has type geometry"),
+        ("decimal(39,0)", "f0 has type decimal"),
+        (struct_of("long", {**LONGS, "elementType": "new"}), "f0.f1.element has type new"),
+        ({**MAP, "keyType": "new"}, "f0.key has type new"),
+        ({"type": "tree"}, "f0 has type tree"),
+    ],
+)
+def test_a_type_that_is_not_known_is_named_with_its_column(of: Any, path: str) -> None:
+    with pytest.raises(UnsupportedSparkTypeError, match=path):
+        schema(of)
+
+
+def test_a_layout_has_no_names() -> None:
+    named = json.dumps(struct_of(struct_of("long"), MAP))
+    renamed = parse_spark_schema(named.replace('"f0"', '"other"'))
+    assert renamed.layout == schema(struct_of("long"), MAP).layout
+    assert renamed.layout != schema(struct_of("integer"), MAP).layout

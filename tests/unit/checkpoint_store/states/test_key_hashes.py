@@ -1,0 +1,80 @@
+"""Hashes of keys: the same for the same key, whatever array it stands in."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoint_store.states.key_hashes import Hashes, key_hashes
+
+TYPES: list[tuple[pa.DataType, Sequence[Any]]] = [
+    (pa.bool_(), [True, False]),
+    (pa.int8(), [0, -1, 127]),
+    (pa.int64(), [0, -1, 2**40, 2**63 - 1]),
+    (pa.float32(), [0.5, -1.0, math.inf]),
+    (pa.float64(), [0.0, 0.1, -1e300]),
+    (pa.string(), ["", "a", "a\0", "12345678", "123456789", "12345678" * 3 + "x"]),
+    (pa.binary(), [b"", b"\0", b"\0\0", b"12345678\0"]),
+    (
+        pa.decimal128(30, 2),
+        [decimal.Decimal("1.25"), decimal.Decimal("-7"), decimal.Decimal(10**20)],
+    ),
+    (pa.date32(), [datetime.date(1970, 1, 1), datetime.date(2026, 1, 31)]),
+    (pa.timestamp("us", "UTC"), [0, 1, 2**50]),
+    (pa.timestamp("us"), [0, 5]),
+    (pa.duration("us"), [1, 2]),
+    (pa.time64("ns"), [1, 2]),
+]
+
+
+def hashes(*columns: Any) -> Hashes:
+    names = [str(place) for place in range(len(columns))]
+    return key_hashes(pa.table(list(columns), names), names)
+
+
+@pytest.mark.parametrize(("of", "values"), TYPES, ids=lambda given: str(given)[:20])
+def test_the_hash_of_a_value_is_the_same_in_any_array_and_another_of_another(
+    of: pa.DataType, values: Sequence[Any]
+) -> None:
+    alone = [int(hashes(pa.array([value], of))[0]) for value in values]
+    assert len(set(alone)) == len(values)
+    some = pa.array([None, *values, None, *reversed(values)], of)
+    (null,) = hashes(pa.array([None], of)).tolist()
+    assert null not in alone
+    for array in (some.slice(1), pa.chunked_array([some.slice(1, 2), some.slice(3)])):
+        assert hashes(array).tolist() == [*alone, null, *reversed(alone)]
+
+
+def test_keys_that_are_the_same_though_their_bits_are_not_have_one_hash() -> None:
+    nan = np.frombuffer(np.array([0x7FF8000000000001], np.uint64).tobytes(), np.float64)[0]
+    found = hashes(pa.array([0.0, -0.0, math.nan, nan], from_pandas=False)).tolist()
+    assert found[0] == found[1]
+    assert found[2] == found[3]
+
+
+def test_the_columns_of_a_key_count_in_order() -> None:
+    found = hashes(pa.array([1, 2, 1, 2]), pa.array([2, 1, 1, 2]))
+    assert len(set(found.tolist())) == 4
+
+
+def test_a_nested_key_has_a_hash_and_so_has_none() -> None:
+    assert len(set(hashes(pa.array([[1], [2]])).tolist())) == 1
+    assert key_hashes(pa.table({"v": [1, 2]}), []).tolist() == [0, 0]
+    assert hashes(pa.array([], pa.string())).tolist() == []
+    assert hashes(pa.chunked_array([], pa.int64())).tolist() == []
+
+
+@given(st.lists(st.text(max_size=20) | st.none(), max_size=30), st.integers(0, 5))
+def test_texts_are_told_apart_wherever_they_differ(texts: list[str | None], skipped: int) -> None:
+    rows = pa.array(texts, pa.string()).slice(skipped)
+    found = hashes(rows).tolist()
+    assert len(set(found)) == len(set(rows.to_pylist()))

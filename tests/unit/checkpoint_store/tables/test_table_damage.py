@@ -1,0 +1,300 @@
+"""What is damaged in a table is an error for whoever needs it, and stays as it is.
+
+tests/fault/test_damaged_tables.py asks all questions of all objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    LostVersionError,
+    ObjectMissingError,
+    UnsupportedFormatError,
+)
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.object_store import ObjectInfo
+from checkpoint_store.tables.table_codec import encode_table
+from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
+from checkpoint_store.tables.table_layout import parse_table_file, version_name
+from checkpoint_store.tables.table_store import TableCommit, TableStore
+from checkpoint_store.tables.table_version import TableCompaction, TableVersion
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put, state_of
+
+
+def newer_format(data: bytes) -> bytes:
+    """The document as a later release would write it."""
+
+    def canonical(value: object) -> bytes:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return text.encode()
+
+    document = {**json.loads(data), "version": 2}
+    del document["checksum"]
+    return canonical({**document, "checksum": hashlib.sha256(canonical(document)).hexdigest()})
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[position] ^= 0x01
+    return bytes(damaged)
+
+
+def every_damage(data: bytes) -> list[bytes]:
+    """Cut at every place, and every byte changed."""
+    return [data[:length] for length in range(len(data))] + [
+        flipped(data, position) for position in range(len(data))
+    ]
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    return DictObjectStore()
+
+
+class TestTheTableItself:
+    def test_wherever_it_is_damaged_it_is_an_error_for_readers_and_writers_and_stays(
+        self, objects: DictObjectStore
+    ) -> None:
+        for damaged in every_damage(encode_table(METADATA)):
+            objects.objects["table.json"] = damaged
+            opens = (TableStore(objects).metadata, lambda: TableStore(objects).create(METADATA))
+            for opening in opens:
+                with pytest.raises(CorruptObjectError, match=r"table\.json") as caught:
+                    opening()
+            assert objects.objects == {"table.json": damaged}
+        assert "If the table has no version yet, delete it" in str(caught.value)
+
+    def test_a_table_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
+        objects.put("table.json", newer_format(encode_table(METADATA)))
+        for opening in (TableStore(objects).metadata, lambda: TableStore(objects).create(METADATA)):
+            with pytest.raises(UnsupportedFormatError, match=r"table\.json .* version 2"):
+                opening()
+
+    def test_versions_without_it_are_not_taken_for_a_new_table(
+        self, objects: DictObjectStore
+    ) -> None:
+        ScriptedTable(objects).commit(0, put(1, "a", 1))
+        objects.delete(["table.json"])
+        with pytest.raises(ObjectMissingError, match=r"table\.json is missing.*from a backup"):
+            TableStore(objects).create(METADATA)
+        assert "table.json" not in objects.objects
+
+    def test_a_table_that_another_one_creates_and_writes_meanwhile_is_there(
+        self, objects: DictObjectStore
+    ) -> None:
+        class Racing(DictObjectStore):
+            """Another writer is faster, after this one has found nothing."""
+
+            def list(self, directory: str) -> Sequence[ObjectInfo]:
+                if "table.json" not in self.objects:
+                    ScriptedTable(objects).commit(0, put(1, "a", 1))
+                return super().list(directory)
+
+        racing = Racing(objects=objects.objects, modified=objects.modified)
+        assert TableStore(racing).create(METADATA) == METADATA
+
+
+class TestVersions:
+    def test_wherever_the_newest_is_damaged_readers_and_writers_stop_and_it_stays(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        for batch in range(3):
+            query.commit(batch, put(1, "a", batch))
+        name, whole = version_name(2), objects.objects[version_name(2)]
+        for damaged in every_damage(whole):
+            objects.objects[name] = damaged
+            with pytest.raises(CorruptObjectError) as caught:
+                query.table.newest()
+            assert (caught.value.name, caught.value.epoch) == (name, 2)
+        before = dict(objects.objects)
+        uses = (
+            lambda: state_of(objects),
+            lambda: query.publish(2, []),
+            lambda: query.publish(3, []),
+            lambda: ScriptedTable(objects, "job", is_query=False).publish(0, []),
+        )
+        for use in uses:
+            with pytest.raises(CorruptObjectError, match=name):
+                use()
+        assert objects.objects == before
+        assert state_of(objects, 1) == {1: ("a", 1)}
+
+    def test_one_that_a_killed_writer_of_an_early_build_left_is_deleted_by_hand(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 0))
+        objects.put(version_name(1), b'{"body":{"batches"')
+        with pytest.raises(CorruptObjectError) as caught:
+            query.commit(1, put(1, "a", 1))
+        assert "because its writer was killed" in str(caught.value)
+        assert "delete it, and write the rows again; a query does so by itself" in str(caught.value)
+        objects.delete([version_name(1)])
+        assert query.commit(1, put(1, "a", 1)).version == 1
+        assert state_of(objects) == {1: ("a", 1)}
+
+    def test_one_that_vanishes_between_listing_and_reading_is_an_error(
+        self, objects: DictObjectStore
+    ) -> None:
+        class Vanishing(DictObjectStore):
+            def list(self, directory: str) -> Sequence[ObjectInfo]:
+                found = super().list(directory)
+                self.delete([version_name(1)])
+                return found
+
+        query = ScriptedTable(objects)
+        for batch in range(2):
+            query.commit(batch, put(1, "a", batch))
+        vanishing = Vanishing(objects=objects.objects, modified=objects.modified)
+        with pytest.raises(ObjectMissingError, match=version_name(1)):
+            TableStore(vanishing).newest()
+
+    def test_one_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 1))
+        objects.objects[version_name(0)] = newer_format(objects.objects[version_name(0)])
+        for use in (lambda: state_of(objects), lambda: query.commit(1, put(1, "a", 2))):
+            with pytest.raises(UnsupportedFormatError, match=r"versions/.*version 2"):
+                use()
+
+
+class TestLostVersions:
+    """The newest version is gone: nothing that is listed says that there was one."""
+
+    def lost(self, objects: DictObjectStore, batches: int, *, versions: int) -> ScriptedTable:
+        """A query wrote so many batches; of the versions so many are there."""
+        query = ScriptedTable(objects)
+        for batch in range(batches):
+            query.commit(batch, put(batch, "a", batch))
+        objects.delete([version_name(number) for number in range(versions, batches)])
+        return query
+
+    def write(self, query: ScriptedTable, batch: int, *, after_all: bool = True) -> TableVersion:
+        file = query.write(batch, [put(batch, "b", batch)])
+        commit = TableCommit(
+            query.writer, f"run-of-{batch}", batch, COLUMNS, (file,), after_all=after_all
+        )
+        return query.table.commit(commit)
+
+    @pytest.mark.parametrize(("versions", "newest"), [(2, 1), (1, 0), (0, None)])
+    def test_a_query_whose_batches_are_gone_is_told(
+        self, objects: DictObjectStore, versions: int, newest: int | None
+    ) -> None:
+        query = self.lost(objects, 3, versions=versions)
+        with pytest.raises(LostVersionError) as caught:
+            self.write(query, 3)
+        error = caught.value
+        assert (error.name, error.query) == (version_name(versions), "query-a")
+        assert (error.batch, error.newest) == (3, newest)
+        assert f"run again from batch {versions}" in str(error)
+
+    def test_the_query_may_run_its_batches_again(self, objects: DictObjectStore) -> None:
+        query = self.lost(objects, 3, versions=2)
+        assert self.write(query, 2).version == 2
+        assert self.write(query, 3).version == 3
+        assert state_of(objects)[2] == ("b", 2)
+
+    def test_batches_without_files_left_nothing_to_lose(self, objects: DictObjectStore) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 0))
+        query.publish(1, [])
+        objects.delete([version_name(1)])
+        assert self.write(query, 2).version == 1
+
+    def test_a_query_that_leaves_batches_out_has_not_lost_them(
+        self, objects: DictObjectStore
+    ) -> None:
+        query = ScriptedTable(objects)
+        query.commit(0, put(1, "a", 0))
+        # The user's function caught what went wrong with this one.
+        query.write(1, [put(1, "a", 1)])
+        assert self.write(query, 2, after_all=False).version == 1
+
+    def test_files_of_other_queries_and_of_the_batch_itself_are_no_sign(
+        self, objects: DictObjectStore
+    ) -> None:
+        query, other = ScriptedTable(objects), ScriptedTable(objects, "query-b")
+        other.write(1, [put(1, "b", 1)])
+        query.commit(0, put(1, "a", 0))
+        query.write(2, [put(1, "a", 2)])
+        assert self.write(query, 2).version == 1
+
+
+class TestCompactions:
+    def compacted(self, objects: DictObjectStore) -> tuple[ScriptedTable, str]:
+        query = ScriptedTable(objects)
+        version = query.commit(0, put(1, "a", 1))
+        names = tuple(file.name for file in version.state)
+        query.table.publish_compaction(TableCompaction(0, names, version.state))
+        (name,) = (name for name in objects.objects if name.startswith("compactions/"))
+        return query, name
+
+    def test_wherever_it_is_damaged_it_is_passed_over_by_readers_and_writers(
+        self, objects: DictObjectStore
+    ) -> None:
+        _, name = self.compacted(objects)
+        for damaged in every_damage(objects.objects[name]):
+            objects.objects[name] = damaged
+            assert TableStore(objects).compactions() == ()
+        assert state_of(objects) == {1: ("a", 1)}
+        assert ScriptedTable(objects).commit(1, put(1, "a", 2)).version == 1
+
+    def test_a_process_says_so_once_and_reads_it_once(
+        self, objects: DictObjectStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        query, name = self.compacted(objects)
+        objects.objects[name] = objects.objects[name][:-1]
+        table = TableStore(objects)
+        objects.reads.clear()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                assert table.compactions() == ()
+            TableStore(objects).compactions()
+        assert objects.reads == [name, name]
+        (record,) = caplog.records
+        assert name in record.getMessage()
+        assert "it is not needed, delete it" in record.getMessage()
+        assert query.table.compactions() == ()
+
+    def test_one_of_a_newer_format_is_refused(self, objects: DictObjectStore) -> None:
+        query, name = self.compacted(objects)
+        objects.objects[name] = newer_format(objects.objects[name])
+        for use in (lambda: state_of(objects), lambda: query.commit(1, put(1, "a", 2))):
+            with pytest.raises(UnsupportedFormatError, match="compactions/"):
+                use()
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_commit_does_not_need_the_files_that_it_would_fold(
+    objects: DictObjectStore, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = ScriptedTable(objects)
+
+    def merge(version: TableVersion) -> tuple[StateHandle, ...]:
+        return merge_files(query.table, version, MergeBounds(1 << 30, files=3))
+
+    for batch in range(2):
+        query.commit(batch, put(batch, "a", batch))
+    name = min(name for name in objects.objects if parse_table_file(name))
+    whole = objects.objects[name]
+    if damage == "cut":
+        objects.objects[name] = whole[:-1]
+    else:
+        del objects.objects[name]
+    with caplog.at_level(logging.WARNING):
+        version = query.publish(2, [query.write(2, [put(2, "a", 2)])], merge=merge)
+    assert len(version.state) == 3
+    assert f"version 2 are not folded: {name}" in caplog.text
+    with pytest.raises((CorruptObjectError, ObjectMissingError), match=name):
+        state_of(objects)
+    objects.objects[name] = whole
+    assert state_of(objects) == {batch: ("a", batch) for batch in range(3)}

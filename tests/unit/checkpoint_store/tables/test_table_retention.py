@@ -1,0 +1,357 @@
+"""Versions, files and compactions that are deleted, and those that must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.objects import passed_over
+from checkpoint_store.objects.object_store import UNPUBLISHED
+from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
+from checkpoint_store.tables.table_layout import parse_compaction, parse_table_file, version_name
+from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableCompaction
+from tests.support.fake_object_store import DictObjectStore
+from tests.support.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
+
+MERGED = MergeBounds(bytes=1 << 30, files=3)
+
+
+@pytest.fixture(autouse=True)
+def nothing_told() -> None:
+    """As in a process that has not told of any damage."""
+    passed_over._tell.cache_clear()
+
+
+def written(versions: int, *, merging: bool = True) -> DictObjectStore:
+    """Version n changes key 0 and adds key n; files are folded three at a time."""
+    objects = DictObjectStore()
+    query = ScriptedTable(objects)
+    for batch in range(versions):
+        file = query.write(batch, [put(0, "zero", batch), put(batch + 1, "a", batch)])
+        query.publish(
+            batch,
+            [file],
+            merge=(lambda version: merge_files(query.table, version, MERGED)) if merging else None,
+        )
+    return objects
+
+
+def expected(version: int) -> dict[int, Values]:
+    return {0: ("zero", version)} | {n + 1: ("a", n) for n in range(version + 1)}
+
+
+def compact(objects: DictObjectStore, number: int) -> TableCompaction:
+    """Publish a compaction of a version."""
+    table = TableStore(objects)
+    table.metadata()
+    version = table.read_version(number)
+    assert version is not None
+    names = tuple(file.name for file in version.state)
+    files = [compact_key_groups(table, version, KeyGroupRange(p, p + 1), p) for p in (0, 2)]
+    compaction = TableCompaction(number, names, tuple(files))
+    table.publish_compaction(compaction)
+    return compaction
+
+
+def retain(objects: DictObjectStore, min_versions: int) -> int:
+    return retain_versions(objects, TableStore(objects), min_versions)
+
+
+def sweep(objects: DictObjectStore, grace_seconds: float, now: float) -> list[str]:
+    return sweep_table_orphans(objects, TableStore(objects), grace_seconds, now)
+
+
+def named(objects: DictObjectStore) -> set[str]:
+    """The files of all versions and compactions that are there."""
+    table = TableStore(objects)
+    versions = [table.read_version(number) for number in table.versions()]
+    files = {name for version in versions if version for name in version.object_names()}
+    return files | {file.name for one in table.compactions() for file in one.files}
+
+
+def files_of(objects: DictObjectStore) -> set[str]:
+    return {name for name in objects.objects if parse_table_file(name)}
+
+
+class TestRetainingVersions:
+    @pytest.mark.parametrize("merging", [False, True])
+    @pytest.mark.parametrize("min_versions", [2, 3, 15])
+    def test_the_newest_versions_stay_whole(self, min_versions: int, merging: bool) -> None:
+        objects = written(30, merging=merging)
+        assert retain(objects, min_versions) > 0
+        retained = range(30 - min_versions, 30)
+        assert TableStore(objects).versions() == [*retained]
+        for version in retained:
+            assert state_of(objects, version) == expected(version)
+        changes = reader_of(objects).changes(retained[0])
+        assert changes["_commit_version"].to_pylist().count(29) == 3
+
+    @pytest.mark.parametrize("merging", [False, True])
+    def test_all_that_only_deleted_versions_named_goes_with_them(self, merging: bool) -> None:
+        objects = written(30, merging=merging)
+        before = len(objects.objects)
+        deleted = retain(objects, 4)
+        assert files_of(objects) == named(objects)
+        assert len(objects.objects) == before - deleted
+        assert sweep(objects, 0.0, 1.0) == []
+
+    def test_a_few_expired_versions_are_left_for_later(self) -> None:
+        objects = written(13)
+        before = dict(objects.objects)
+        assert retain(objects, 4) == 0
+        assert objects.objects == before
+        assert retain(objects, 3) > 0
+        assert TableStore(objects).versions() == [10, 11, 12]
+
+    def test_the_oldest_go_first_so_that_there_never_is_a_gap(self) -> None:
+        objects = written(30)
+        seen: list[list[int]] = []
+
+        class Watched(DictObjectStore):
+            def delete(self, names: Sequence[str]) -> None:
+                super().delete(names)
+                seen.append(TableStore(objects).versions())
+
+        watched = Watched(objects=objects.objects, modified=objects.modified)
+        retain_versions(watched, TableStore(watched), 4)
+        assert seen[:26] == [[*range(number, 30)] for number in range(1, 27)]
+        assert seen[26:] == [[26, 27, 28, 29]] * len(seen[26:])
+
+    def test_of_very_many_some_are_left_for_later(self) -> None:
+        objects = written(0)
+        query = ScriptedTable(objects)
+        for batch in range(250):
+            query.publish(batch, [])
+        left = []
+        while retain(objects, 10):
+            left.append(len(query.table.versions()))
+        assert left == [150, 50, 10]
+
+    def test_fewer_than_two_versions_are_never_kept(self) -> None:
+        objects = written(13)
+        with pytest.raises(ValueError, match="at least 2"):
+            retain(objects, 1)
+        assert TableStore(objects).versions() == [*range(13)]
+
+    def test_a_table_without_versions_has_nothing_to_delete(self) -> None:
+        assert retain(written(0), 2) == 0
+
+    def test_the_next_commit_builds_upon_what_is_left(self) -> None:
+        objects = written(30)
+        retain(objects, 2)
+        query = ScriptedTable(objects)
+        query.commit(30, put(0, "zero", 30), put(31, "a", 30))
+        assert state_of(objects) == expected(30)
+        assert state_of(objects, 28) == expected(28)
+
+    def test_compactions_of_deleted_versions_go_and_their_files_as_versions_name_them(
+        self,
+    ) -> None:
+        objects = written(5, merging=False)
+        adopted = compact(objects, 4)
+        query = ScriptedTable(objects)
+        for batch in range(5, 20):
+            query.commit(batch, put(0, "zero", batch), put(batch + 1, "a", batch))
+        kept = compact(objects, 18)
+        retain(objects, 2)
+        assert TableStore(objects).compactions() == (kept,)
+        # Version 5 began with the files of the compaction, and all later ones still do.
+        assert {file.name for file in adopted.files} <= files_of(objects)
+        for version in (18, 19):
+            assert state_of(objects, version) == expected(version)
+        query.commit(20, put(0, "zero", 20), put(21, "a", 20))
+        for batch in range(21, 40):
+            query.commit(batch, put(0, "zero", batch), put(batch + 1, "a", batch))
+        retain(objects, 2)
+        assert files_of(objects) == named(objects)
+        assert not {file.name for file in adopted.files} & files_of(objects)
+        assert {file.name for file in kept.files} <= files_of(objects)
+        assert state_of(objects) == expected(39)
+
+
+def damage(objects: DictObjectStore, name: str) -> bytes:
+    """Flip the first byte of an object; what it was."""
+    whole = objects.objects[name]
+    objects.objects[name] = b"?" + whole[1:]
+    return whole
+
+
+class TestDamagedVersions:
+    def test_an_older_one_is_kept_if_the_oldest_to_keep_is_damaged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = written(30)
+        whole = {name: damage(objects, name) for name in map(version_name, (25, 26, 27))}
+        for _ in range(2):
+            retain(objects, 4)
+        assert TableStore(objects).versions() == [*range(24, 30)]
+        assert caplog.text.count(f"passed over: {version_name(26)}") == 1
+        objects.objects.update(whole)
+        for version in range(24, 30):
+            assert state_of(objects, version) == expected(version)
+
+    def test_a_damaged_version_does_not_stop_the_retention_of_very_many(self) -> None:
+        objects = written(0)
+        query = ScriptedTable(objects)
+        for batch in range(400):
+            query.publish(batch, [])
+        damage(objects, version_name(100))
+        while retain(objects, 2):
+            pass
+        assert query.table.versions() == [398, 399]
+
+    def test_a_newer_one_is_the_oldest_if_no_older_one_can_be_read(self) -> None:
+        objects = written(0)
+        query = ScriptedTable(objects)
+        for batch in range(130):
+            query.publish(batch, [])
+        for number in range(105):
+            damage(objects, version_name(number))
+        retain(objects, 10)
+        assert query.table.versions() == [*range(105, 130)]
+
+    def test_nothing_is_deleted_if_none_can_be_read_that_may_be_the_oldest(self) -> None:
+        objects = written(16)
+        for number in range(13):
+            damage(objects, version_name(number))
+        before = dict(objects.objects)
+        with pytest.raises(CorruptObjectError, match=version_name(12)):
+            retain(objects, 4)
+        assert objects.objects == before
+
+    @pytest.mark.parametrize("spoil", [lambda data: b"?" + data[1:], lambda data: data[:50]])
+    def test_a_damaged_version_that_is_not_kept_is_deleted(
+        self, spoil: Callable[[bytes], bytes]
+    ) -> None:
+        objects = written(30)
+        objects.objects[version_name(7)] = spoil(objects.objects[version_name(7)])
+        assert retain(objects, 4) > 0
+        assert TableStore(objects).versions() == [26, 27, 28, 29]
+        sweep(objects, 0.0, 1.0)
+        assert files_of(objects) == named(objects)
+        assert state_of(objects) == expected(29)
+
+
+class TestSweepingOrphans:
+    def test_only_files_that_nothing_names_and_that_are_old_are_deleted(self) -> None:
+        objects = written(6)
+        query = ScriptedTable(objects, "killed-query")
+        objects.now = 100.0
+        orphan = query.write(9, [put(1, "killed", 1)]).name
+        objects.now = 200.0
+        young = query.write(9, [put(1, "running", 1)]).name
+        before = named(objects)
+        assert sweep(objects, grace_seconds=100.0, now=250.0) == [orphan]
+        assert files_of(objects) == before | {young}
+        assert sweep(objects, grace_seconds=50.0, now=250.0) == []
+        assert sweep(objects, grace_seconds=49.0, now=250.0) == [young]
+        assert state_of(objects) == expected(5)
+
+    def test_what_was_never_published_is_deleted(self) -> None:
+        objects = written(2)
+        objects.put(f"{UNPUBLISHED}/0123", b"begun")
+        assert sweep(objects, grace_seconds=100.0, now=100.0) == []
+        assert sweep(objects, grace_seconds=100.0, now=101.0) == [f"{UNPUBLISHED}/0123"]
+        assert state_of(objects) == expected(1)
+
+    def test_nothing_is_deleted_while_a_version_is_lost(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = written(6)
+        lost = objects.objects[version_name(3)]
+        objects.delete([version_name(3)])
+        assert sweep(objects, 0.0, 1.0) == []
+        assert "are kept, because a version is missing" in caplog.text
+        objects.put(version_name(3), lost)
+        assert state_of(objects, 3) == expected(3)
+
+    @pytest.mark.parametrize("damaged", [[3], [2, 3], [2, 4], [0, 1, 2, 3, 4]])
+    def test_what_a_damaged_version_may_name_stays_and_the_rest_goes(
+        self, damaged: list[int], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        objects = written(8)
+        whole = {name: damage(objects, name) for name in map(version_name, damaged)}
+        newer = ScriptedTable(objects).write(9, [put(1, "killed", 1)]).name
+        objects.put(f"{UNPUBLISHED}/0123", b"begun")
+        assert sweep(objects, 0.0, 1.0) == sorted([f"{UNPUBLISHED}/0123", newer])
+        assert sweep(objects, 0.0, 1.0) == []
+        assert caplog.text.count("passed over") == len(damaged)
+        objects.objects.update(whole)
+        for version in range(8):
+            assert state_of(objects, version) == expected(version)
+
+    def test_files_of_unknown_writers_and_old_compactions_stay_beside_a_damaged_version(
+        self,
+    ) -> None:
+        objects = written(6, merging=False)
+        old, new = compact(objects, 4), compact(objects, 5)
+        objects.delete([name for name in objects.objects if parse_compaction(name)])
+        of_job = ScriptedTable(objects, "batch-1", is_query=False).write(0, [put(1, "a", 1)])
+        whole = damage(objects, version_name(4))
+        assert sweep(objects, 0.0, 1.0) == sorted(file.name for file in new.files)
+        objects.objects[version_name(4)] = whole
+        left = sorted([of_job.name, *(file.name for file in old.files)])
+        assert sweep(objects, 0.0, 1.0) == left
+
+    def test_all_files_stay_while_the_newest_version_is_damaged(self) -> None:
+        objects = written(4)
+        damage(objects, version_name(3))
+        ScriptedTable(objects, "killed-query").write(9, [put(1, "killed", 1)])
+        before = files_of(objects)
+        assert sweep(objects, 0.0, 1.0) == []
+        assert files_of(objects) == before
+
+    def test_files_of_a_compaction_stay_while_it_is_there(self) -> None:
+        objects = written(4)
+        compaction = compact(objects, 3)
+        assert sweep(objects, 0.0, 1.0) == []
+        assert state_of(objects) == expected(3)
+        objects.delete([name for name in objects.objects if parse_compaction(name)])
+        assert sweep(objects, 0.0, 1.0) == sorted(file.name for file in compaction.files)
+        assert state_of(objects) == expected(3)
+
+    def test_names_of_others_and_files_of_unknown_age_are_left_alone(self) -> None:
+        objects = written(2)
+        objects.put("data/killed-query/0000000000000000000/_SUCCESS", b"")
+        objects.now = None
+        ScriptedTable(objects, "killed-query").write(0, [put(1, "a", 1)])
+        before = dict(objects.objects)
+        assert sweep(objects, 0.0, 1e12) == []
+        assert objects.objects == before
+
+    def test_a_file_that_is_committed_meanwhile_is_not_deleted(self) -> None:
+        objects = written(2)
+        query = ScriptedTable(objects)
+        file = query.write(2, [put(0, "zero", 2), put(3, "a", 2)])
+
+        class CommittingTable(TableStore):
+            """While compactions are looked up, the writer of an old file commits it."""
+
+            def compactions(self) -> tuple[TableCompaction, ...]:
+                query.publish(2, [file])
+                return super().compactions()
+
+        assert sweep_table_orphans(objects, CommittingTable(objects), 0.0, 1.0) == []
+        assert state_of(objects) == expected(2)
+
+
+def test_what_is_left_after_retention_is_what_a_table_of_its_own_would_have() -> None:
+    """Retention after every commit deletes as much as retention once at the end."""
+    often, once = written(0), written(40)
+    query = ScriptedTable(often)
+    for batch in range(40):
+        file = query.write(batch, [put(0, "zero", batch), put(batch + 1, "a", batch)])
+        query.publish(batch, [file], merge=lambda one: merge_files(query.table, one, MERGED))
+        retain(often, 2)
+        assert files_of(often) == named(often)
+        assert 2 <= len(query.table.versions()) <= 12 or batch == 0
+    retain(once, len(query.table.versions()))
+    assert TableStore(once).versions() == query.table.versions()
+    assert len(files_of(once)) == len(files_of(often))
+    assert replace(query.metadata) == TableStore(once).metadata()

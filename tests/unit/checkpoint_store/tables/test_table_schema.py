@@ -1,0 +1,111 @@
+"""How columns may change: a table's columns, the rows' columns, and what the table has then."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from checkpoint_store.errors import TableSchemaError
+from checkpoint_store.files.schema_columns import column_names, selected
+from checkpoint_store.tables.table_schema import evolved, without_nullability
+from tests.support.table_rows_of import schema_json
+
+URL = "file:///table"
+TABLE = schema_json(id="long", name="string", count="integer")
+
+
+def refused(rows: str, *, merge: bool = False, table: str = TABLE) -> str:
+    with pytest.raises(TableSchemaError) as caught:
+        evolved(URL, table, rows, merge=merge)
+    assert caught.value.url == URL
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_the_same_columns_in_any_order_change_nothing(merge: bool) -> None:
+    shuffled = schema_json(count="integer", id="long", name="string")
+    assert evolved(URL, TABLE, TABLE, merge=merge) == TABLE
+    assert evolved(URL, TABLE, shuffled, merge=merge) == TABLE
+
+
+def test_new_columns_are_added_at_the_end_in_the_order_of_the_rows() -> None:
+    rows = schema_json(b="date", id="long", a="double", name="string", count="integer")
+    expected = schema_json(id="long", name="string", count="integer", b="date", a="double")
+    assert evolved(URL, TABLE, rows, merge=True) == expected
+
+
+def test_new_columns_are_refused_unless_they_are_to_be_merged() -> None:
+    rows = schema_json(id="long", name="string", count="integer", a="date", b="date")
+    message = refused(rows)
+    assert "the table has no column 'a', 'b'" in message
+    assert 'option("mergeSchema", "true")' in message
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_missing_column_is_refused_and_a_remedy_is_named(merge: bool) -> None:
+    rows = schema_json(id="long", count="integer")
+    remedy = "add .withColumn('name', lit(None).cast('string'))"
+    assert f"no column 'name'; {remedy}" in refused(rows, merge=merge)
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_column_of_another_type_is_refused_with_both_types(merge: bool) -> None:
+    rows = schema_json(id="long", name="string", count="long")
+    message = refused(rows, merge=merge)
+    assert "column 'count' is int in the table and bigint in the rows" in message
+    assert "cast it" in message
+
+
+def test_a_change_within_a_nested_type_is_a_change_of_type() -> None:
+    table = schema_json(id="long", tags=json.loads(schema_json(a="long")))
+    rows = schema_json(id="long", tags=json.loads(schema_json(a="long", b="long")))
+    message = refused(rows, merge=True, table=table)
+    assert "is struct<a: bigint> in the table and struct<a: bigint, b: bigint> in the" in message
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_column_that_differs_only_in_case_is_to_be_renamed(merge: bool) -> None:
+    rows = schema_json(id="long", Name="string", count="integer")
+    assert "no column 'name'; rename 'Name'" in refused(rows, merge=merge)
+
+
+def test_a_new_column_that_differs_from_one_only_in_case_is_refused() -> None:
+    rows = schema_json(id="long", name="string", count="integer", COUNT="integer")
+    assert "'COUNT' differs from one only in case" in refused(rows, merge=True)
+
+
+def test_two_new_columns_that_differ_only_in_case_are_refused() -> None:
+    rows = schema_json(id="long", name="string", count="integer", x="long", X="long")
+    assert "only in case" in refused(rows, merge=True)
+
+
+def test_nullability_does_not_matter_at_any_depth() -> None:
+    def described(nullable: bool) -> str:
+        point = {
+            "type": "struct",
+            "fields": [
+                {"name": "x", "type": "long", "nullable": nullable, "metadata": {"comment": "m"}}
+            ],
+        }
+        points = {"type": "array", "elementType": point, "containsNull": nullable}
+        places = {
+            "type": "map",
+            "keyType": "string",
+            "valueType": points,
+            "valueContainsNull": nullable,
+        }
+        field = {"name": "places", "type": places, "nullable": nullable, "metadata": {}}
+        return json.dumps({"type": "struct", "fields": [field]})
+
+    strict, lax = without_nullability(described(False)), without_nullability(described(True))
+    assert strict == lax
+    assert "false" not in strict
+    assert "comment" not in strict
+    assert evolved(URL, lax, strict, merge=False) == lax
+
+
+def test_some_columns_are_selected_in_the_order_that_is_asked_for() -> None:
+    assert selected(TABLE, ["count", "id"]) == schema_json(count="integer", id="long")
+    assert column_names(TABLE) == ("id", "name", "count")
+    assert column_names(selected(TABLE, [])) == ()
