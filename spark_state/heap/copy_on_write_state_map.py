@@ -29,6 +29,7 @@ from spark_state.heap.copy_on_write_state_map_snapshot import (
     BUCKETS_AT_ONCE,
     CopyOnWriteStateMapSnapshot,
 )
+from spark_state.heap.state_map_entry import Bucket, StateMapEntry
 
 K = TypeVar("K")
 N = TypeVar("N")
@@ -37,29 +38,6 @@ S = TypeVar("S")
 DEFAULT_CAPACITY = 128
 MAXIMUM_CAPACITY = 1 << 30
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH = 4
-
-
-class StateMapEntry(Generic[K, N, S]):
-    """One entry. Identity: (key, namespace). Versions are those of the map at the last change."""
-
-    __slots__ = ("entry_version", "hash", "key", "namespace", "next", "state", "state_version")
-
-    def __init__(
-        self,
-        identity: tuple[K, N, int],
-        state: S,
-        following: StateMapEntry[K, N, S] | None,
-        entry_version: int,
-        state_version: int,
-    ) -> None:
-        self.key, self.namespace, self.hash = identity
-        self.state = state
-        self.next = following
-        self.entry_version = entry_version
-        self.state_version = state_version
-
-
-Bucket = StateMapEntry[K, N, S] | None
 
 
 def _chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
@@ -227,7 +205,9 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             version = self.state_map_version
             self.snapshot_versions.add(version)
             self.highest_required_snapshot_version = version
-        return CopyOnWriteStateMapSnapshot(self, version, buckets, len(self), self.rehash_index)
+        return CopyOnWriteStateMapSnapshot(
+            version, buckets, len(self), self.rehash_index, self.release_snapshot
+        )
 
     def _buckets_of_snapshot(self) -> list[Bucket[K, N, S]]:
         """Copied in pieces, because no other thread runs while a list is copied."""

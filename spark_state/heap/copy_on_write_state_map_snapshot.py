@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap, StateMapEntry
+from spark_state.heap.state_map_entry import Bucket
 
 K = TypeVar("K")
 N = TypeVar("N")
@@ -23,17 +22,18 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
 
     `buckets`: the table of that moment. While a map grows, its first `moved` buckets have been
     split already: then it is the others, then the lower halves of those, then the upper ones.
+    `release`: lets the map forget a version.
     """
 
     def __init__(
         self,
-        owner: CopyOnWriteStateMap[K, N, S],
         version: int,
-        buckets: list[StateMapEntry[K, N, S] | None],
+        buckets: list[Bucket[K, N, S]],
         size: int,
         moved: int,
+        release: Callable[[int], None],
     ) -> None:
-        self._owner = owner
+        self._release = release
         self._buckets = buckets
         self._size = size
         self._moved = moved
@@ -78,7 +78,7 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
 
     def release(self) -> None:
         """Let the map stop keeping this version. Raises ValueError when called twice."""
-        self._owner.release_snapshot(self.version)
+        self._release(self.version)
         self.released = True
         # In pieces, because no other thread runs while a list is given up.
         while self._buckets:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spark_state.errors import ConfigurationError
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState, broadcast_item_type
-from spark_state.operator_state.list_state import ListOperatorState
+from spark_state.operator_state.list_operator_state import ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, check_compatible
 from spark_state.operator_state.operator_state_snapshot import (
     OperatorState,

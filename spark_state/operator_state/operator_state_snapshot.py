@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
-from spark_state.operator_state.list_state import ListOperatorState
+from spark_state.operator_state.list_operator_state import ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.serializers import StructSerializer
 

@@ -5,8 +5,9 @@ What a snapshot shares with its map cannot be seen from outside until it goes wr
 
 from __future__ import annotations
 
-from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap, StateMapEntry
+from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
+from spark_state.heap.state_map_entry import StateMapEntry
 from tests.support.state_map_model import ChosenHashKey
 
 State = list[int]

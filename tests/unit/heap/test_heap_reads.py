@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from spark_state.heap.copy_on_write_state_map import StateMapEntry
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.heap.state_map_entry import StateMapEntry
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
