@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
-PACKAGES := $(wildcard checkpoint_store spark_state datasources)
+PACKAGES := $(wildcard checkpoint_store spark_state datasources cowstate)
 # Two at a time: tests wait for Spark more than they compute. A file's tests stay together.
 WORKERS ?= 2
 PYTEST_ARGS ?=

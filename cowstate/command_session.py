@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_state.spark.provider import configure
+from spark_state.spark.provider.session_configuration import configure
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("command_log4j2.properties")

@@ -30,8 +30,8 @@ from spark_state.errors import (
 if TYPE_CHECKING:
     from spark_state.live_state import LiveView, live_view
     from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-    from spark_state.spark.operator_plan import transform_with_state
-    from spark_state.spark.provider import configure, jar_path
+    from spark_state.spark.operator.operator_plan import transform_with_state
+    from spark_state.spark.provider.session_configuration import configure, jar_path
 
 __all__ = [
     "BatchIdentityError",
@@ -56,10 +56,10 @@ __all__ = [
 _LATER = {
     "LiveView": "spark_state.live_state",
     "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
-    "configure": "spark_state.spark.provider",
-    "jar_path": "spark_state.spark.provider",
+    "configure": "spark_state.spark.provider.session_configuration",
+    "jar_path": "spark_state.spark.provider.session_configuration",
     "live_view": "spark_state.live_state",
-    "transform_with_state": "spark_state.spark.operator_plan",
+    "transform_with_state": "spark_state.spark.operator.operator_plan",
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = {"checkpoint_store", "spark_state", "datasources"}
+OURS = {"checkpoint_store", "spark_state", "datasources", "cowstate"}
 SESSION_MODULES = {
     "pyspark.sql.functions",
     "pyspark.sql.session",
@@ -60,7 +60,7 @@ def test_checkpoint_store_uses_only_its_libraries() -> None:
     assert {path: libraries for path, libraries in others.items() if libraries} == {}
 
 
-def test_only_the_spark_package_and_the_demo_use_a_session() -> None:
+def test_only_the_spark_package_of_the_engine_uses_a_session() -> None:
     uses = {
         relative(path): {
             name
@@ -68,7 +68,7 @@ def test_only_the_spark_package_and_the_demo_use_a_session() -> None:
             if needs_a_session(name)
         }
         for path in modules_of("spark_state")
-        if path.relative_to(ROOT).parts[1] not in ("spark", "demo")
+        if path.relative_to(ROOT).parts[1] != "spark"
     }
     assert uses
     assert {path: names for path, names in uses.items() if names} == {}

@@ -24,7 +24,7 @@ BANNER = re.compile(r"^#\s*[-=#*~_+─═]{3,}")
 
 
 def _files_in(language: str) -> list[Path]:
-    folders = ("checkpoint_store", "spark_state", "datasources", "tests")
+    folders = ("checkpoint_store", "spark_state", "datasources", "cowstate", "tests")
     return sorted(path for folder in folders for path in (ROOT / folder).rglob(f"*.{language}"))
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from spark_state.spark import adoption
-from spark_state.spark.adoption import AdoptionError
-from spark_state.spark.adoption_plan import plan_adoption
-from spark_state.spark.adoption_report import (
+from cowstate.command_session import command_session
+from spark_state.spark.adoption import adoption
+from spark_state.spark.adoption.adoption import AdoptionError
+from spark_state.spark.adoption.adoption_plan import plan_adoption
+from spark_state.spark.adoption.adoption_report import (
     applied_as_json,
     applied_as_text,
     plan_as_json,
@@ -22,9 +23,8 @@ from spark_state.spark.adoption_report import (
     reverted_as_text,
     shown_progress,
 )
-from spark_state.spark.checkpoint_files import CheckpointFiles
-from spark_state.spark.command_session import command_session
-from spark_state.spark.query_checkpoint import read_checkpoint
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import read_checkpoint
 
 
 @dataclass(frozen=True, slots=True)

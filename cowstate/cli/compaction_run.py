@@ -24,9 +24,9 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_compaction import compact_key_groups
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction, TableVersion, compacted
+from cowstate.command_session import command_session
 from spark_state.errors import CowstateError
-from spark_state.spark.command_session import command_session
-from spark_state.spark.worker_loading import called_in_workers
+from spark_state.spark.operator.worker_loading import called_in_workers
 
 _PART_BYTES = 64 << 20
 

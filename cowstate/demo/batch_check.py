@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from spark_state.demo.replay import flights_csv
+from cowstate.demo.replay import flights_csv
 
 _ORDER = ["scheduled_minute", "carrier", "flight", "origin"]
 COLUMNS = [

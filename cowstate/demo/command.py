@@ -7,8 +7,8 @@ import sys
 
 from pyspark.errors import StreamingQueryException
 
-from spark_state.demo.job import DemoOptions, run_demo
-from spark_state.demo.report import StreamOutcome, as_json, as_text
+from cowstate.demo.job import DemoOptions, run_demo
+from cowstate.demo.report import StreamOutcome, as_json, as_text
 
 AGREES, DIFFERS_OR_FAILED, INTERRUPTED = 0, 1, 130
 

@@ -31,15 +31,15 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
-from spark_state.demo.batch_check import differences, expected_legs, read_flights_with_pandas
-from spark_state.demo.picture import draw_delay_by_hour
-from spark_state.demo.replay import FLIGHT_SCHEMA, read_flights, write_replay
-from spark_state.demo.report import DemoReport, StreamOutcome, worst_chains
-from spark_state.demo.rotations import LAYOVER_LIMIT_MINUTES, LEG_SCHEMA, Rotations
-from spark_state.demo.store_contents import store_contents
+from cowstate.command_session import command_session
+from cowstate.demo.batch_check import differences, expected_legs, read_flights_with_pandas
+from cowstate.demo.picture import draw_delay_by_hour
+from cowstate.demo.replay import FLIGHT_SCHEMA, read_flights, write_replay
+from cowstate.demo.report import DemoReport, StreamOutcome, worst_chains
+from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, LEG_SCHEMA, Rotations
+from cowstate.demo.store_contents import store_contents
 from spark_state.errors import ConfigurationError
-from spark_state.spark.command_session import command_session
-from spark_state.spark.operator_plan import transform_with_state
+from spark_state.spark.operator.operator_plan import transform_with_state
 
 _POLL_SECONDS = 0.2
 

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pandas as pd
 
-from spark_state.demo.batch_check import Differences
-from spark_state.demo.store_contents import StoreContents
+from cowstate.demo.batch_check import Differences
+from cowstate.demo.store_contents import StoreContents
 
 WORST_CHAINS = 10
 _NEW_YORK = ZoneInfo("America/New_York")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from spark_state.demo.batch_check import differences, expected_legs
-from spark_state.demo.rotations import LAYOVER_LIMIT_MINUTES, Rotations
+from cowstate.demo.batch_check import differences, expected_legs
+from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, Rotations
 
 DELAYS = st.integers(-20, 400)
 FLOATS = dict.fromkeys(["dep_delay", "arr_delay", "air_time"], "float64")

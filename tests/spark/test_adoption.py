@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_state.cli import main
+from cowstate.cli.command_line import main
 from tests.support.adoption_jobs import (
     AGGREGATION,
     CHANGELOG,
@@ -338,7 +338,7 @@ def test_the_command_starts_and_stops_a_session_of_its_own(
 ) -> None:
     query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
     query.go_on(1)
-    command = [sys.executable, "-m", "spark_state.cli", "adopt", str(query.checkpoint)]
+    command = [sys.executable, "-m", "cowstate", "adopt", str(query.checkpoint)]
     command += ["--apply", "--force", "--json", "--master", "local[1]"]
     command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
     with zipfile.ZipFile(tmp_path / "theirs.jar", "w") as archive:
@@ -369,7 +369,7 @@ def test_a_cut_file_of_rocksdb_is_told_without_a_stack_trace(
     whole = victim.read_bytes()
     delete(victim)
     victim.write_bytes(whole[: len(whole) // 3])
-    command = [sys.executable, "-m", "spark_state.cli", "adopt", str(query.checkpoint)]
+    command = [sys.executable, "-m", "cowstate", "adopt", str(query.checkpoint)]
     command += ["--apply", "--force", "--master", "local[1]"]
     command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_state.cli import main
-from spark_state.spark.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider_class import PROVIDER_KEY
+from cowstate.cli.command_line import main
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.adoption_jobs import (
     AGGREGATION,
     Adopted,

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
-from spark_state.spark.change_feed_streams import refuse_partitions_of_streams
+from spark_state.spark.provider.change_feed_streams import refuse_partitions_of_streams
 from tests.support.moto_s3 import moto_s3
 from tests.support.table_jobs import in_order, rows_of, run_to_the_end, write
 

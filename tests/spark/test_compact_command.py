@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_history import TableHistory
-from spark_state.cli import main
+from cowstate.cli.command_line import main
 
 pytestmark = pytest.mark.spark
 Rows = list[dict[str, object]]

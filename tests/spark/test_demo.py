@@ -23,7 +23,7 @@ def demo(out: Path, *options: str) -> subprocess.Popen[str]:
     """The command, started."""
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "spark_state.cli", "demo"),
+            *(sys.executable, "-m", "cowstate", "demo"),
             *("--out", str(out), "--flights", str(FLIGHTS), *options),
         ],
         stdout=subprocess.PIPE,

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingCheckpointManager
 
+from cowstate.cli.command_line import main
 from spark_state import UnsupportedOperationError, configure
-from spark_state.cli import main
-from spark_state.spark.provider_class import PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.adoption_jobs import contents, delete
 from tests.support.provider_jobs import COWSTATE, HDFS, configured
 from tests.support.streams import Stream, random_rows, totals_of

@@ -22,9 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_checkpoint import committed_batches, read_state
 from spark_state import ConfigurationError
-from spark_state.spark import provider
-from spark_state.spark.provider import check_spark_version, configure, jar_path
-from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider import session_configuration as provider
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.session_configuration import (
+    check_spark_version,
+    configure,
+    jar_path,
+)
 from tests.support.provider_jobs import maintenance_of
 from tests.support.streams import Stream, random_rows, totals_of
 

@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from spark_state.spark.provider_class import PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_state.spark.provider import configure
+from spark_state.spark.provider.session_configuration import configure
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_layout import version_name
-from spark_state.spark.change_feed_streams import let_streams_read_changes
+from spark_state.spark.provider.change_feed_streams import let_streams_read_changes
 from tests.support.table_jobs import (
     EVENT_SCHEMA,
     FEED_FIELDS,

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from spark_state.cli import main
-from spark_state.spark.provider_class import PROVIDER_KEY
+from cowstate.cli.command_line import main
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.provider_inputs import EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,

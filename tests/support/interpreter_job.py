@@ -17,7 +17,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from spark_state.spark import store_check
+from spark_state.spark.operator import store_check
 
 
 class Count(StatefulProcessor):

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.provider_inputs import EVENT_SCHEMA, deliver
 
 _BUILT_IN = "org.apache.spark.sql.execution.streaming.state"

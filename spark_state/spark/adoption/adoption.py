@@ -26,15 +26,15 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError, CowstateError
-from spark_state.spark.adoption_plan import (
+from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
     AdoptionPlan,
     plan_adoption,
     short_name,
 )
-from spark_state.spark.checkpoint_files import CheckpointFiles
-from spark_state.spark.query_checkpoint import QueryCheckpoint, list_files, read_checkpoint
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, list_files, read_checkpoint
 
 ADOPTIONS = "_cowstate_adopt"
 QUIET_SECONDS = 30

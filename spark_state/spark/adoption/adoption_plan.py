@@ -14,9 +14,9 @@ import re
 from dataclasses import dataclass
 
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
-from spark_state.spark.checkpoint_files import CheckpointFile
-from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from spark_state.spark.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
+from spark_state.spark.provider.checkpoint_files import CheckpointFile
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
 
 _BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
 HDFS_CLASS = f"{_BUILT_IN}.HDFSBackedStateStoreProvider"

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from spark_state.spark.adoption import AppliedAdoption, Progress, RevertedAdoption
-from spark_state.spark.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
-from spark_state.spark.provider_class import PROVIDER_KEY
-from spark_state.spark.query_checkpoint import QueryCheckpoint, StatefulOperator
+from spark_state.spark.adoption.adoption import AppliedAdoption, Progress, RevertedAdoption
+from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, StatefulOperator
 
 _TENTHS = 10
 

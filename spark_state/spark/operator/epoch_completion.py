@@ -32,8 +32,8 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.errors import ConfigurationError
-from spark_state.spark.batch_identity import BatchIdentity
-from spark_state.spark.planned_operators import PlannedOperator, has_input
+from spark_state.spark.operator.batch_identity import BatchIdentity
+from spark_state.spark.operator.planned_operators import PlannedOperator, has_input
 
 _log = logging.getLogger(__name__)
 

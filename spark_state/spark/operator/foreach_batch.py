@@ -17,10 +17,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import BatchIdentityError
-from spark_state.spark.batch_identity import QUERY, BatchIdentity, name_run
-from spark_state.spark.epoch_completion import EpochCompletion
-from spark_state.spark.planned_operators import operators_in
-from spark_state.spark.stopped_batches import brief_when_stopped
+from spark_state.spark.operator.batch_identity import QUERY, BatchIdentity, name_run
+from spark_state.spark.operator.epoch_completion import EpochCompletion
+from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.stopped_batches import brief_when_stopped
 
 BatchFunction = Callable[[DataFrame, int], None]
 _MARK = "_cowstate_completes_epochs"

@@ -27,13 +27,16 @@ from spark_state.processor.handles import NO_TIME, record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
-from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_input
-from spark_state.spark.operator_configuration import OperatorConfiguration, parse_configuration
-from spark_state.spark.operator_task import HostSettings, batch_task, streaming_task
-from spark_state.spark.session_facts import session_facts
-from spark_state.spark.store_check import check_store
-from spark_state.spark.worker_interpreter import use_driver_interpreter
+from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
+from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_input
+from spark_state.spark.operator.operator_configuration import (
+    OperatorConfiguration,
+    parse_configuration,
+)
+from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.store_check import check_store
+from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _OUTPUT_MODES = ("update", "append")

@@ -28,9 +28,14 @@ from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
-from spark_state.spark.batch_identity import EPOCH, QUERY, batch_identity, is_in_unseen_function
-from spark_state.spark.planned_operators import function_name
-from spark_state.spark.worker_loading import called_in_workers
+from spark_state.spark.operator.batch_identity import (
+    EPOCH,
+    QUERY,
+    batch_identity,
+    is_in_unseen_function,
+)
+from spark_state.spark.operator.planned_operators import function_name
+from spark_state.spark.operator.worker_loading import called_in_workers
 
 MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

@@ -7,7 +7,7 @@ import re
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from spark_state.spark.operator_configuration import SessionFacts
+from spark_state.spark.operator.operator_configuration import SessionFacts
 
 _LOCAL = re.compile(r"local\[\s*(\d+|\*)")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,")

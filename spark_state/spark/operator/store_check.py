@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from spark_state.spark.operator_configuration import is_local_master
-from spark_state.spark.worker_loading import called_in_workers
+from spark_state.spark.operator.operator_configuration import is_local_master
+from spark_state.spark.operator.worker_loading import called_in_workers
 
 _usable: set[tuple[str, str]] = set()
 

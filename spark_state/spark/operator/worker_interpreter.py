@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.udf import _wrap_function
 
-from spark_state.spark.operator_configuration import is_local_master
+from spark_state.spark.operator.operator_configuration import is_local_master
 
 _PYTHON, _DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
 _SETTING = "spark.pyspark.python"

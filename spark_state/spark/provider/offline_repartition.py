@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingCheckpointManager
 
 from spark_state.errors import UnsupportedOperationError
-from spark_state.spark.checkpoint_files import CheckpointFiles
-from spark_state.spark.query_checkpoint import provider_of_last_batch
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import provider_of_last_batch
 
 _GUARDED = "_cowstate_guarded"
 

@@ -22,9 +22,9 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_file_names import parse_provider_file
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
-from spark_state.spark.checkpoint_files import CheckpointFile, CheckpointFiles
-from spark_state.spark.operator_configuration import LOCAL_STORE, STORE_KEY
-from spark_state.spark.provider_class import PROVIDER_KEY
+from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
+from spark_state.spark.provider.provider_class import PROVIDER_KEY
 
 LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"

@@ -11,19 +11,19 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.change_feed_streams import (
+from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
+from spark_state.spark.operator.worker_interpreter import driver_interpreter, use_driver_interpreter
+from spark_state.spark.provider.change_feed_streams import (
     let_streams_read_changes,
     refuse_partitions_of_streams,
 )
-from spark_state.spark.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.offline_repartition import guard_offline_repartition
-from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from spark_state.spark.worker_interpreter import driver_interpreter, use_driver_interpreter
+from spark_state.spark.provider.offline_repartition import guard_offline_repartition
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
 _JARS_KEY = "spark.jars"
 _COMPLETED = "_cowstate_completes_launch"
 _SPARK_VERSIONS = ("4.2", "4.3")
-_JAR = Path(__file__).resolve().parents[1] / "jars" / "cowstate-provider.jar"
+_JAR = Path(__file__).resolve().parents[2] / "jars" / "cowstate-provider.jar"
 
 _Builder = TypeVar("_Builder", bound=SparkSession.Builder)
 

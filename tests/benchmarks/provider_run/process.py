@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 import spark_state
 from provider_run.machine import SPARK_STATE, Machine, Stream
 from provider_run.queries import SCENARIOS, WARM_UP, Load
-from spark_state.spark.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 PROVIDERS = {

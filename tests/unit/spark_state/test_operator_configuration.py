@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator_configuration import SessionFacts, parse_configuration
+from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
 
 STORE = {"spark.cowstate.store": "s3://bucket/state"}
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from spark_state.cli import DEMO_PACKAGES, argument_parser, main
-from spark_state.demo.job import DemoOptions, prepare_replay
+from cowstate.cli.command_line import argument_parser, main
+from cowstate.cli.demo import DEMO_PACKAGES
+from cowstate.demo.job import DemoOptions, prepare_replay
 from spark_state.errors import ConfigurationError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from spark_state.demo.batch_check import COLUMNS, differences, expected_legs
+from cowstate.demo.batch_check import COLUMNS, differences, expected_legs
 
 LIMIT = 720
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tqdm import tqdm
 
-from spark_state.demo.job import EpochProgress
+from cowstate.demo.job import EpochProgress
 
 
 def reported(epoch: int, rows: int) -> Any:

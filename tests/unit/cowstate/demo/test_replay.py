@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from spark_state.demo.replay import MOST_FILES, read_flights, write_replay
+from cowstate.demo.replay import MOST_FILES, read_flights, write_replay
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from spark_state.demo.batch_check import COLUMNS, Differences
-from spark_state.demo.picture import delay_by_hour, draw_delay_by_hour
-from spark_state.demo.report import (
+from cowstate.demo.batch_check import COLUMNS, Differences
+from cowstate.demo.picture import delay_by_hour, draw_delay_by_hour
+from cowstate.demo.report import (
     DelayChain,
     DemoReport,
     StreamOutcome,
@@ -19,7 +19,7 @@ from spark_state.demo.report import (
     chain_table,
     worst_chains,
 )
-from spark_state.demo.store_contents import StoreContents
+from cowstate.demo.store_contents import StoreContents
 
 NO_LEGS = pd.DataFrame(columns=COLUMNS)
 JULY_MORNING = 1_372_680_000 // 60  # 2013-07-01 12:00 UTC, 08:00 in New York

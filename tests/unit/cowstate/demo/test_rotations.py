@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from spark_state.demo.rotations import LAYOVER_LIMIT_MINUTES, Aircraft, Rotations, follow
+from cowstate.demo.rotations import LAYOVER_LIMIT_MINUTES, Aircraft, Rotations, follow
 
 
 def leg(scheduled_minute: int, **fields: Any) -> Row:

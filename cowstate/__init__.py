@@ -1,0 +1,1 @@
+"""The command line, and the demo: applications on top of engine, tables and stores."""

@@ -1,0 +1,7 @@
+"""`python -m cowstate`."""
+
+import sys
+
+from cowstate.cli.command_line import main
+
+sys.exit(main())

@@ -1,0 +1,60 @@
+"""`cowstate adopt`: a stopped query goes on with its state on another provider."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from cowstate.cli.arguments import INTERRUPTED, add_session_options
+
+if TYPE_CHECKING:
+    from cowstate.cli.arguments import Commands
+
+
+def add_adopt(commands: Commands) -> None:
+    """Add the command."""
+    adopt = commands.add_parser(
+        "adopt",
+        help="let a stopped query go on with its state on cowstate, or back",
+        description="Says what a query's checkpoint holds and what continuing it on cowstate "
+        "takes; with --apply, does it. Stop the query first: adopt sees only whether its files "
+        "change, not a query that runs and waits for input.",
+    )
+    adopt.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    adopt.add_argument(
+        "--to",
+        choices=("cowstate", "hdfs"),
+        default="cowstate",
+        help="the provider to go on with; hdfs is Spark's HDFSBackedStateStoreProvider "
+        "(default: cowstate)",
+    )
+    what = adopt.add_mutually_exclusive_group()
+    what.add_argument("--apply", action="store_true", help="do it; without this, nothing changes")
+    what.add_argument("--revert", action="store_true", help="undo the last --apply")
+    adopt.add_argument(
+        "--force", action="store_true", help="skip the check whether the query is running"
+    )
+    add_session_options(adopt)
+    adopt.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cowstate.cli.adoption_run import AdoptOptions, adopt_and_print
+
+    options = AdoptOptions(
+        checkpoint=arguments.checkpoint,
+        to=arguments.to,
+        apply=arguments.apply,
+        revert=arguments.revert,
+        force=arguments.force,
+        master=arguments.master,
+        settings=dict(arguments.conf),
+        json_report=arguments.json,
+    )
+    try:
+        adopt_and_print(options)
+    except KeyboardInterrupt:
+        print("cowstate: stopped; the checkpoint is as it was", file=sys.stderr)
+        return INTERRUPTED
+    return 0

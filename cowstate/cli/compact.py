@@ -1,0 +1,57 @@
+"""`cowstate compact`: the files of a table are folded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from cowstate.cli.arguments import INTERRUPTED, add_session_options, json_object, positive_number
+
+if TYPE_CHECKING:
+    from cowstate.cli.arguments import Commands
+
+
+def add_compact(commands: Commands) -> None:
+    """Add the command."""
+    compact = commands.add_parser(
+        "compact",
+        help="fold the files of a table, so that it is read faster",
+        description="Runs a Spark job that folds the files of a table's newest version. Queries "
+        "may go on writing and reading it; older versions stay readable.",
+    )
+    compact.add_argument("table", metavar="URL", help="the table")
+    compact.add_argument(
+        "--parts",
+        type=positive_number,
+        metavar="N",
+        help="make N files, each of a range of key groups (default: one for each 64 MiB)",
+    )
+    compact.add_argument(
+        "--storage-options",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="what fsspec needs to reach the table, as a JSON object",
+    )
+    add_session_options(compact)
+    compact.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from cowstate.cli.compaction_run import CompactOptions, compact_and_print
+
+    options = CompactOptions(
+        url=arguments.table,
+        parts=arguments.parts,
+        storage_options=arguments.storage_options,
+        master=arguments.master,
+        settings=dict(arguments.conf),
+        json_report=arguments.json,
+    )
+    try:
+        compact_and_print(options)
+    except KeyboardInterrupt:
+        print("cowstate: stopped; the table is as it was", file=sys.stderr)
+        return INTERRUPTED
+    return 0

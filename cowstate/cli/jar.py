@@ -1,0 +1,31 @@
+"""`cowstate jar`: where the jar of the provider is."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cowstate.cli.arguments import Commands
+
+
+def add_jar(commands: Commands) -> None:
+    """Add the command."""
+    jar = commands.add_parser(
+        "jar",
+        help="print the path of the state store provider's jar",
+        description="Prints the path of the jar, and with --options all that spark-submit needs.",
+    )
+    jar.add_argument(
+        "--options", action="store_true", help="print the options of spark-submit instead"
+    )
+    jar.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+    from spark_state.spark.provider.session_configuration import jar_path
+
+    jar = jar_path()
+    print(f"--jars {jar} --conf {PROVIDER_KEY}={PROVIDER_CLASS}" if arguments.options else jar)
+    return 0
