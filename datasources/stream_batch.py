@@ -112,7 +112,7 @@ class StreamBatch:
         version = state.info.version
         if version != planned:
             _tell_other_state(self.history.url, planned, version)
-        size_bytes = sum(file.length for file in state.state)
+        size_bytes = sum({file.name: file.length for file in state.state}.values())
         return [Part(key_groups, None, version, True) for key_groups in self._ranges(size_bytes)]
 
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from checkpoint_store.files.document import (
     Body,
     Source,
@@ -18,6 +20,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     Run,
     StateSchema,
 )
+from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 
@@ -95,7 +98,9 @@ def _run(body: Body) -> Run:
 
 
 def _barrier_body(barrier: Barrier) -> Body:
+    report = {} if barrier.report is None else {"report": _report_body(barrier.report)}
     return {
+        **report,
         "barrier_id": barrier.barrier_id,
         "epoch": barrier.epoch,
         "subtask": barrier.subtask,
@@ -113,8 +118,20 @@ def _barrier_body(barrier: Barrier) -> Body:
     }
 
 
+def _report_body(report: EpochReport) -> Body:
+    numbers = {field.name: getattr(report, field.name) for field in fields(EpochReport)}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _report(body: Body) -> EpochReport:
+    known = {field.name for field in fields(EpochReport)}
+    return EpochReport(
+        **{name: decode_number(number) for name, number in body.items() if name in known}
+    )
+
+
 def _barrier(body: Body) -> Barrier:
-    base_epoch = body["base_epoch"]
+    base_epoch, report = body["base_epoch"], body.get("report")
     return Barrier(
         barrier_id=decode_text(body["barrier_id"]),
         epoch=decode_number(body["epoch"]),
@@ -134,4 +151,5 @@ def _barrier(body: Body) -> Barrier:
             )
             for state in body["states"]
         ),
+        report=None if report is None else _report(report),
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.operators.epoch_report import EpochReport
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,7 +39,8 @@ class Barrier:
     """A subtask's statement that its part of `epoch` is durable.
 
     `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
-    epoch. `handles`: everything needed to restore the subtask's key groups, oldest first.
+    epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
+    what the epoch did; None of builds that did not say it.
     """
 
     barrier_id: str
@@ -52,6 +54,7 @@ class Barrier:
     base_epoch: int | None
     handles: tuple[StateHandle, ...]
     states: tuple[StateSchema, ...]
+    report: EpochReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

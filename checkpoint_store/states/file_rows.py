@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import KEY_GROUP_COLUMN
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.states.row_fold import concat_rows, flat_rows
 from checkpoint_store.states.state_history import StateHistory, StateShape
+
+# The stubs of the compute functions do not take what the functions take, such as plain numbers.
+pc: Any = pyarrow.compute
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -35,6 +44,34 @@ def read_files(
     key_groups: KeyGroupRange,
     taken: Callable[[Batches], pa.Table],
 ) -> list[pa.Table]:
-    """What is taken of each of the files that have rows of the key groups, in order."""
-    needed = files_of(files, key_groups)
-    return in_parallel(lambda handle: taken(history.read(handle, key_groups)), needed)
+    """What is taken of each of the files that have rows of the key groups, in order. A file that is
+    there for several ranges of key groups, one after another, is read once."""
+    needed = groupby(files_of(files, key_groups), lambda handle: handle.name)
+    pieces = [tuple(handles) for _, handles in needed]
+    return in_parallel(lambda handles: taken(_read_pieces(history, handles, key_groups)), pieces)
+
+
+def _read_pieces(
+    history: StateHistory, pieces: Sequence[StateHandle], key_groups: KeyGroupRange
+) -> Batches:
+    """The rows of handles of one file."""
+    first, last = pieces[0].key_groups, pieces[-1].key_groups
+    if len(pieces) == 1:
+        return history.read(pieces[0], key_groups)
+    whole = replace(pieces[0], key_groups=KeyGroupRange(first.start, last.end))
+    return (
+        batch.filter(_is_of_any(batch.column(KEY_GROUP_COLUMN), pieces))
+        for batch in history.read(whole, key_groups)
+    )
+
+
+def _is_of_any(column: Any, pieces: Sequence[StateHandle]) -> Any:
+    """Whether the key groups of a column are of one of the handles."""
+    of_each = (
+        pc.and_(
+            pc.greater_equal(column, handle.key_groups.start),
+            pc.less_equal(column, handle.key_groups.end),
+        )
+        for handle in pieces
+    )
+    return reduce(pc.or_, of_each)

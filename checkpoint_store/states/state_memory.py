@@ -8,6 +8,7 @@ reading the state again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -89,10 +90,13 @@ def _missing(
 def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
     """About so many bytes of the files are of the key groups."""
     size = 0.0
+    needed: Counter[str] = Counter()
+    for file in files:
+        needed[file.name] += len(file.key_groups)
     for file in files:
         common = file.key_groups.intersection(key_groups)
         if common is not None:
-            size += file.length * len(common) / len(file.key_groups)
+            size += file.length * len(common) / needed[file.name]
     return int(size)
 
 

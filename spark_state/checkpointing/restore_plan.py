@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 
 Handles = tuple[StateHandle, ...]
@@ -51,15 +52,15 @@ class Restore:
 RestorePlan = Keep | UndoSealed | Extend | Restore
 
 
-def with_snapshot(handles: Handles, snapshot: StateHandle) -> Handles:
-    """`handles`, whose state is that of `snapshot` in its key groups, with it in their place: the
-    other key groups still need the older files."""
+def with_snapshot(handles: Handles, snapshot: Handles, key_groups: KeyGroupRange) -> Handles:
+    """`handles` with the files of a snapshot in their place, which hold their state of
+    `key_groups`. The other key groups still need the older files."""
     rest = (
-        replace(handle, key_groups=key_groups)
+        replace(handle, key_groups=others)
         for handle in handles
-        for key_groups in handle.key_groups.without(snapshot.key_groups)
+        for others in handle.key_groups.without(key_groups)
     )
-    return (*rest, snapshot)
+    return (*rest, *snapshot)
 
 
 def plan_restore(resident: Resident | None, target: Handles) -> RestorePlan:

@@ -10,13 +10,14 @@ has written it for nothing, as where a scheduled run ends by itself after an epo
 begins only once half of the changes that make one due were written since the host's restore: what
 is lost stays within twice the bytes of the changes.
 
-Runs that are shorter write snapshots in parts. A restore that finds a snapshot due replaces a few
-key groups, and its first epoch names that part, for which it waits. It takes those for which most
-is replayed, and as many as make the snapshot no longer due. So parts keep pace with the changes,
-pass over the key groups in turn, and replay stays at about the size of the state. A part has a
-quarter of the entries at most, however much is due, so that no epoch waits for a whole snapshot;
-and a sixteenth at least, so that the files of a chain are few. A key group is not divided, and a
-state of `FEW_ENTRIES`, which a request takes no longer to write than a part of it, is one part.
+Runs that are shorter write snapshots in parts. A restore that finds one due replaces some key
+groups, and its first epoch names that part, for which it waits. A part begins at the key group that
+most changelogs are kept for, the least of several, so that parts pass over the key groups in turn.
+It takes as many as make a snapshot no longer due, so that parts keep pace with the changes. There
+are two bounds. A sixteenth of the entries at least, because each part is a file and cuts handles of
+others in two; a part at the end of the range may be smaller. A quarter at most, however much is
+due, so that no epoch waits for a whole snapshot; but a key group is not divided. A state of few
+entries and bytes is one part.
 """
 
 from __future__ import annotations
@@ -30,11 +31,18 @@ import numpy.typing as npt
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 
+Counts = npt.NDArray[np.int64]
+
 MANY_FILES = 200
 FEW_ENTRIES = 10_000
+FEW_BYTES = 8 << 20
 
 _LARGEST_PART = 4
 _SMALLEST_PART = 16
+# Parts leave changelogs that are twice as many as those that a key group is kept in on average, and
+# handles of them that are cut in two.
+_MANY_CHANGELOGS = MANY_FILES // 2
+_MANY_HANDLES = 5 * MANY_FILES // 2
 
 
 def snapshot_is_due(
@@ -53,10 +61,12 @@ def snapshot_is_due(
 def _hold(
     handles: Sequence[StateHandle], snapshots: float, entries: int, min_changelogs: int
 ) -> bool:
-    """Whether a chain holds so many times what makes a snapshot due."""
-    if len(handles) >= snapshots * MANY_FILES:
+    """Whether a chain holds so many times what makes a snapshot due, or more: a file counts whole
+    although a part has replaced some of its key groups."""
+    files = {handle.name: handle for handle in handles}
+    if len(files) >= snapshots * MANY_FILES:
         return True
-    changelogs = [handle for handle in handles if handle.kind == "changelog"]
+    changelogs = [handle for handle in files.values() if handle.kind == "changelog"]
     if len(changelogs) < snapshots * min_changelogs:
         return False
     return sum(handle.rows for handle in changelogs) >= snapshots * entries
@@ -64,18 +74,17 @@ def _hold(
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore of `key_groups` found, for each of them in order: the changelogs that it read,
-    their rows, and the entries that the state has now."""
+    """What a restore of `key_groups` from `handles` found, for each key group in order: how many
+    `changelogs` it is kept in, how many `rows` of them were read, the `entries` it has now."""
 
     key_groups: KeyGroupRange
-    changelogs: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    entries: npt.NDArray[np.int64]
+    handles: tuple[StateHandle, ...]
+    changelogs: Counts
+    rows: Counts
+    entries: Counts
 
 
-def changelogs_by_key_group(
-    handles: Sequence[StateHandle], key_groups: KeyGroupRange
-) -> npt.NDArray[np.int64]:
+def changelogs_by_key_group(handles: Sequence[StateHandle], key_groups: KeyGroupRange) -> Counts:
     """How many of `handles`, which are of `key_groups` only, are changelogs of each of them."""
     counts = np.zeros(len(key_groups), np.int64)
     for handle in handles:
@@ -87,20 +96,20 @@ def changelogs_by_key_group(
 
 def part_due(found: Restored, min_changelogs: int) -> KeyGroupRange | None:
     """The key groups of which the first epoch after a restore is to name a snapshot."""
-    first = int(np.argmax(found.changelogs))  # the least of those that were not written for longest
-    is_long = found.changelogs[first] >= min(min_changelogs, MANY_FILES)
-    if not is_long or not _is_due_without(found, slice(0)):
+    first = int(np.argmax(found.changelogs))
+    has_many_handles = len(found.handles) >= _MANY_HANDLES
+    is_long = found.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
+    if not has_many_handles and not (is_long and _is_due_without(found, slice(0))):
         return None
-    entries = int(found.entries.sum())
-    if entries <= FEW_ENTRIES:
+    if _is_small(found):
         return found.key_groups
     end = first + 1
     while end < len(found.key_groups):
         part, longer = slice(first, end), slice(first, end + 1)
-        is_large = found.entries[part].sum() * _SMALLEST_PART >= entries
-        if is_large and not _is_due_without(found, part):
+        is_large = found.entries[part].sum() * _SMALLEST_PART >= found.entries.sum()
+        if is_large and not has_many_handles and not _is_due_without(found, part):
             break
-        if found.entries[longer].sum() * _LARGEST_PART > entries:
+        if found.entries[longer].sum() * _LARGEST_PART > found.entries.sum():
             break
         end += 1
     return KeyGroupRange(found.key_groups.start + first, found.key_groups.start + end - 1)
@@ -110,4 +119,13 @@ def _is_due_without(found: Restored, part: slice) -> bool:
     """Whether a snapshot is due of a state of which a part has been written as one."""
     rows = found.rows.sum() - found.rows[part].sum()
     changelogs = found.changelogs.sum() - found.changelogs[part].sum()
-    return bool(rows >= found.entries.sum() or changelogs >= MANY_FILES * len(found.key_groups))
+    return bool(
+        rows >= found.entries.sum() or changelogs >= _MANY_CHANGELOGS * len(found.key_groups)
+    )
+
+
+def _is_small(found: Restored) -> bool:
+    """Whether writing the state takes little longer than a request to an object store. The files
+    have each entry at least once."""
+    size = sum({handle.name: handle.length for handle in found.handles}.values())
+    return bool(found.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)

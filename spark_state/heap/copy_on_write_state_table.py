@@ -43,14 +43,14 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         """The number of entries of each key group that was ever used."""
         return {key_group: len(state_map) for key_group, state_map in self._maps.items()}
 
-    def snapshot(
-        self, key_groups: KeyGroupRange | None = None
-    ) -> CopyOnWriteStateTableSnapshot[K, N, S]:
-        """A snapshot of the maps of these key groups, None: of all."""
-        wanted = self.key_groups if key_groups is None else key_groups
-        used = sorted(key_group for key_group in self._maps if key_group in wanted)
+    def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[K, N, S]:
+        """A snapshot of the maps of these key groups."""
         return CopyOnWriteStateTableSnapshot(
-            {key_group: self._maps[key_group].snapshot() for key_group in used}
+            {
+                key_group: entries.snapshot()
+                for key_group, entries in self._maps.items()
+                if key_group in key_groups
+            }
         )
 
     def check_invariants(self) -> None:
@@ -69,9 +69,9 @@ class CopyOnWriteStateTableSnapshot(Generic[K, N, S]):
     def __len__(self) -> int:
         return sum(map(len, self._snapshots.values()))
 
-    def key_group_snapshots(self) -> Iterator[tuple[int, CopyOnWriteStateMapSnapshot[K, N, S]]]:
-        """(key group, snapshot of its map), ascending."""
-        yield from self._snapshots.items()
+    def of_key_group(self, key_group: int) -> CopyOnWriteStateMapSnapshot[K, N, S] | None:
+        """The snapshot of a key group's map; None if it had none."""
+        return self._snapshots.get(key_group)
 
     def release_all(self) -> None:
         """Release what is not released yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterator
 from itertools import chain
@@ -12,6 +13,8 @@ import pyarrow as pa
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.epoch_request import EpochRequest
+
+_log = logging.getLogger(__name__)
 
 
 def run_epoch(
@@ -35,6 +38,7 @@ def run_epoch(
                 rows = wire.send_batches(stream, first.schema, chain((first,), batches))
             wire.send(stream, wire.EndOfInput(rows))
             durable = _expect(stream, wire.Durable)
+            _log.debug("subtask %d: %s", request.task.subtask, durable.report)
             received = 0
             for batch in wire.receive_batches(stream):
                 received += batch.num_rows

@@ -1,10 +1,10 @@
 """Work of a host beside its tasks: snapshots, and the clean-up of stores.
 
-No task waits for snapshots and clean-up; an epoch may wait for a part of a snapshot, which is a
-small one. Each of the three has threads of its own, so that a large snapshot delays neither
-clean-up nor a part. At most one job of a store runs at once, and stores with work take turns, so
-that neither a large snapshot nor a store that does not answer delays the other stores of the host,
-while a thread is free.
+No task waits for snapshots and clean-up; an epoch may wait for a part of a snapshot. Each of the
+three has threads of its own, so that a large snapshot delays neither clean-up nor a part. At most
+one job of a store runs at once, and stores with work take turns, so that neither a large snapshot
+nor a store that does not answer delays the other stores of the host, while a thread is free. A part
+is in the queue of its subtask.
 """
 
 from __future__ import annotations

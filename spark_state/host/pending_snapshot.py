@@ -13,22 +13,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 
-import pyarrow as pa
-
 from checkpoint_store.errors import StoreUnavailableError
-from checkpoint_store.files.state_handle import StateHandle
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
-from spark_state.heap.heap_snapshot import HeapSnapshot
+from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot, SnapshotFiles
 
 _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
-WriteSnapshot = Callable[[pa.Table], StateHandle]
-Begin = Callable[[Callable[[], StateHandle]], Future[StateHandle]]
+Begin = Callable[[Callable[[], Handles]], Future[Handles]]
 
 
 class PendingSnapshot:
-    """A snapshot being written; `write(table)` makes it durable.
+    """A snapshot being written to `files`, of the state that `replaces` hold.
 
     `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
     it may still be named; `is_awaited`: whether the next barrier waits for it.
@@ -36,9 +32,9 @@ class PendingSnapshot:
 
     def __init__(
         self,
-        snapshot: HeapSnapshot,
+        snapshot: KeyedStateSnapshot,
         replaces: Handles,
-        write: WriteSnapshot,
+        files: SnapshotFiles,
         begin: Begin,
         useful_seconds: float,
         is_awaited: bool,
@@ -47,7 +43,7 @@ class PendingSnapshot:
         self._useful_until = time.monotonic() + useful_seconds
         self._snapshot = snapshot
         self._replaces = replaces
-        self._future = begin(lambda: write(snapshot.to_table()))
+        self._future = begin(lambda: snapshot.write(files))
 
     def wait(self, check: Callable[[], None]) -> None:
         """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""
@@ -74,7 +70,8 @@ class PendingSnapshot:
         length = len(self._replaces)
         if handles[:length] != self._replaces or time.monotonic() > self._useful_until:
             return handles
-        return (*with_snapshot(self._replaces, self._future.result()), *handles[length:])
+        written, key_groups = self._future.result(), self._snapshot.key_groups
+        return (*with_snapshot(self._replaces, written, key_groups), *handles[length:])
 
     def abandon(self) -> None:
         """Give the entries up if writing has not begun; otherwise the writer does."""

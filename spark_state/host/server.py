@@ -29,7 +29,7 @@ from spark_state.host.epoch_request import EpochRequest
 from spark_state.host.executor import Executor, remove_directories_of_gone_executors
 from spark_state.host.garbage import FrozenGarbage
 from spark_state.host.sessions import Sessions
-from spark_state.processor.output_rows import OutputSpool
+from spark_state.host.subtask_session import DurableEpoch
 
 _WATCH_SECONDS = 1.0
 
@@ -107,7 +107,7 @@ class StateHost:
     def _converse(self, connection: socket.socket, stream: BinaryIO) -> None:
         request, has_input = wire.receive(stream)
         try:
-            spool = self._run(connection, stream, request, has_input)
+            epoch = self._run(connection, stream, request, has_input)
         except _TaskGoneError:
             return
         except BaseException as error:  # the processor's errors, sys.exit included, go to its task
@@ -115,8 +115,8 @@ class StateHost:
             return
         finally:
             self._garbage.freeze()
-        with spool:
-            wire.send(stream, wire.Durable(spool.rows))
+        with epoch.output as spool:
+            wire.send(stream, wire.Durable(spool.rows, epoch.report))
             schema = request.spec.processor.output_schema
             rows = wire.send_batches(stream, schema, spool.read())
             wire.send(stream, wire.EndOfOutput(rows))
@@ -127,7 +127,7 @@ class StateHost:
         stream: BinaryIO,
         request: EpochRequest,
         has_input: bool,
-    ) -> OutputSpool:
+    ) -> DurableEpoch:
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
         with self._sessions.subtask(request) as session:
             claim = session.accept(request)

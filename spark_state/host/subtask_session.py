@@ -1,4 +1,4 @@
-"""One subtask of one operator: its state, from epoch to epoch.
+"""One subtask of one operator, from epoch to epoch.
 
 An epoch goes: refuse what is fenced (I9); find the completed checkpoint it starts from (I5) and
 bring the resident state there (I4, I6); run the processor; write the changelog; publish the
@@ -11,55 +11,42 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.operators.completed_checkpoint import (
-    Barrier,
-    CompletedCheckpoint,
-    Run,
-    StateSchema,
-)
-from checkpoint_store.operators.completed_checkpoint_store import StateFileWriter
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask
+from checkpoint_store.operators.completed_checkpoint import Barrier, Run, StateSchema
+from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.fence import Claim, check_claim
-from spark_state.checkpointing.restore_plan import (
-    Extend,
-    Handles,
-    Resident,
-    Restore,
-    UndoSealed,
-    plan_restore,
-)
-from spark_state.checkpointing.snapshot_policy import (
-    Restored,
-    changelogs_by_key_group,
-    part_due,
-    snapshot_is_due,
-)
+from spark_state.checkpointing.restore_plan import Handles, Restore
 from spark_state.errors import ConfigurationError, StateHostError
-from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from spark_state.heap.heap_snapshot import HeapSnapshot
-from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
+from spark_state.host.epoch_attempt import EpochAttempt
+from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
-from spark_state.host.pending_snapshot import PendingSnapshot
+from spark_state.host.resident_state import EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
-from spark_state.keyed_state.state_rows import rows_by_key_group
+from spark_state.host.subtask_snapshots import SubtaskSnapshots
+from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
-from spark_state.processor.rows import STATE_FORMS
-from spark_state.processor.schemas import state_descriptor
 
 # An earlier attempt whose task is gone notices that after a call to the store, which may be tried
 # again for a time of its own.
 _BUSY_SECONDS = 300
 
 
+@dataclass(frozen=True, slots=True)
+class DurableEpoch:
+    """An epoch whose barrier is published: its output, to be closed, and what it did."""
+
+    output: OutputSpool
+    report: EpochReport
+
+
 class SubtaskSession:
-    """The resident state of one subtask. One epoch runs at a time; a later request waits.
+    """A subtask and its resident state. One epoch runs at a time; a later request waits.
 
     `maintenance`: writes snapshots.
     """
@@ -71,19 +58,14 @@ class SubtaskSession:
         self.key_groups = key_group_range_of_subtask(
             spec.max_parallelism, spec.parallelism, task.subtask
         )
+        self.state = ResidentState(self.key_groups)
+        self.snapshots = SubtaskSnapshots(store.url, maintenance)
         self._store = store
-        self._maintenance = maintenance
         self._lock = threading.Lock()
         self._claims = threading.Lock()
         self._newest: Claim | None = None
         self._plan: tuple[Run, str] | None = None
-        self._backend: HeapKeyedStateBackend | None = None
-        self._resident: Resident | None = None
-        self._restored: frozenset[str] = frozenset()
         self._published: tuple[Run, int] | None = None
-        self._base_barriers: tuple[str, ...] = ()
-        self._base_epoch: int | None = None
-        self._snapshot: PendingSnapshot | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
@@ -109,8 +91,8 @@ class SubtaskSession:
 
     def run(
         self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
-    ) -> OutputSpool:
-        """Run one epoch over `table` and make it durable; returns its output.
+    ) -> DurableEpoch:
+        """Run one epoch over `table` and make it durable.
 
         `check` raises when the task is gone. Whatever is raised, the state is as before.
         """
@@ -122,270 +104,131 @@ class SubtaskSession:
             )
         try:
             self._check_fence(claim, request.task)
-            return self._run_epoch(request, claim, table, check)
+            return self._run_epoch(self._attempt(request, claim, check), table)
         finally:
             self._lock.release()
 
     def _check_fence(self, claim: Claim, task: EpochTask) -> None:
         check_claim(self._newest, claim, task.subtask)
 
-    def _run_epoch(
-        self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
-    ) -> OutputSpool:
-        spec, task = request.spec, request.task
-
+    def _attempt(
+        self, request: EpochRequest, claim: Claim, check: Callable[[], None]
+    ) -> EpochAttempt:
         def check_all() -> None:
             check()
-            self._check_fence(claim, task)
+            self._check_fence(claim, request.task)
 
-        backend, base = self._backend_at_base(request, claim, check_all)
+        return EpochAttempt(request, claim, self._store.checkpoints, check_all)
 
-        processor = pickle.loads(spec.processor.pickled_processor)
+    def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
+        with attempt.timed("restore"):
+            base = self._bring_to_base(attempt)
+        spec, backend = attempt.spec.processor, self.state.backend
         try:
-            spool = run_processor(spec.processor, processor, backend, table, check_all)
-            try:
-                handles = self._publish(request, claim, backend, base, check_all)
-            except BaseException:
-                spool.close()
-                raise
+            with attempt.timed("process"):
+                processor = pickle.loads(spec.pickled_processor)
+                spool = run_processor(spec, processor, backend, table, attempt.check)
         except BaseException:
             backend.rollback()
             raise
-        backend.seal()
-        self._resident = Resident(handles, before_sealed=base)
-        self._published = (claim.run, task.epoch)
         try:
-            self._after_barrier(request, claim, backend)
+            report = self._make_durable(attempt, base, table.num_rows, spool.rows)
         except BaseException:
             spool.close()
             raise
-        return spool
+        return DurableEpoch(spool, report)
 
-    def _backend_at_base(
-        self, request: EpochRequest, claim: Claim, check: Callable[[], None]
-    ) -> tuple[HeapKeyedStateBackend, Handles]:
-        """The backend in the state that the task's epoch starts from, and that state's files."""
-        spec = request.spec
-        resident_epoch = None
-        if self._published is not None and self._published[0] == claim.run:
-            resident_epoch = self._published[1]
-        checkpoint = self._store.base_of(request, claim.run, resident_epoch)
-        target: Handles = () if checkpoint is None else checkpoint.handles_for(self.key_groups)
-        self._remember_base(spec, checkpoint)
-        plan = plan_restore(self._resident, target)
-        if self._has_states_of_a_failed_epoch(spec, checkpoint):
-            plan = Restore(target)
-        backend = self._backend
-        if isinstance(plan, Restore) or backend is None:
-            backend, rows = self._restore(spec, checkpoint, target, check)
-            self._begin_part_if_due(request, claim, backend, target, rows)
-        else:
-            # Until the plan is carried out the backend equals no list of files.
-            self._resident = None
-            if isinstance(plan, UndoSealed):
-                backend.undo_sealed()
-            elif isinstance(plan, Extend):
-                self._announce(backend, spec, checkpoint)
-                self._apply(backend, plan.handles, check)
-        self._backend = backend
-        self._resident = Resident(target, before_sealed=None)
-        return backend, target
+    def _bring_to_base(self, attempt: EpochAttempt) -> EpochStart:
+        """Bring the resident state to what the attempt's epoch starts from."""
+        run, spec = attempt.claim.run, attempt.spec
+        own_epoch = None
+        if self._published is not None and self._published[0] == run:
+            own_epoch = self._published[1]
+        checkpoint = self._store.base_of(attempt.request, run, own_epoch)
+        base = EpochStart.of(checkpoint, self.key_groups, spec.max_parallelism)
+        plan = self.state.plan(base, spec)
+        if isinstance(plan, Restore):
+            self.snapshots.begin_anew(base.handles)
+        found = self.state.bring_to(base, plan, attempt)
+        # A subtask that has published before is of a run that goes on: it names a snapshot that
+        # is written beside its epochs, and does not wait for a part.
+        if found is not None and self._published is None:
+            self.snapshots.begin_part(found, attempt, self.state.backend)
+        return base
 
-    def _remember_base(self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None) -> None:
-        self._base_epoch = None if checkpoint is None else checkpoint.epoch
-        self._base_barriers = ()
-        if checkpoint is not None:
-            barriers = checkpoint.barriers_for(self.key_groups, spec.max_parallelism)
-            self._base_barriers = tuple(barrier.barrier_id for barrier in barriers)
+    def _make_durable(
+        self, attempt: EpochAttempt, base: EpochStart, rows_in: int, rows_out: int
+    ) -> EpochReport:
+        """Write the changes, publish the barrier and seal; or roll back."""
+        backend = self.state.backend
+        try:
+            changes = backend.changes()
+            with attempt.timed("write"):
+                handles = self._written(attempt, base.handles, changes)
+            puts = number_of_puts(changes)
+            report = EpochReport(
+                rows_in=rows_in,
+                rows_out=rows_out,
+                changed=puts,
+                removed=changes.num_rows - puts,
+                entries=len(backend),
+                written_bytes=_new_bytes(base.handles, handles),
+                restore_ms=attempt.milliseconds("restore"),
+                process_ms=attempt.milliseconds("process"),
+                write_ms=attempt.milliseconds("write"),
+            )
+            with attempt.timed("publish"):
+                self._publish(attempt, base, handles, report)
+        except BaseException:
+            backend.rollback()
+            raise
+        self.state.seal(handles)
+        self._published = (attempt.claim.run, attempt.task.epoch)
+        with attempt.timed("publish"):
+            self._after_barrier(attempt, handles)
+        return replace(report, publish_ms=attempt.milliseconds("publish"))
 
-    def _restore(
-        self,
-        spec: OperatorSpec,
-        checkpoint: CompletedCheckpoint | None,
-        handles: Handles,
-        check: Callable[[], None],
-    ) -> tuple[HeapKeyedStateBackend, npt.NDArray[np.int64]]:
-        """The backend, and how many rows of changelogs were read for each key group."""
-        self._backend = self._resident = None
-        self._abandon_snapshot()
-        backend = HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
-        self._announce(backend, spec, checkpoint)
-        rows = self._apply(backend, handles, check)
-        self._restored = frozenset(handle.name for handle in handles)
-        return backend, rows
-
-    def _begin_part_if_due(
-        self,
-        request: EpochRequest,
-        claim: Claim,
-        backend: HeapKeyedStateBackend,
-        handles: Handles,
-        rows: npt.NDArray[np.int64],
-    ) -> None:
-        """After a restore of `handles`: hosts before this one may have ended before they named a
-        snapshot, and so may this one."""
-        if self._published is not None:
-            return
-        found = Restored(
-            self.key_groups,
-            changelogs_by_key_group(handles, self.key_groups),
-            rows,
-            np.array(backend.entries_by_key_group()),
-        )
-        part = part_due(found, request.spec.checkpoints.min_epochs_for_snapshot)
-        if part is not None:
-            self._begin_snapshot(request, claim, backend.snapshot(part), handles, is_awaited=True)
-
-    def _snapshot_if_due(
-        self,
-        request: EpochRequest,
-        claim: Claim,
-        backend: HeapKeyedStateBackend,
-        handles: Handles,
-    ) -> None:
-        """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
-        min_changelogs = request.spec.checkpoints.min_epochs_for_snapshot
-        new = [handle for handle in handles if handle.name not in self._restored]
-        if self._snapshot is None and snapshot_is_due(handles, new, len(backend), min_changelogs):
-            snapshot = backend.snapshot()
-            self._begin_snapshot(request, claim, snapshot, handles, is_awaited=False)
-
-    def _begin_snapshot(
-        self,
-        request: EpochRequest,
-        claim: Claim,
-        snapshot: HeapSnapshot,
-        handles: Handles,
-        *,
-        is_awaited: bool,
-    ) -> None:
-        """Begin to write a snapshot of the state that `handles` hold."""
-        threads = self._maintenance.parts if is_awaited else self._maintenance.snapshots
-        writer = self._writer(request, claim, snapshot.key_groups)
-        self._snapshot = PendingSnapshot(
-            snapshot,
-            handles,
-            lambda table: self._store.checkpoints.write_state("snapshot", table, writer),
-            lambda job: threads.submit(self._store.url, job),
-            request.spec.checkpoints.orphan_grace_seconds / 2,
-            is_awaited,
-        )
-
-    def _announce(
-        self,
-        backend: HeapKeyedStateBackend,
-        spec: OperatorSpec,
-        checkpoint: CompletedCheckpoint | None,
-    ) -> None:
-        for state in self._stored_states(spec, checkpoint):
-            backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
-
-    def _stored_states(
-        self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None
-    ) -> list[StateSchema]:
-        if checkpoint is None:
-            return []
-        barriers = checkpoint.barriers_for(self.key_groups, spec.max_parallelism)
-        return [state for barrier in barriers for state in barrier.states]
-
-    def _has_states_of_a_failed_epoch(
-        self, spec: OperatorSpec, checkpoint: CompletedCheckpoint | None
-    ) -> bool:
-        """Whether the backend knows a state that neither the store nor the processor has."""
-        if self._backend is None:
-            return False
-        expected = {(s.name, s.kind, s.schema_json) for s in self._stored_states(spec, checkpoint)}
-        expected |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
-        return any(
-            (s.name, s.kind, s.schema_json) not in expected for s in self._backend.descriptors
-        )
-
-    def _apply(
-        self, backend: HeapKeyedStateBackend, handles: Handles, check: Callable[[], None]
-    ) -> npt.NDArray[np.int64]:
-        """Apply the files; returns how many rows of changelogs each key group had."""
-        rows = np.zeros(len(self.key_groups), np.int64)
-        for handle, batches in self._store.checkpoints.read_states(handles, self.key_groups):
-            check()
-            for batch in batches:
-                backend.apply([batch])
-                if handle.kind == "changelog":
-                    rows += rows_by_key_group(batch, self.key_groups)
-        return rows
-
-    def _publish(
-        self,
-        request: EpochRequest,
-        claim: Claim,
-        backend: HeapKeyedStateBackend,
-        base: Handles,
-        check: Callable[[], None],
-    ) -> Handles:
-        """Write the changelog and publish the barrier; returns the files of the new state."""
-        changes = backend.changes()
-        handles = base
-        if self._snapshot is not None:
-            if self._snapshot.is_awaited:
-                self._snapshot.wait(check)
-            if self._snapshot.done():
-                handles = self._snapshot.shorten(base)
-                if handles == base:
-                    self._snapshot = None  # else it is kept for another attempt of this epoch
-        check()
+    def _written(self, attempt: EpochAttempt, base: Handles, changes: pa.Table) -> Handles:
+        """The files of the state after the epoch, all durable."""
+        handles = self.snapshots.named(base, attempt.check)
+        attempt.check()
         if changes.num_rows:
-            writer = self._writer(request, claim, self.key_groups)
-            changelog = self._store.checkpoints.write_state("changelog", changes, writer)
-            handles = (*handles, changelog)
-        check()
-        self._store.checkpoints.publish_barrier(self._barrier(request, claim, backend, handles))
+            handles = (*handles, attempt.write_changelog(changes, self.key_groups))
         return handles
 
-    def _barrier(
-        self,
-        request: EpochRequest,
-        claim: Claim,
-        backend: HeapKeyedStateBackend,
-        handles: Handles,
-    ) -> Barrier:
-        spec, task = request.spec, request.task
-        return Barrier(
-            barrier_id=uuid4().hex,
-            epoch=task.epoch,
-            subtask=task.subtask,
-            parallelism=spec.parallelism,
-            run=claim.run,
-            attempt=claim.attempt,
-            plan_id=spec.plan_id,
-            base=self._base_barriers,
-            base_epoch=self._base_epoch,
-            handles=handles,
-            states=tuple(
-                StateSchema(state.name, state.kind, state.schema_json)
-                for state in backend.descriptors
-            ),
-        )
-
-    @staticmethod
-    def _writer(request: EpochRequest, claim: Claim, key_groups: KeyGroupRange) -> StateFileWriter:
-        return StateFileWriter(
-            epoch=claim.epoch,
-            subtask=request.task.subtask,
-            run=claim.run,
-            attempt=claim.attempt,
-            key_groups=key_groups,
-        )
-
-    def _after_barrier(
-        self, request: EpochRequest, claim: Claim, backend: HeapKeyedStateBackend
+    def _publish(
+        self, attempt: EpochAttempt, base: EpochStart, handles: Handles, report: EpochReport
     ) -> None:
-        spec, task = request.spec, request.task
-        self._store.complete(task.epoch, claim.run, spec.parallelism)
+        attempt.check()
+        attempt.checkpoints.publish_barrier(
+            Barrier(
+                barrier_id=uuid4().hex,
+                epoch=attempt.task.epoch,
+                subtask=attempt.task.subtask,
+                parallelism=attempt.spec.parallelism,
+                run=attempt.claim.run,
+                attempt=attempt.claim.attempt,
+                plan_id=attempt.spec.plan_id,
+                base=base.barriers,
+                base_epoch=base.epoch,
+                handles=handles,
+                states=tuple(
+                    StateSchema(state.name, state.kind, state.schema_json)
+                    for state in self.state.backend.descriptors
+                ),
+                report=report,
+            )
+        )
+
+    def _after_barrier(self, attempt: EpochAttempt, handles: Handles) -> None:
+        spec, task = attempt.spec, attempt.task
+        self._store.complete(task.epoch, attempt.claim.run, spec.parallelism)
         if task.subtask == 0:
             self._store.housekeep(spec, task.epoch)
-        assert self._resident is not None
-        self._snapshot_if_due(request, claim, backend, self._resident.handles)
+        self.snapshots.begin_if_due(handles, attempt, self.state.backend)
 
-    def _abandon_snapshot(self) -> None:
-        if self._snapshot is not None:
-            self._snapshot.abandon()
-            self._snapshot = None
+
+def _new_bytes(before: Handles, after: Handles) -> int:
+    """The bytes of the files that only the state after an epoch needs."""
+    held = {handle.name for handle in before}
+    return sum({h.name: h.length for h in after if h.name not in held}.values())

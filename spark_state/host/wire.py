@@ -5,7 +5,7 @@
                                   <-    Accepted, or Failed
     Arrow stream of the input     ->    (only when it has input)
     EndOfInput(rows)              ->
-                                  <-    Durable(rows, has output?), or Failed
+                                  <-    Durable(rows, report), or Failed
                                   <-    Arrow stream of the output
                                   <-    EndOfOutput(rows)
 
@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
+from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.errors import StateHostError
 from spark_state.processor.pickles import dumps
 
@@ -47,9 +48,11 @@ class EndOfInput:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """The epoch is durable and its barrier published (I3); this many output rows follow."""
+    """The epoch is durable and its barrier published (I3); so many output rows follow. `report`:
+    what the epoch did, with all its times."""
 
     rows: int
+    report: EpochReport
 
 
 @dataclass(frozen=True, slots=True)

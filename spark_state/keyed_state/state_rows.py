@@ -58,6 +58,12 @@ def rows_by_key_group(batch: pa.RecordBatch, key_groups: KeyGroupRange) -> npt.N
     return np.bincount(indices, minlength=len(key_groups))
 
 
+def number_of_puts(rows: pa.Table) -> int:
+    """How many of the rows put an entry; the others delete one."""
+    is_put: Any = pc.equal(rows[OP], pa.scalar(PUT))
+    return cast(int, pc.sum(is_put).as_py() or 0)
+
+
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
     """The sorted table of these entries, with a state column for each of them."""
     fields = _schema(key_columns, entries)

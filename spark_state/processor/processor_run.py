@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from spark_state.errors import OutputRowError
-from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.handles import serving_handle
 from spark_state.processor.key_grouping import InputLayout, KeyedInput, group_by_key
 from spark_state.processor.output_rows import OutputEncoder, OutputSpool
@@ -47,7 +47,7 @@ class ProcessorSpec:
 def run_processor(
     spec: ProcessorSpec,
     processor: Any,
-    backend: HeapKeyedStateBackend,
+    backend: KeyedStateBackend[Any],
     table: pa.Table,
     check: Callable[[], None],
 ) -> OutputSpool:
@@ -74,7 +74,7 @@ def run_processor(
 
 def _handle_keys(
     processor: Any,
-    backend: HeapKeyedStateBackend,
+    backend: KeyedStateBackend[Any],
     keyed: KeyedInput,
     row_names: tuple[str, ...],
     check: Callable[[], None],

@@ -24,6 +24,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor
 from spark_state.state_descriptor import StateKind
+from tests.support.snapshot_tables import tables_of
 
 NAN = math.nan
 GROUPS = KeyGroupRange(0, 3)
@@ -126,7 +127,7 @@ class Script:
                 self.snapshots.append((heap.snapshot(), copy.deepcopy(self.now)))
             case ("read",) if self.snapshots:
                 snapshot, held = self.snapshots.pop(0)
-                assert repr_of(applied(snapshot.to_table(), halves=True)) == repr_of(held)
+                assert repr_of(applied(*tables_of(snapshot), halves=True)) == repr_of(held)
             case ("release",) if self.snapshots:
                 self.snapshots.pop()[0].release()
         heap.check_invariants()
@@ -183,4 +184,4 @@ def test_states_are_as_plain_lists_and_dicts_would_be(script: list[tuple[Any, ..
     for halves in (False, True):
         assert repr_of(applied(*running.files, halves=halves)) == repr_of(running.base)
     for snapshot, held in running.snapshots:
-        assert repr_of(applied(snapshot.to_table())) == repr_of(held)
+        assert repr_of(applied(*tables_of(snapshot))) == repr_of(held)

@@ -118,10 +118,11 @@ class Script:
                     self.now[number,] = changed
                 self.base, self.sealed_from = copy.deepcopy(self.now), None
             case ("snapshot",):
-                self.snapshots.append((table.snapshot(), copy.deepcopy(self.now)))
+                self.snapshots.append((table.snapshot(KEY_GROUPS), copy.deepcopy(self.now)))
             case ("read",) if self.snapshots:
                 snapshot, held = self.snapshots.pop(0)
-                read = [one for _, group in snapshot.key_group_snapshots() for one in group]
+                by_group = [snapshot.of_key_group(group) for group in KEY_GROUPS]
+                read = [entry for entries in by_group if entries is not None for entry in entries]
                 assert {key: state for key, _, state in read} == held
                 snapshot.release_all()
 

@@ -49,17 +49,19 @@ epochs = st.lists(
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the query, and how often it runs each epoch (I6)."""
+    """One start of the query, how often it runs each epoch (I6), and on how many hosts in turn."""
 
     parallelism: int
     epochs: list[Epoch]
     attempts: int
+    hosts: int
 
 
 runs = st.builds(
     Run,
     st.sampled_from([1, 1, 2, 3, 8]),
-    st.lists(epochs, min_size=1, max_size=3),
+    st.lists(epochs, min_size=1, max_size=4),
+    st.sampled_from([1, 1, 2]),
     st.sampled_from([1, 1, 2]),
 )
 
@@ -82,11 +84,14 @@ class Query:
             checkpoints=checkpoints,
         )
         hosts = [
-            Host(spec, subtask, f"run-{number}").open(self._maintenance)
-            for subtask in range(run.parallelism)
+            [
+                Host(spec, subtask, f"run-{number}").open(self._maintenance)
+                for subtask in range(run.parallelism)
+            ]
+            for _ in range(run.hosts)
         ]
-        for rows in run.epochs:
-            self._epoch(hosts, rows, run.attempts)
+        for place, rows in enumerate(run.epochs):
+            self._epoch(hosts[place % run.hosts], rows, run.attempts)
 
     def _epoch(self, hosts: list[Host], rows: Epoch, attempts: int) -> None:
         epoch = len(self.states)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.host.epoch_request import (
     CheckpointSettings,
@@ -93,6 +94,8 @@ class Host:
     run_id: str = "run-1"
     session: SubtaskSession | None = None
     in_unseen_function: bool = False
+    maintenance: Maintenance | None = None
+    report: EpochReport | None = None
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
         task = EpochTask(
@@ -103,21 +106,24 @@ class Host:
     def open(self, maintenance: Maintenance) -> Host:
         request = self.request(0, 0)
         self.session = SubtaskSession(request, StoreSession(request, maintenance), maintenance)
+        self.maintenance = maintenance
         return self
 
     def finish_maintenance(self) -> None:
         """Wait for snapshots and housekeeping of the store that were begun."""
         assert self.session is not None
-        maintenance, url = self.session._maintenance, self.session._store.url
-        for threads in (maintenance.snapshots, maintenance.housekeeping):
+        assert self.maintenance is not None
+        url = self.session._store.url
+        for threads in (self.maintenance.snapshots, self.maintenance.housekeeping):
             threads.submit(url, int).result()
 
     @property
     def handles(self) -> Handles:
         """The files that its state equals."""
         assert self.session is not None
-        assert self.session._resident is not None
-        return self.session._resident.handles
+        handles = self.session.state.handles
+        assert handles is not None
+        return handles
 
     def epoch(
         self,
@@ -132,9 +138,10 @@ class Host:
         claim = self.session.accept(request)
         table = table_of(rows, self.spec.max_parallelism)
         mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
-        with self.session.run(
-            request, claim, table.filter(pa.array(mine, pa.bool_())), check
-        ) as spool:
+        own_rows = table.filter(pa.array(mine, pa.bool_()))
+        durable = self.session.run(request, claim, own_rows, check)
+        self.report = durable.report
+        with durable.output as spool:
             return {
                 row["key"]: (row["rows"], row["total"])
                 for batch in spool.read()

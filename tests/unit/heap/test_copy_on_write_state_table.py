@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap.copy_on_write_state_map_snapshot import CopyOnWriteStateMapSnapshot
 from spark_state.heap.copy_on_write_state_table import (
     CopyOnWriteStateTable,
     CopyOnWriteStateTableSnapshot,
@@ -12,6 +13,9 @@ from spark_state.heap.copy_on_write_state_table import (
 
 State = list[int]
 Table = CopyOnWriteStateTable[str, None, State]
+TableSnapshot = CopyOnWriteStateTableSnapshot[str, None, State]
+MapSnapshot = CopyOnWriteStateMapSnapshot[str, None, State]
+ALL = KeyGroupRange(0, 127)
 Content = dict[int, list[tuple[str, None, State]]]
 
 
@@ -22,8 +26,13 @@ def table_with_two_groups() -> Table:
     return table
 
 
-def content(snapshot: CopyOnWriteStateTableSnapshot[str, None, State]) -> Content:
-    return {group: list(entries) for group, entries in snapshot.key_group_snapshots()}
+def content(snapshot: TableSnapshot) -> Content:
+    return {group: list(entries) for group, entries in maps_of(snapshot).items()}
+
+
+def maps_of(snapshot: TableSnapshot) -> dict[int, MapSnapshot]:
+    by_group = {group: snapshot.of_key_group(group) for group in range(128)}
+    return {group: entries for group, entries in by_group.items() if entries is not None}
 
 
 def test_entries_come_in_the_order_of_their_key_groups() -> None:
@@ -57,13 +66,13 @@ def test_a_key_group_outside_of_the_range_is_refused(key_group: int) -> None:
 def test_a_snapshot_covers_the_maps_that_exist_and_no_other() -> None:
     table: Table = CopyOnWriteStateTable(KeyGroupRange(0, 127))
     table.map_for(77).put("a", None, [1])
-    assert [group for group, _ in table.snapshot().key_group_snapshots()] == [77]
+    assert [*maps_of(table.snapshot(ALL))] == [77]
 
 
 def test_a_snapshot_of_some_key_groups_leaves_the_other_maps_alone() -> None:
     table = table_with_two_groups()
     snapshot = table.snapshot(KeyGroupRange(3, 9))
-    assert [group for group, _ in snapshot.key_group_snapshots()] == [4]
+    assert [*maps_of(snapshot)] == [4]
     assert table.map_for(2).snapshot_versions == set()
 
 
@@ -76,7 +85,7 @@ def test_it_knows_how_many_entries_each_key_group_has() -> None:
 
 def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
     table = table_with_two_groups()
-    snapshot = table.snapshot()
+    snapshot = table.snapshot(ALL)
     state = table.map_for(2).own("b", None)
     assert state is not None
     state.append(0)
@@ -89,8 +98,8 @@ def test_a_snapshot_keeps_the_moment_of_every_map() -> None:
 
 def test_each_map_is_released_when_its_key_group_is_written() -> None:
     table = table_with_two_groups()
-    snapshot = table.snapshot()
-    _, first = next(snapshot.key_group_snapshots())
+    snapshot = table.snapshot(ALL)
+    first = maps_of(snapshot)[2]
     first.release()
     assert table.map_for(2).snapshot_versions == set()
     assert table.map_for(4).snapshot_versions == {1}
@@ -99,9 +108,9 @@ def test_each_map_is_released_when_its_key_group_is_written() -> None:
 
 def test_what_is_left_is_released_at_once_and_releasing_it_again_does_nothing() -> None:
     table = table_with_two_groups()
-    other = table.snapshot()
-    snapshot = table.snapshot()
-    _, first = next(snapshot.key_group_snapshots())
+    other = table.snapshot(ALL)
+    snapshot = table.snapshot(ALL)
+    first = maps_of(snapshot)[2]
     first.release()
     snapshot.release_all()
     snapshot.release_all()

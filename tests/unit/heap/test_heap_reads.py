@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap import heap_snapshot
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.heap.state_map_entry import StateMapEntry
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
+from tests.support.snapshot_tables import SnapshotTables
 from tests.support.subtasks import describe
 
 KEYS = 1000
@@ -68,3 +70,33 @@ def test_a_thousand_reads_after_a_snapshot_copy_no_entry_and_no_state(kind: Stat
     assert [id(entry) for entry in after] == [id(entry) for entry in before]
     assert [id(entry.state) for entry in after] == [id(one) for one in states]
     snapshot.release()
+
+
+@pytest.mark.parametrize(
+    ("rows_of_file", "files"),
+    [(1, [(0, 0), (1, 1), (2, 2), (3, 3)]), (300, [(0, 1), (2, 3)]), (10_000, [(0, 3)])],
+)
+def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
+    rows_of_file: int, files: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heap_snapshot, "ROWS_OF_FILE", rows_of_file)
+    backend, state = backend_with("value", "n bigint")
+    for key in range(KEYS):
+        backend.set_current_key((key,), key % 4)
+        state.update((key,))
+    written = SnapshotTables()
+    handles = backend.snapshot().write(written)
+    assert [(h.key_groups.start, h.key_groups.end) for h in handles] == files
+    for table, key_groups in written.tables:
+        rows = table.to_pylist()
+        assert {row["_key_group"] for row in rows} == set(key_groups)
+        assert rows == sorted(rows, key=lambda row: (row["_key_group"], row["key"]))
+    keys = [key for table, _ in written.tables for key in table["key"].to_pylist()]
+    assert sorted(keys) == list(range(KEYS))
+    assert all(entry.entry_version == 0 for entry in entries_of(backend))
+    backend.check_invariants()
+
+
+def test_a_snapshot_without_entries_has_no_file() -> None:
+    backend, _state = backend_with("value", "n bigint")
+    assert backend.snapshot().write(SnapshotTables()) == ()

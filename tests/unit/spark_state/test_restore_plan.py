@@ -51,13 +51,13 @@ def test_the_cheapest_way_to_the_target_is_chosen(
 
 
 def test_a_snapshot_of_all_key_groups_takes_the_place_of_all_files() -> None:
-    assert with_snapshot((A, B), SNAPSHOT) == (SNAPSHOT,)
+    assert with_snapshot((A, B), (SNAPSHOT,), KeyGroupRange(0, 1)) == (SNAPSHOT,)
 
 
 def test_a_snapshot_of_some_key_groups_leaves_the_others_to_the_older_files() -> None:
     chain = (handle("a", 0, 2), handle("b", 0, 9), handle("c", 3, 5), handle("d", 5, 9))
     part = handle("part", 3, 6)
-    assert with_snapshot(chain, part) == (
+    assert with_snapshot(chain, (part,), part.key_groups) == (
         handle("a", 0, 2),
         handle("b", 0, 2),
         handle("b", 7, 9),
@@ -66,9 +66,17 @@ def test_a_snapshot_of_some_key_groups_leaves_the_others_to_the_older_files() ->
     )
 
 
+def test_a_snapshot_of_several_files_or_of_none_stands_for_all_its_key_groups() -> None:
+    chain = (handle("a", 0, 9),)
+    files = (handle("first", 2, 3), handle("second", 4, 6))
+    rest = (handle("a", 0, 1), handle("a", 7, 9))
+    assert with_snapshot(chain, files, KeyGroupRange(2, 6)) == (*rest, *files)
+    assert with_snapshot(chain, (), KeyGroupRange(2, 6)) == rest
+
+
 def test_the_parts_of_all_key_groups_leave_no_older_file() -> None:
     chain: Handles = (handle("a", 0, 9), handle("b", 0, 9))
     parts = [handle("middle", 3, 6), handle("first", 0, 2), handle("last", 7, 9)]
     for part in parts:
-        chain = with_snapshot(chain, part)
+        chain = with_snapshot(chain, (part,), part.key_groups)
     assert chain == tuple(parts)

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 import pytest
 
+from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
@@ -43,12 +44,15 @@ def converse(tmp_path: Path, batches: Iterator[pa.RecordBatch], answer: Answer) 
         assert task.fileno() == -1
 
 
+REPORT = EpochReport(1, 1, 1, 0, 1, 100, 0, 0, 0, 0)
+
+
 def output_cut_by(count: int) -> Answer:
     def answer(stream: BinaryIO) -> None:
         wire.send(stream, wire.Accepted())
         list(wire.receive_batches(stream))
         assert isinstance(wire.receive(stream), wire.EndOfInput)
-        wire.send(stream, wire.Durable(1))
+        wire.send(stream, wire.Durable(1, REPORT))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, OUTPUT) as writer:
             writer.write_table(pa.table({"key": ["a"], "rows": [1], "total": [1]}, OUTPUT))

@@ -13,6 +13,8 @@ import pytest
 from pyspark.sql import Row
 
 from checkpoint_store.errors import PartialEpochError, StoreMismatchError
+from checkpoint_store.open_history import open_history
+from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
 from tests.support.processors import FailingAt, KeepsValues, RunningTotals
 from tests.support.subtasks import OpenHost, operator
@@ -216,7 +218,7 @@ def test_a_task_that_is_gone_ends_its_restore(open_host: OpenHost) -> None:
     with pytest.raises(InterruptedError):
         host.epoch(5, ROWS_A, check=gone)
     assert host.session is not None
-    assert host.session._backend is None
+    assert host.session.state.handles is None
     assert host.epoch(5, ROWS_A, attempt=9) == {"a": (6, 6)}
 
 
@@ -399,3 +401,31 @@ def test_rows_that_a_processor_does_not_read_are_skipped(open_host: OpenHost) ->
 
     host = open_host(FirstRow())
     assert host.epoch(0, [("a", 1), ("b", 2), ("a", 3), ("b", 4)]) == {"a": (1, 1), "b": (1, 2)}
+
+
+class Forgetting(RunningTotals):
+    """As RunningTotals; a negative value leaves its key without state."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        seen = list(rows)
+        yield from super().handleInputRows(key, iter(seen), timerValues)
+        if any(row.value < 0 for row in seen):
+            self._totals.clear()
+
+
+def test_an_epoch_says_what_it_did(open_host: OpenHost, tmp_path: Path) -> None:
+    host = open_host(Forgetting())
+    host.epoch(0, [("a", 1), ("a", 2), ("b", 1)])
+    host.epoch(1, [("a", 3), ("b", -1), ("c", 1)])
+    told = host.report
+    assert told is not None
+    assert (told.rows_in, told.rows_out) == (3, 3)
+    assert (told.changed, told.removed, told.entries) == (2, 1, 2)
+    (changelog,) = tmp_path.glob("query/totals/epochs/*1-*/changelog-*")
+    assert told.written_bytes == changelog.stat().st_size
+    times = (told.restore_ms, told.process_ms, told.write_ms, told.publish_ms)
+    assert all(time is not None and time >= 0 for time in times)
+    history = open_history(str(tmp_path / "query/totals"), state="totals")
+    assert isinstance(history, OperatorHistory)
+    (barrier,) = history.checkpoint_at(1).barriers
+    assert barrier.report == replace(told, publish_ms=None)

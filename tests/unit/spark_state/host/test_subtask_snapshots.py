@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,32 +159,92 @@ def test_a_task_that_is_gone_does_not_wait_for_a_part(
     assert host.handles[0].kind == "snapshot"
 
 
+@dataclass
+class SlowWrites:
+    """Snapshots of stores or subtasks whose names have `slow` are written when they are let go."""
+
+    slow: Callable[[str, int], bool]
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    let_go: threading.Event = field(default_factory=threading.Event)
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = CompletedCheckpointStore.write_state
+
+        def write_state(store: Any, kind: Any, table: Any, writer: Any) -> Any:
+            if kind == "snapshot" and self.slow(store._store.url, writer.subtask):
+                self.begun.release()
+                assert self.let_go.wait(120)
+            return original(store, kind, table, writer)
+
+        monkeypatch.setattr(CompletedCheckpointStore, "write_state", write_state)
+
+    def not_waited_for(self, epoch: Callable[[], object]) -> None:
+        """Run an epoch, which ends although nothing is let go."""
+        thread = threading.Thread(target=epoch)
+        thread.start()
+        thread.join(60)
+        has_ended = not thread.is_alive()
+        self.let_go.set()
+        thread.join()
+        assert has_ended
+
+
 def test_a_part_does_not_wait_for_the_snapshots_of_other_stores(
-    tmp_path: Path,
-    maintenance: Maintenance,
-    monkeypatch: pytest.MonkeyPatch,
-    no_state_is_small: None,
+    tmp_path: Path, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, let_go = threading.Semaphore(0), threading.Event()
-    original = CompletedCheckpointStore.write_state
-
-    def write_state(store: Any, kind: Any, table: Any, writer: Any) -> Any:
-        if kind == "snapshot" and "large" in store._store.url:
-            begun.release()
-            assert let_go.wait(60)
-        return original(store, kind, table, writer)
-
-    monkeypatch.setattr(CompletedCheckpointStore, "write_state", write_state)
+    writes = SlowWrites(lambda url, _subtask: "large" in url)
+    writes.install(monkeypatch)
     for name in ("large-1", "large-2"):
         large = Host(operator(tmp_path / name)).open(maintenance)
         for epoch in range(10):
             large.epoch(epoch, ROWS_A)
-        assert begun.acquire(timeout=60)
-    for epoch in range(11):
+        assert writes.begun.acquire(timeout=60)
+    for epoch in range(10):
         host = Host(operator(tmp_path / "small"), run_id=f"run-{epoch}").open(maintenance)
         host.epoch(epoch, ROWS_A)
-    assert [handle.kind for handle in host.handles][-2:] == ["snapshot", "changelog"]
-    let_go.set()
+    last = Host(operator(tmp_path / "small"), run_id="run-10").open(maintenance)
+    writes.not_waited_for(lambda: last.epoch(10, ROWS_A))
+    assert [handle.kind for handle in last.handles] == ["snapshot", "changelog"]
+
+
+def test_a_part_does_not_wait_for_those_of_other_subtasks(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1)]
+    for epoch in range(10):
+        for subtask in (0, 1):
+            host = open_host(parallelism=2, subtask=subtask, run_id=f"run-{epoch}")
+            host.epoch(epoch, both)
+    writes = SlowWrites(lambda _url, subtask: subtask == 0)
+    writes.install(monkeypatch)
+    first, second = (
+        open_host(parallelism=2, subtask=subtask, run_id="run-10") for subtask in (0, 1)
+    )
+    waiting = threading.Thread(target=first.epoch, args=(10, both))
+    waiting.start()
+    assert writes.begun.acquire(timeout=60)
+    writes.not_waited_for(lambda: second.epoch(10, both))
+    waiting.join()
+    for host in (first, second):
+        assert [handle.kind for handle in host.handles] == ["snapshot", "changelog"]
+
+
+def test_a_subtask_whose_run_goes_on_elsewhere_for_a_while_waits_for_no_part(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names a snapshot that is written beside its epochs."""
+    home, elsewhere = open_host(), open_host()
+    home.epoch(0, ROWS_A)
+    for epoch in range(1, 25):
+        elsewhere.epoch(epoch, ROWS_A)
+        elsewhere.finish_maintenance()
+    assert elsewhere.handles[0].kind == "snapshot"
+    for epoch in range(25, 40):
+        monkeypatch.setattr(elsewhere.session, "_published", None)
+        elsewhere.epoch(epoch, ROWS_A)
+    writes = SlowWrites(lambda _url, _subtask: True)
+    writes.install(monkeypatch)
+    writes.not_waited_for(lambda: home.epoch(40, ROWS_A))
 
 
 def test_a_large_snapshot_delays_neither_clean_up_nor_other_stores(
@@ -265,9 +325,9 @@ def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
     host.epoch(0, ROWS_A)
     host.epoch(1, [("a", 1000)], attempt=2)
     assert host.session is not None
-    assert host.session._snapshot is not None
+    assert host.session.snapshots.pending is not None
     host.finish_maintenance()
-    assert host.session._snapshot.done()
+    assert host.session.snapshots.pending.done()
     assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
     host.epoch(2, ROWS_A, attempt=4)
     assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}

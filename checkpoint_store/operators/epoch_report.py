@@ -1,0 +1,28 @@
+"""What an epoch of a subtask did, as its barrier says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """`rows_in`, `rows_out`: of the processor. `changed`, `removed`: entries that the changelog
+    puts and deletes. `entries`: of the state afterwards. `written_bytes`: of the state files that
+    the epoch's barrier names and the one before did not.
+
+    Milliseconds: `restore_ms` to find the epoch's base and bring the state there, `process_ms` in
+    the processor, `write_ms` to write files, and to wait for a part of a snapshot; `publish_ms` to
+    publish the barrier and what comes after it. The barrier itself does not have that.
+    """
+
+    rows_in: int
+    rows_out: int
+    changed: int
+    removed: int
+    entries: int
+    written_bytes: int
+    restore_ms: int
+    process_ms: int
+    write_ms: int
+    publish_ms: int | None = None

@@ -1,0 +1,77 @@
+"""An attempt of an epoch of a subtask: what was asked, the files it writes, the time it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pyarrow as pa
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from spark_state.checkpointing.fence import Claim
+from spark_state.host.epoch_request import CheckpointSettings, EpochRequest, EpochTask, OperatorSpec
+
+Step = Literal["restore", "process", "write", "publish"]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAttempt:
+    """`check` raises when the task is gone or fenced; `checkpoints`: where it writes."""
+
+    request: EpochRequest
+    claim: Claim
+    checkpoints: CompletedCheckpointStore
+    check: Callable[[], None]
+    _seconds: dict[Step, float] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> OperatorSpec:
+        return self.request.spec
+
+    @property
+    def task(self) -> EpochTask:
+        return self.request.task
+
+    @property
+    def settings(self) -> CheckpointSettings:
+        return self.request.spec.checkpoints
+
+    def write_changelog(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        """A file of what the epoch changed, durable on return."""
+        return self._write("changelog", rows, key_groups)
+
+    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        """See SnapshotFiles."""
+        return self._write("snapshot", rows, key_groups)
+
+    def _write(self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        writer = StateFileWriter(
+            epoch=self.claim.epoch,
+            subtask=self.task.subtask,
+            run=self.claim.run,
+            attempt=self.claim.attempt,
+            key_groups=key_groups,
+        )
+        return self.checkpoints.write_state(kind, rows, writer)
+
+    @contextmanager
+    def timed(self, step: Step) -> Iterator[None]:
+        """Count the time of a `with` for a step."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - start
+            self._seconds[step] = self._seconds.get(step, 0.0) + taken
+
+    def milliseconds(self, step: Step) -> int:
+        """What the step has taken until now."""
+        return round(1000 * self._seconds.get(step, 0.0))

@@ -1,0 +1,144 @@
+"""The state of a subtask that is in memory, and the files that it equals.
+
+An epoch brings it to its base (`plan`, `bring_to`), changes it, and seals it with the files of its
+barrier; or rolls it back. Whatever fails in between, it equals its files or none (I6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from spark_state.checkpointing.restore_plan import (
+    Extend,
+    Handles,
+    Resident,
+    Restore,
+    RestorePlan,
+    UndoSealed,
+    plan_restore,
+)
+from spark_state.checkpointing.snapshot_policy import Restored, changelogs_by_key_group
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.host.epoch_attempt import EpochAttempt
+from spark_state.host.epoch_request import OperatorSpec
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.state_rows import rows_by_key_group
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.schemas import state_descriptor
+
+Backend = KeyedStateBackend[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
+    schemas of those who wrote them (I4)."""
+
+    handles: Handles = ()
+    barriers: tuple[str, ...] = ()
+    epoch: int | None = None
+    states: tuple[StateSchema, ...] = ()
+
+    @classmethod
+    def of(
+        cls, checkpoint: CompletedCheckpoint | None, key_groups: KeyGroupRange, max_parallelism: int
+    ) -> EpochStart:
+        """The part of a checkpoint (None: of an empty state) that is of these key groups."""
+        if checkpoint is None:
+            return cls()
+        barriers = checkpoint.barriers_for(key_groups, max_parallelism)
+        return cls(
+            handles=checkpoint.handles_for(key_groups),
+            barriers=tuple(barrier.barrier_id for barrier in barriers),
+            epoch=checkpoint.epoch,
+            states=tuple(state for barrier in barriers for state in barrier.states),
+        )
+
+
+class ResidentState:
+    """The state of `key_groups`; nothing is in memory at first."""
+
+    def __init__(self, key_groups: KeyGroupRange) -> None:
+        self.key_groups = key_groups
+        self._backend: Backend | None = None
+        self._resident: Resident | None = None
+
+    @property
+    def handles(self) -> Handles | None:
+        """The files that it equals; None if it equals none."""
+        return None if self._resident is None else self._resident.handles
+
+    @property
+    def backend(self) -> Backend:
+        """The states. `bring_to` first."""
+        assert self._backend is not None, "nothing is in memory"
+        return self._backend
+
+    def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
+        """How it gets to `base`."""
+        if self._backend is None or self._has_states_of_a_failed_epoch(base, spec):
+            return Restore(base.handles)
+        return plan_restore(self._resident, base.handles)
+
+    def bring_to(
+        self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt
+    ) -> Restored | None:
+        """Carry the plan out. Returns what was found, if all was read again."""
+        # Until then the backend equals no list of files.
+        self._resident = None
+        found = None
+        match plan:
+            case Restore():
+                self._backend = None
+                backend = self._new_backend(attempt.spec)
+                found = self._applied(backend, base, base.handles, attempt)
+                self._backend = backend
+            case Extend(handles):
+                self._applied(self.backend, base, handles, attempt)
+            case UndoSealed():
+                self.backend.undo_sealed()
+        self._resident = Resident(base.handles, before_sealed=None)
+        return found
+
+    def seal(self, handles: Handles) -> None:
+        """End the epoch: the state now equals these files."""
+        before, self._resident = self.handles, None
+        self.backend.seal()
+        self._resident = Resident(handles, before_sealed=before)
+
+    def _new_backend(self, spec: OperatorSpec) -> Backend:
+        return HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
+
+    def _applied(
+        self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
+    ) -> Restored:
+        """Apply these files of the base."""
+        for state in base.states:
+            backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
+        rows = np.zeros(len(self.key_groups), np.int64)
+        for handle, batches in attempt.checkpoints.read_states(handles, self.key_groups):
+            attempt.check()
+            for batch in batches:
+                backend.apply([batch])
+                if handle.kind == "changelog":
+                    rows += rows_by_key_group(batch, self.key_groups)
+        return Restored(
+            self.key_groups,
+            handles,
+            changelogs_by_key_group(handles, self.key_groups),
+            rows,
+            np.array(backend.entries_by_key_group()),
+        )
+
+    def _has_states_of_a_failed_epoch(self, base: EpochStart, spec: OperatorSpec) -> bool:
+        """Whether the backend knows a state that neither the store nor the processor has."""
+        expected = {(s.name, s.kind, s.schema_json) for s in base.states}
+        expected |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
+        return any(
+            (s.name, s.kind, s.schema_json) not in expected for s in self.backend.descriptors
+        )

@@ -1,0 +1,85 @@
+"""The snapshots of a subtask: when one begins, and which barrier names it.
+
+At most one is under way. See snapshot_policy for when, pending_snapshot for what may be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_state.checkpointing.restore_plan import Handles
+from spark_state.checkpointing.snapshot_policy import Restored, part_due, snapshot_is_due
+from spark_state.host.epoch_attempt import EpochAttempt
+from spark_state.host.maintenance import Maintenance
+from spark_state.host.pending_snapshot import PendingSnapshot
+from spark_state.host.resident_state import Backend
+
+
+class SubtaskSnapshots:
+    """Of one subtask of the store at `url`; `maintenance` has the threads that write them."""
+
+    def __init__(self, url: str, maintenance: Maintenance) -> None:
+        self._url = url
+        self._maintenance = maintenance
+        self._pending: PendingSnapshot | None = None
+        self._restored: frozenset[str] = frozenset()
+
+    @property
+    def pending(self) -> PendingSnapshot | None:
+        """The one that is under way, or waits to be named."""
+        return self._pending
+
+    def begin_anew(self, restored: Handles) -> None:
+        """The state is read again from these files: what is under way is not of it."""
+        self._restored = frozenset(handle.name for handle in restored)
+        if self._pending is not None:
+            self._pending.abandon()
+            self._pending = None
+
+    def begin_part(self, found: Restored, attempt: EpochAttempt, backend: Backend) -> None:
+        """After the restore of a run's first epoch: begin a part if one is due; `named` waits."""
+        part = part_due(found, attempt.settings.min_epochs_for_snapshot)
+        if part is not None:
+            # A part waits for no other: the subtasks of a store in one host would wait in a row.
+            queue = f"{self._url} subtask {attempt.task.subtask}"
+            snapshot = backend.snapshot(part)
+            self._pending = PendingSnapshot(
+                snapshot,
+                found.handles,
+                attempt,
+                lambda job: self._maintenance.parts.submit(queue, job),
+                _useful_seconds(attempt),
+                is_awaited=True,
+            )
+
+    def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
+        """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
+        own = [handle for handle in handles if handle.name not in self._restored]
+        least = attempt.settings.min_epochs_for_snapshot
+        if self._pending is None and snapshot_is_due(handles, own, len(backend), least):
+            self._pending = PendingSnapshot(
+                backend.snapshot(),
+                handles,
+                attempt,
+                lambda job: self._maintenance.snapshots.submit(self._url, job),
+                _useful_seconds(attempt),
+                is_awaited=False,
+            )
+
+    def named(self, base: Handles, check: Callable[[], None]) -> Handles:
+        """The files for the barrier of the epoch after `base`, without its changes."""
+        if self._pending is None:
+            return base
+        if self._pending.is_awaited:
+            self._pending.wait(check)
+        if not self._pending.done():
+            return base
+        handles = self._pending.shorten(base)
+        if handles == base:
+            self._pending = None  # else it is kept for another attempt of this epoch
+        return handles
+
+
+def _useful_seconds(attempt: EpochAttempt) -> float:
+    """After that the orphan sweep may take what nothing names."""
+    return attempt.settings.orphan_grace_seconds / 2
