@@ -4,9 +4,7 @@ system that knows no conditional create."""
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -15,15 +13,14 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.testing import ObjectStoreContract
+from spark_state.testing.object_store_contract import names_in
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.scripted_operator import ScriptedOperator, state_before
-
-KINDS = ["memory", "file", "s3", "unconditional", "retrying", "dict"]
 
 
 class UnconditionalFileSystem(MemoryFileSystem):
@@ -46,13 +43,8 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
+def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
+    """An empty store."""
     if kind == "s3":
         server: S3Server = request.getfixturevalue("s3")
         return open_object_store(f"{server.new_bucket()}/some/store", server.storage_options)
@@ -65,113 +57,55 @@ def store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> ObjectSt
     return open_object_store(f"{kind}://{uuid4().hex}/store")
 
 
-def names(store: ObjectStore, directory: str) -> set[str]:
-    return {info.name for info in store.list(directory)}
+class TestObjectStores(ObjectStoreContract):
+    """Each kind of store that there is."""
+
+    @pytest.fixture(params=["memory", "file", "s3", "retrying"])
+    def kind(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    def store(self, kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
+        return store_of(kind, tmp_path, request)
+
+    def test_another_client_sees_at_once_what_was_put(self, store: ObjectStore) -> None:
+        other: ObjectStore = pickle.loads(pickle.dumps(store))
+        assert names_in(other, "d") == set()
+        store.put("d/new", b"x")
+        assert names_in(other, "d") == {"d/new"}
+        assert other.get("d/new") == b"x"
 
 
-def test_what_was_put_is_got(store: ObjectStore) -> None:
-    data = bytes(range(256)) * 100
-    store.put("a/b/c.bin", data)
-    store.put("top.json", b"{}")
-    assert store.get("a/b/c.bin") == data
-    assert store.get("top.json") == b"{}"
+class TestFileSystemsWithoutConditionalCreate(TestObjectStores):
+    """They keep all promises but one: writers have names of their own (I1)."""
 
+    @pytest.fixture
+    def kind(self) -> str:
+        return "unconditional"
 
-def test_an_empty_object_is_an_object(store: ObjectStore) -> None:
-    store.put("a/empty", b"")
-    assert store.get("a/empty") == b""
-    assert names(store, "a") == {"a/empty"}
-
-
-def test_a_missing_object_is_an_error_that_names_it(store: ObjectStore) -> None:
-    with pytest.raises(ObjectMissingError, match="a/none") as caught:
-        store.get("a/none")
-    assert caught.value.name == "a/none"
-    assert caught.value.url == store.url
-
-
-def test_a_listing_has_names_lengths_and_times_of_one_directory(store: ObjectStore) -> None:
-    before = time.time()
-    for name, length in {"d/one": 1, "d/two": 2, "d/sub/three": 3, "d2/four": 4, "five": 5}.items():
-        store.put(name, b"x" * length)
-    listed = {info.name: info.length for info in store.list("d")}
-    assert listed == {"d/one": 1, "d/two": 2}
-    for info in store.list("d"):
-        assert isinstance(store, DictObjectStore) or (
-            info.modified is not None and abs(info.modified - before) < 60
-        )
-
-
-def test_directories_are_listed_apart_from_objects(store: ObjectStore) -> None:
-    for name in ("d/a/1", "d/a/2", "d/b/1", "d/object", "e/c/1"):
-        store.put(name, b"x")
-    assert sorted(store.list_directories("d")) == ["d/a", "d/b"]
-
-
-def test_a_directory_that_never_was_lists_nothing(store: ObjectStore) -> None:
-    assert list(store.list("nowhere")) == []
-    assert list(store.list_directories("nowhere")) == []
-    store.put("a/b", b"x")
-    assert list(store.list("a/c")) == []
-
-
-def test_a_listing_is_never_stale(store: ObjectStore) -> None:
-    for number in range(3):
-        store.put(f"d/{number}", b"x")
-        assert names(store, "d") == {f"d/{n}" for n in range(number + 1)}
-    store.delete(["d/1"])
-    assert names(store, "d") == {"d/0", "d/2"}
-
-
-def test_another_client_sees_at_once_what_was_put(store: ObjectStore, kind: str) -> None:
-    other: ObjectStore = store if kind == "dict" else pickle.loads(pickle.dumps(store))
-    assert names(other, "d") == set()
-    store.put("d/new", b"x")
-    assert names(other, "d") == {"d/new"}
-    assert other.get("d/new") == b"x"
-
-
-def test_deleting_what_is_gone_does_not_matter(store: ObjectStore) -> None:
-    store.put("d/a", b"x")
-    store.put("d/b", b"x")
-    store.delete(["d/a", "d/none", "nowhere/none"])
-    store.delete(["d/a"])
-    store.delete([])
-    assert names(store, "d") == {"d/b"}
-
-
-def test_a_directory_is_gone_with_its_last_object(store: ObjectStore) -> None:
-    store.put("epochs/1/a", b"x")
-    store.put("epochs/2/a", b"x")
-    store.delete(["epochs/1/a"])
-    assert list(store.list_directories("epochs")) == ["epochs/2"]
-    store.put("epochs/1/b", b"x")
-    assert names(store, "epochs/1") == {"epochs/1/b"}
-
-
-def test_a_taken_name_is_refused_and_its_object_unchanged(store: ObjectStore, kind: str) -> None:
-    store.put("a/b", b"first")
-    if kind == "unconditional":
+    def test_a_taken_name_is_refused_and_its_object_unchanged(self, store: ObjectStore) -> None:
+        store.put("a/b", b"first")
         store.put("a/b", b"second")
-        return
-    with pytest.raises(ObjectExistsError, match="a/b"):
-        store.put("a/b", b"second")
-    assert store.get("a/b") == b"first"
+        assert store.get("a/b") == b"second"
 
 
-def test_one_object_serves_many_threads(store: ObjectStore) -> None:
-    def round_trip(number: int) -> bytes:
-        store.put(f"d/{number}", str(number).encode())
-        return store.get(f"d/{number}")
+class TestTheStoreOfTests(ObjectStoreContract):
+    """What other tests run on keeps the contract, but for the time of day."""
 
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(round_trip, range(40))) == [str(n).encode() for n in range(40)]
-    assert len(names(store, "d")) == 40
-    store.delete([f"d/{number}" for number in range(40)])
-    assert names(store, "d") == set()
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return DictObjectStore()
+
+    def test_a_listing_says_when_an_object_was_put(self, store: ObjectStore) -> None:
+        store.put("d/one", b"x")
+        assert [info.modified for info in store.list("d")] == [0.0]
 
 
-def test_checkpoints_are_completed_retained_and_restored_on_it(store: ObjectStore) -> None:
+@pytest.mark.parametrize("kind", ["memory", "file", "s3", "unconditional", "retrying", "dict"])
+def test_checkpoints_are_completed_retained_and_restored_on_it(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    store = store_of(kind, tmp_path, request)
     operator = ScriptedOperator(store)
     state: dict[int, int] = {}
     for epoch in range(4):

@@ -1,0 +1,296 @@
+"""What every backend of keyed state promises."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from spark_state.errors import StateMigrationError
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from spark_state.keyed_state.list_state import ListState
+from spark_state.keyed_state.map_state import MapState
+from spark_state.keyed_state.value_state import ValueState
+from spark_state.serializers import PLAIN_FORMS, Forms
+from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE, StateDescriptor
+
+NewBackend = Callable[[KeyGroupRange, KeyColumns, Forms], KeyedStateBackend[Any]]
+
+KEY_GROUPS = KeyGroupRange(4, 11)
+KEYS = KeyColumns(("key",), (pa.int64(),), ("long",))
+_ROW = pa.struct([pa.field("n", pa.int64())])
+VALUE = StateDescriptor("value", "value", _ROW, '{"type":"struct","fields":[]}')
+LIST = StateDescriptor("list", "list", pa.struct([pa.field(LIST_VALUE, pa.list_(_ROW))]), "{}")
+MAP = StateDescriptor("map", "map", pa.struct([pa.field(MAP_VALUE, pa.map_(_ROW, _ROW))]), "{}")
+
+# (state, key) -> what it holds: a number, a list of numbers, numbers by numbers.
+Content = dict[tuple[str, int], Any]
+
+
+def key_group_of(key: int) -> int:
+    """Keys go to key groups in turn."""
+    return KEY_GROUPS.start + key % len(KEY_GROUPS)
+
+
+@dataclass
+class WrittenFiles:
+    """SnapshotFiles in memory."""
+
+    files: list[tuple[pa.Table, KeyGroupRange]] = field(default_factory=list)
+
+    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        self.files.append((rows, key_groups))
+        name = f"snapshot-{len(self.files)}"
+        return StateHandle("snapshot", name, 1, "00", key_groups, 0, rows.num_rows)
+
+
+class States:
+    """A backend with a state of each kind, seen by key."""
+
+    def __init__(self, backend: KeyedStateBackend[Any]) -> None:
+        self.backend = backend
+        value, elements, entries = (backend.state(one) for one in (VALUE, LIST, MAP))
+        assert isinstance(value, ValueState)
+        assert isinstance(elements, ListState)
+        assert isinstance(entries, MapState)
+        self._value, self._list, self._map = value, elements, entries
+
+    def set_key(self, key: int) -> None:
+        self.backend.set_current_key((key,), key_group_of(key))
+
+    def content(self, keys: Iterable[int]) -> Content:
+        """What the keys have."""
+        found: Content = {}
+        for key in keys:
+            self.set_key(key)
+            if (value := self._value.get()) is not None:
+                found["value", key] = value[0]
+            if self._list.exists():
+                found["list", key] = [element[0] for element in self._list.get()]
+            if self._map.exists():
+                found["map", key] = {k[0]: v[0] for k, v in self._map.iterator()}
+        return found
+
+    def change(self, chance: random.Random, key: int, content: Content) -> None:
+        """A random change of a key, here and in `content`."""
+        self.set_key(key)
+        number = chance.randrange(100)
+        match chance.choice(["update", "clear", "append", "put", "drop", "set", "remove"]):
+            case "update":
+                self._value.update((number,))
+                content["value", key] = number
+            case "clear":
+                self._value.clear()
+                content.pop(("value", key), None)
+            case "append":
+                self._list.appendValue((number,))
+                content.setdefault(("list", key), []).append(number)
+            case "put":
+                self._list.put([(number,), (number + 1,)])
+                content["list", key] = [number, number + 1]
+            case "drop":
+                self._list.clear()
+                content.pop(("list", key), None)
+            case "set":
+                self._map.updateValue((number % 5,), (number,))
+                content.setdefault(("map", key), {})[number % 5] = number
+            case "remove":
+                self._map.removeKey((number % 5,))
+                entries = content.get(("map", key), {})
+                entries.pop(number % 5, None)
+                if not entries:
+                    content.pop(("map", key), None)
+
+
+class KeyedStateBackendContract:
+    """Derive a class with a fixture `new_backend`: (key groups, key columns, forms) -> an empty
+    backend of them."""
+
+    keys = range(40)
+
+    @pytest.fixture
+    def new_backend(self) -> NewBackend:
+        raise NotImplementedError("derive a class with a fixture `new_backend`")
+
+    @pytest.fixture
+    def states(self, new_backend: NewBackend) -> States:
+        return States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
+
+    def filled(self, states: States, seed: int = 1) -> Content:
+        """After an epoch of random changes."""
+        content: Content = {}
+        self.change(states, content, seed)
+        states.backend.seal()
+        return content
+
+    def change(self, states: States, content: Content, seed: int, times: int = 300) -> None:
+        chance = random.Random(seed)
+        for _ in range(times):
+            states.change(chance, chance.choice(self.keys), content)
+
+    def restored(self, new_backend: NewBackend, tables: Iterable[pa.Table]) -> States:
+        """Another backend, from files."""
+        states = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
+        for table in tables:
+            states.backend.apply(table.to_batches())
+        return states
+
+    def test_an_empty_backend_has_nothing(self, states: States) -> None:
+        assert states.content(self.keys) == {}
+        assert len(states.backend) == 0
+        assert list(states.backend.entries_by_key_group()) == [0] * len(KEY_GROUPS)
+        assert states.backend.changes().num_rows == 0
+        files = WrittenFiles()
+        assert states.backend.snapshot().write(files) == ()
+        assert files.files == []
+
+    def test_each_key_has_states_of_its_own(self, states: States) -> None:
+        content = self.filled(states)
+        assert states.content(self.keys) == content
+        assert len(states.backend) == len(content)
+        by_group = [0] * len(KEY_GROUPS)
+        for _, key in content:
+            by_group[key % len(KEY_GROUPS)] += 1
+        assert list(states.backend.entries_by_key_group()) == by_group
+
+    def test_what_is_handed_out_does_not_change_the_state(self, states: States) -> None:
+        content = self.filled(states)
+        for _ in range(2):
+            for key in self.keys:
+                states.set_key(key)
+                for element in states._list.get():
+                    assert isinstance(element, tuple)
+        assert states.content(self.keys) == content
+        assert states.backend.changes().num_rows == 0
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_rollback_leaves_what_was_before_the_epoch(self, states: States, seed: int) -> None:
+        content = self.filled(states)
+        self.change(states, copy.deepcopy(content), seed)
+        states.backend.rollback()
+        assert states.content(self.keys) == content
+        assert states.backend.changes().num_rows == 0
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_last_sealed_epoch_can_be_undone(self, states: States, seed: int) -> None:
+        content = self.filled(states)
+        self.change(states, copy.deepcopy(content), seed)
+        states.backend.seal()
+        states.backend.undo_sealed()
+        assert states.content(self.keys) == content
+        self.change(states, content, seed + 1)
+        assert states.content(self.keys) == content
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_changes_lead_from_state_to_state(
+        self, states: States, new_backend: NewBackend, seed: int
+    ) -> None:
+        content: Content = {}
+        files = []
+        for epoch in range(4):
+            self.change(states, content, 10 * seed + epoch, times=60)
+            files.append(states.backend.changes())
+            states.backend.seal()
+            assert self.restored(new_backend, files).content(self.keys) == content
+
+    def test_changes_have_one_row_for_an_entry_in_order(self, states: States) -> None:
+        self.filled(states)
+        self.change(states, {}, 2)
+        rows: list[Any] = states.backend.changes().to_pylist()
+        entries = [(row["_key_group"], row["key"], row["_state"]) for row in rows]
+        assert len(set(entries)) == len(entries)
+        assert [entry[:2] for entry in entries] == sorted(entry[:2] for entry in entries)
+        assert all(row["_key_group"] == key_group_of(row["key"]) for row in rows)
+
+    def test_a_snapshot_is_of_its_moment(self, states: States, new_backend: NewBackend) -> None:
+        content = self.filled(states)
+        snapshot = states.backend.snapshot()
+        self.change(states, copy.deepcopy(content), 2)
+        states.backend.seal()
+        files = WrittenFiles()
+        handles = snapshot.write(files)
+        assert [handle.rows for handle in handles] == [rows.num_rows for rows, _ in files.files]
+        written = self.restored(new_backend, [rows for rows, _ in files.files])
+        assert written.content(self.keys) == content
+
+    def test_files_of_a_snapshot_have_key_groups_of_their_own(self, states: States) -> None:
+        self.filled(states)
+        files = WrittenFiles()
+        states.backend.snapshot().write(files)
+        named = [key_group for _, key_groups in files.files for key_group in key_groups]
+        assert len(set(named)) == len(named)
+        for rows, key_groups in files.files:
+            groups: list[Any] = rows["_key_group"].to_pylist()
+            assert groups == sorted(groups)
+            assert set(groups) <= set(key_groups)
+
+    def test_a_snapshot_of_some_key_groups_has_no_others(
+        self, states: States, new_backend: NewBackend
+    ) -> None:
+        content = self.filled(states)
+        wanted = KeyGroupRange(6, 8)
+        snapshot: KeyedStateSnapshot = states.backend.snapshot(wanted)
+        assert snapshot.key_groups == wanted
+        files = WrittenFiles()
+        snapshot.write(files)
+        assert all(wanted.intersection(of_file) == of_file for _, of_file in files.files)
+        written = self.restored(new_backend, [rows for rows, _ in files.files])
+        assert written.content(self.keys) == {
+            entry: held for entry, held in content.items() if key_group_of(entry[1]) in wanted
+        }
+
+    def test_several_snapshots_may_be_open_and_given_up(
+        self, states: States, new_backend: NewBackend
+    ) -> None:
+        content: Content = {}
+        snapshots = []
+        for epoch in range(4):
+            self.change(states, content, epoch, times=50)
+            states.backend.seal()
+            snapshots.append((states.backend.snapshot(), copy.deepcopy(content)))
+        given_up, _ = snapshots.pop(1)
+        given_up.release()
+        given_up.release()
+        for snapshot, held in snapshots:
+            files = WrittenFiles()
+            snapshot.write(files)
+            written = self.restored(new_backend, [rows for rows, _ in files.files])
+            assert written.content(self.keys) == held
+        assert states.content(self.keys) == content
+
+    def test_a_state_of_the_store_that_nobody_registers_is_written_on(
+        self, states: States, new_backend: NewBackend
+    ) -> None:
+        content = self.filled(states)
+        written = WrittenFiles()
+        states.backend.snapshot().write(written)
+        other = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
+        for descriptor in (VALUE, LIST, MAP):
+            other.restore_descriptor(descriptor)
+        for rows, _ in written.files:
+            other.apply(rows.to_batches())
+        assert other.descriptors == (VALUE, LIST, MAP)
+        again = WrittenFiles()
+        other.snapshot().write(again)
+        restored = self.restored(new_backend, [rows for rows, _ in again.files])
+        assert restored.content(self.keys) == content
+
+    def test_a_state_of_another_kind_or_schema_is_refused(self, new_backend: NewBackend) -> None:
+        of_field = '{"name":"n","type":"long","nullable":true,"metadata":{}}'
+        schema = f'{{"type":"struct","fields":[{of_field}]}}'
+        stored = StateDescriptor("totals", "value", _ROW, schema)
+        other_type = pa.struct([pa.field("n", pa.string())])
+        other = StateDescriptor("totals", "value", other_type, schema.replace("long", "string"))
+        backend = new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS)
+        backend.restore_descriptor(stored)
+        backend.state(stored)
+        with pytest.raises(StateMigrationError, match="'totals'"):
+            backend.state(other)
