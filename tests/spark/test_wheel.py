@@ -1,0 +1,61 @@
+"""What is published works where nothing else is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(2400)]
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """What a command prints. It sees neither this environment nor the source tree."""
+    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout
+
+
+def test_the_wheel_runs_the_demo_in_an_empty_environment(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "build", "--outdir", tmp_path, ROOT, folder=tmp_path)
+    (source,), (wheel,) = tmp_path.glob("*.tar.gz"), tmp_path.glob("*.whl")
+    with tarfile.open(source) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"setup.py", "setup.cfg", "pyproject.toml", "pyspark_cowstate.py"} <= packed
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {
+        "cowstate/command_log4j2.properties",
+        "pyspark_cowstate.py",
+        "spark_state/jars/cowstate-provider.jar",
+        *(
+            f"{package}/py.typed"
+            for package in ("checkpoint_store", "cowstate", "datasources", "spark_state")
+        ),
+    } <= names
+    assert not [name for name in names if name.startswith("tests/")]
+
+    run(sys.executable, "-m", "venv", "empty", folder=tmp_path)
+    python = tmp_path / "empty" / "bin" / "python"
+    run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        f"cowstate[demo] @ {wheel.as_uri()}",
+        folder=tmp_path,
+    )
+    command = (tmp_path / "empty" / "bin" / "cowstate", "demo", "--flights", "3000", "--json")
+    report = json.loads(run(*command, folder=tmp_path))
+    assert report["agrees_with_batch"] is True
+    assert (tmp_path / "cowstate-demo").is_dir()
