@@ -24,7 +24,8 @@
     ├── TimestampOutOfRangeError  no version, or not yet one, was the newest at a time: the same
     └── UnknownColumnError      a state has no column of a name: ask for one that it has
 
-`provider_errors` has those of reading what the provider wrote.
+`provider_errors` has those of reading what the provider wrote. CheckpointStoreError is a
+CowstateError, as every error is that cowstate raises on purpose.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -43,7 +44,11 @@ from checkpoint_store.object_names import is_of_table
 from checkpoint_store.schema_text import schema_texts
 
 
-class CheckpointStoreError(Exception):
+class CowstateError(Exception):
+    """Base of every error that cowstate raises on purpose."""
+
+
+class CheckpointStoreError(CowstateError):
     """Base of every error that the checkpoint store raises on purpose."""
 
 

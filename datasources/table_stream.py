@@ -44,7 +44,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import (
-    CheckpointStoreError,
     NotAStoreError,
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
@@ -362,7 +361,7 @@ def table_stream_reader(options: Mapping[str, str], schema: StructType) -> DataS
     the store."""
     try:
         return _stream_reader(options, schema)
-    except (CowstateError, CheckpointStoreError) as error:
+    except CowstateError as error:
         return RefusedStreamReader(error)
 
 

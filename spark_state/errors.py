@@ -12,14 +12,12 @@
     ├── FencedError                 a newer run, attempt or epoch took over (I9): nothing changed
     └── StateHostError              the resident process is gone or did not start: run it again
 
-Errors of the object store are `checkpoint_store.errors.CheckpointStoreError`s.
+Errors of the object store are CheckpointStoreErrors, which are CowstateErrors, too.
 """
 
 from __future__ import annotations
 
-
-class CowstateError(Exception):
-    """Base of every error that the engine raises on purpose."""
+from checkpoint_store.errors import CowstateError as CowstateError
 
 
 class ConfigurationError(CowstateError):

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from checkpoint_store.errors import CheckpointStoreError
 from cowstate.cli.adopt import add_adopt
 from cowstate.cli.arguments import INTERRUPTED
 from cowstate.cli.compact import add_compact
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = argument_parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
-    except (CowstateError, CheckpointStoreError) as error:
+    except CowstateError as error:
         print(f"cowstate: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -23,6 +23,9 @@ def start_spark(master: str, folder: Path) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.default.parallelism", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        # Other work on the machine may slow a process down a hundred times.
+        .config("spark.python.authenticate.socketTimeout", "600s")
+        .config("spark.network.timeout", "1200s")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "scratch"))
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
