@@ -26,12 +26,12 @@ class BuildWithJar(build_py):
 
     def run(self) -> None:
         """Compile if need be, then copy."""
-        sources = [*SOURCES.glob("*.scala"), SOURCES / "scala_compiler.py", Path(__file__)]
+        sources = [*SOURCES.rglob("*.scala"), SOURCES / "scala_compiler.py", Path(__file__)]
         newest = max(source.stat().st_mtime for source in sources)
         if not JAR.exists() or JAR.stat().st_mtime < newest:
             compiler = runpy.run_path(str(SOURCES / "scala_compiler.py"))
             try:
-                compiler["compile_jar"](SOURCES.glob("*.scala"), JAR, services=SERVICES)
+                compiler["compile_jar"](SOURCES.rglob("*.scala"), JAR, services=SERVICES)
             except compiler["ScalaCompilerError"] as error:
                 # An editable install goes on after any other exception, without the jar.
                 raise SystemExit(f"cowstate cannot be built: {error}") from error
