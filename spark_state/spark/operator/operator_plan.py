@@ -54,15 +54,15 @@ def transform_with_state(
 ) -> DataFrame:
     """Run a StatefulProcessor on keyed state that lives beside it in Python.
 
-    grouped: what `df.groupBy(…)` returns, of a streaming or a batch DataFrame. In a batch
-        DataFrame every key starts without state and nothing is kept.
-    processor: a PySpark StatefulProcessor of the row API, unmodified. It is pickled; each task
-        runs a copy of its own.
-    output_schema: of the rows it yields, a StructType or DDL text.
-    output_mode: "update" or "append".
-    time_mode: "None".
-    name: of the operator, and of its directory below the query's; the processor's class name if
-        None. Two operators of one query need two names, and a restart needs the same one.
+    - `grouped`: what `df.groupBy(…)` returns, of a streaming or a batch DataFrame. In a batch
+      DataFrame every key starts without state and nothing is kept.
+    - `processor`: a PySpark StatefulProcessor of the row API, unmodified. It is pickled; each task
+      runs a copy of its own.
+    - `output_schema`: of the rows it yields, a StructType or DDL text.
+    - `output_mode`: "update" or "append".
+    - `time_mode`: "None".
+    - `name`: of the operator, and of its directory below the query's; the processor's class name
+      if None. Two operators of one query need two names, and a restart needs the same one.
 
     Returns the output rows. Errors of the call raise ConfigurationError, KeyGroupError or
     UnsupportedOperationError here, and a store that cannot be used a CheckpointStoreError; those
