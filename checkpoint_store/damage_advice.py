@@ -19,7 +19,10 @@ from checkpoint_store.object_names import (
 HOW_TO_GO_BACK = '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
 _WHAT_TO_DO = '"What is damaged, and what to do" in docs/how-to/troubleshoot.md'
 _FROM_BACKUP = "restore it from a backup"
-_GO_BACK = f"{_FROM_BACKUP}, or restart the query from an earlier epoch: {HOW_TO_GO_BACK}"
+_GO_BACK = (
+    f"{_FROM_BACKUP}, or restart the query from an earlier epoch that does not need it, if the "
+    f"store still has one: {HOW_TO_GO_BACK}"
+)
 _CUT_BY_A_KILL = (
     "If it is cut because its writer was killed (an early build of cowstate on a local disk, or a "
     "store that shows objects before they are whole), it was never committed: delete it, and"

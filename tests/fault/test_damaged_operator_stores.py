@@ -52,7 +52,7 @@ pytestmark = pytest.mark.fault
 
 OBJECTS = described(OPERATOR.intact.objects)
 NEWEST = OPERATOR.newest
-BACKUP_OR_BACK = "restore it from a backup, or restart the query from an earlier epoch"
+BACKUP_OR_BACK = "restore it from a backup, or restart the query from an earlier epoch that does"
 ADVICE_ON_STORE = ("restore it from a backup", "start the query", "No state is lost")
 
 
