@@ -2,13 +2,14 @@
 
 Taking it costs a copy of the bucket arrays. `write`, usually in a background thread, walks the
 entries key group by key group, and releases each map's snapshot as soon as its key group is read.
-What it holds meanwhile is one key group as Python objects, and one file as Arrow: a snapshot of
+What it holds meanwhile is some key groups as Python objects, and one file as Arrow: a snapshot of
 many rows is several files, each of some key groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 ROWS_OF_FILE = 1 << 20
+# Entries that are Python objects at once, and made into Arrow together: a table for each of many
+# small key groups would take longer than its rows do.
+ROWS_OF_TABLE = 1 << 16
 
 TableSnapshot = CopyOnWriteStateTableSnapshot[tuple[Any, ...], None, Any]
 
@@ -60,34 +64,57 @@ class HeapSnapshot:
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
         """The rows of each file, and the key groups that it has them for."""
         first, tables, rows = self.key_groups.start, [], 0
-        for key_group in self.key_groups:
-            table = self._rows_of(key_group)
-            if table.num_rows:
-                tables.append(table)
-                rows += table.num_rows
+        for table, last in self._tables():
+            tables.append(table)
+            rows += table.num_rows
             if rows >= ROWS_OF_FILE:
-                yield pa.concat_tables(tables), KeyGroupRange(first, key_group)
-                first, tables, rows = key_group + 1, [], 0
+                yield pa.concat_tables(tables), KeyGroupRange(first, last)
+                first, tables, rows = last + 1, [], 0
         if tables:
             yield pa.concat_tables(tables), KeyGroupRange(first, self.key_groups.end)
 
-    def _rows_of(self, key_group: int) -> pa.Table:
-        """The entries of a key group as sorted rows; releases them."""
+    def _tables(self) -> Iterator[tuple[pa.Table, int]]:
+        """Sorted rows of some key groups at a time, and the last of these; none is empty."""
+        taken = self._nothing_taken()
+        for key_group in self.key_groups:
+            for of_state, (_, _, snapshot) in zip(taken, self._snapshots, strict=True):
+                of_state.take(key_group, snapshot)
+            if sum(len(of_state.keys) for of_state in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+                yield self._table(taken), key_group
+                taken = self._nothing_taken()
+        if any(of_state.keys for of_state in taken):
+            yield self._table(taken), self.key_groups.end
+
+    def _nothing_taken(self) -> list[_Taken]:
+        return [_Taken(name, serializer) for name, serializer, _ in self._snapshots]
+
+    def _table(self, taken: Sequence[_Taken]) -> pa.Table:
         return to_table(
             self._key_columns,
-            [self._entries(key_group, *of_table) for of_table in self._snapshots],
+            [
+                StateEntries(one.name, one.serializer, one.keys, one.key_groups, one.states)
+                for one in taken
+            ],
         )
 
-    @staticmethod
-    def _entries(
-        key_group: int, name: str, serializer: StateSerializer[Any], snapshot: TableSnapshot
-    ) -> StateEntries:
-        keys: list[tuple[Any, ...]] = []
-        states: list[Any | None] = []
+
+@dataclass(slots=True)
+class _Taken:
+    """Entries of one state, as parallel lists."""
+
+    name: str
+    serializer: StateSerializer[Any]
+    keys: list[tuple[Any, ...]] = field(default_factory=list)
+    key_groups: list[int] = field(default_factory=list)
+    states: list[Any] = field(default_factory=list)
+
+    def take(self, key_group: int, snapshot: TableSnapshot) -> None:
+        """Add those of a key group, and release them."""
         entries = snapshot.of_key_group(key_group)
-        if entries is not None:
-            for key, _namespace, state in entries:
-                keys.append(key)
-                states.append(state)
-            entries.release()
-        return StateEntries(name, serializer, keys, [key_group] * len(keys), states)
+        if entries is None:
+            return
+        for key, _namespace, state in entries:
+            self.keys.append(key)
+            self.key_groups.append(key_group)
+            self.states.append(state)
+        entries.release()
