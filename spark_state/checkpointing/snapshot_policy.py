@@ -99,29 +99,23 @@ def part_due(found: Restored, min_changelogs: int) -> KeyGroupRange | None:
     first = int(np.argmax(found.changelogs))
     has_many_handles = len(found.handles) >= _MANY_HANDLES
     is_long = found.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
-    if not has_many_handles and not (is_long and _is_due_without(found, slice(0))):
+    rows, changelogs, entries = found.rows.sum(), found.changelogs.sum(), found.entries.sum()
+    most_changelogs = _MANY_CHANGELOGS * len(found.key_groups)
+    is_due = rows >= entries or changelogs >= most_changelogs
+    if not has_many_handles and not (is_long and is_due):
         return None
     if _is_small(found):
         return found.key_groups
-    end = first + 1
-    while end < len(found.key_groups):
-        part, longer = slice(first, end), slice(first, end + 1)
-        is_large = found.entries[part].sum() * _SMALLEST_PART >= found.entries.sum()
-        if is_large and not has_many_handles and not _is_due_without(found, part):
-            break
-        if found.entries[longer].sum() * _LARGEST_PART > found.entries.sum():
-            break
-        end += 1
-    return KeyGroupRange(found.key_groups.start + first, found.key_groups.start + end - 1)
-
-
-def _is_due_without(found: Restored, part: slice) -> bool:
-    """Whether a snapshot is due of a state of which a part has been written as one."""
-    rows = found.rows.sum() - found.rows[part].sum()
-    changelogs = found.changelogs.sum() - found.changelogs[part].sum()
-    return bool(
-        rows >= found.entries.sum() or changelogs >= _MANY_CHANGELOGS * len(found.key_groups)
+    # What a part writes and leaves, for each key group that it may end with.
+    written = np.cumsum(found.entries[first:])
+    leaves_due = (rows - np.cumsum(found.rows[first:]) >= entries) | (
+        changelogs - np.cumsum(found.changelogs[first:]) >= most_changelogs
     )
+    is_enough = (written * _SMALLEST_PART >= entries) & ~leaves_due & (not has_many_handles)
+    fitting = max(1, int(np.count_nonzero(written * _LARGEST_PART <= entries)))
+    enough = int(np.argmax(is_enough)) + 1 if is_enough.any() else len(written)
+    start = found.key_groups.start + first
+    return KeyGroupRange(start, start + min(fitting, enough) - 1)
 
 
 def _is_small(found: Restored) -> bool:

@@ -22,7 +22,7 @@ from spark_state.checkpointing.restore_plan import (
     UndoSealed,
     plan_restore,
 )
-from spark_state.checkpointing.snapshot_policy import Restored, changelogs_by_key_group
+from spark_state.checkpointing.snapshot_policy import Counts, Restored, changelogs_by_key_group
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import OperatorSpec
@@ -96,10 +96,17 @@ class ResidentState:
             case Restore():
                 self._backend = None
                 backend = self._new_backend(attempt.spec)
-                found = self._applied(backend, base, base.handles, attempt)
+                rows = self._apply(backend, base, base.handles, attempt)
                 self._backend = backend
+                found = Restored(
+                    self.key_groups,
+                    base.handles,
+                    changelogs_by_key_group(base.handles, self.key_groups),
+                    rows,
+                    np.array(backend.entries_by_key_group()),
+                )
             case Extend(handles):
-                self._applied(self.backend, base, handles, attempt)
+                self._apply(self.backend, base, handles, attempt)
             case UndoSealed():
                 self.backend.undo_sealed()
         self._resident = Resident(base.handles, before_sealed=None)
@@ -114,10 +121,10 @@ class ResidentState:
     def _new_backend(self, spec: OperatorSpec) -> Backend:
         return HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
 
-    def _applied(
+    def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
-    ) -> Restored:
-        """Apply these files of the base."""
+    ) -> Counts:
+        """Apply these files of the base; how many rows of changelogs each key group had."""
         for state in base.states:
             backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
         rows = np.zeros(len(self.key_groups), np.int64)
@@ -127,13 +134,7 @@ class ResidentState:
                 backend.apply([batch])
                 if handle.kind == "changelog":
                     rows += rows_by_key_group(batch, self.key_groups)
-        return Restored(
-            self.key_groups,
-            handles,
-            changelogs_by_key_group(handles, self.key_groups),
-            rows,
-            np.array(backend.entries_by_key_group()),
-        )
+        return rows
 
     def _has_states_of_a_failed_epoch(self, base: EpochStart, spec: OperatorSpec) -> bool:
         """Whether the backend knows a state that neither the store nor the processor has."""

@@ -16,18 +16,14 @@ from spark_state.host.resident_state import Backend
 
 
 class SubtaskSnapshots:
-    """Of one subtask of the store at `url`; `maintenance` has the threads that write them."""
+    """The snapshots of one subtask of the store at `url`. `maintenance` has the threads that write
+    them."""
 
     def __init__(self, url: str, maintenance: Maintenance) -> None:
         self._url = url
         self._maintenance = maintenance
         self._pending: PendingSnapshot | None = None
         self._restored: frozenset[str] = frozenset()
-
-    @property
-    def pending(self) -> PendingSnapshot | None:
-        """The one that is under way, or waits to be named."""
-        return self._pending
 
     def begin_anew(self, restored: Handles) -> None:
         """The state is read again from these files: what is under way is not of it."""

@@ -325,9 +325,9 @@ def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
     host.epoch(0, ROWS_A)
     host.epoch(1, [("a", 1000)], attempt=2)
     assert host.session is not None
-    assert host.session.snapshots.pending is not None
+    assert host.session.snapshots._pending is not None
     host.finish_maintenance()
-    assert host.session.snapshots.pending.done()
+    assert host.session.snapshots._pending.done()
     assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
     host.epoch(2, ROWS_A, attempt=4)
     assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}
