@@ -55,10 +55,11 @@ def _read_pieces(
     history: StateHistory, pieces: Sequence[StateHandle], key_groups: KeyGroupRange
 ) -> Batches:
     """The rows of handles of one file."""
-    first, last = pieces[0].key_groups, pieces[-1].key_groups
     if len(pieces) == 1:
         return history.read(pieces[0], key_groups)
-    whole = replace(pieces[0], key_groups=KeyGroupRange(first.start, last.end))
+    first = min(handle.key_groups.start for handle in pieces)
+    last = max(handle.key_groups.end for handle in pieces)
+    whole = replace(pieces[0], key_groups=KeyGroupRange(first, last))
     return (
         batch.filter(_is_of_any(batch.column(KEY_GROUP_COLUMN), pieces))
         for batch in history.read(whole, key_groups)
