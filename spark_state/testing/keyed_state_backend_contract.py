@@ -117,10 +117,6 @@ class KeyedStateBackendContract:
     keys = range(40)
 
     @pytest.fixture
-    def new_backend(self) -> NewBackend:
-        raise NotImplementedError("derive a class with a fixture `new_backend`")
-
-    @pytest.fixture
     def states(self, new_backend: NewBackend) -> States:
         return States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
 

@@ -19,10 +19,6 @@ def names_in(store: ObjectStore, directory: str) -> set[str]:
 class ObjectStoreContract:
     """Derive a class with a fixture `store`: an empty store for each test."""
 
-    @pytest.fixture
-    def store(self) -> ObjectStore:
-        raise NotImplementedError("derive a class with a fixture `store`")
-
     def test_what_was_put_is_got(self, store: ObjectStore) -> None:
         data = bytes(range(256)) * 100
         store.put("a/b/c.bin", data)

@@ -14,7 +14,7 @@ from spark_state.heap.state_map_entry import StateMapEntry
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
-from tests.support.snapshot_tables import SnapshotTables
+from spark_state.testing.keyed_state_backend_contract import WrittenFiles
 from tests.support.subtasks import describe
 
 KEYS = 1000
@@ -84,14 +84,14 @@ def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
     for key in range(KEYS):
         backend.set_current_key((key,), key % 4)
         state.update((key,))
-    written = SnapshotTables()
+    written = WrittenFiles()
     handles = backend.snapshot().write(written)
     assert [(h.key_groups.start, h.key_groups.end) for h in handles] == files
-    for table, key_groups in written.tables:
+    for table, key_groups in written.files:
         rows = table.to_pylist()
         assert {row["_key_group"] for row in rows} == set(key_groups)
         assert rows == sorted(rows, key=lambda row: (row["_key_group"], row["key"]))
-    keys = [key for table, _ in written.tables for key in table["key"].to_pylist()]
+    keys = [key for table, _ in written.files for key in table["key"].to_pylist()]
     assert sorted(keys) == list(range(KEYS))
     assert all(entry.entry_version == 0 for entry in entries_of(backend))
     backend.check_invariants()
@@ -99,4 +99,4 @@ def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
 
 def test_a_snapshot_without_entries_has_no_file() -> None:
     backend, _state = backend_with("value", "n bigint")
-    assert backend.snapshot().write(SnapshotTables()) == ()
+    assert backend.snapshot().write(WrittenFiles()) == ()
