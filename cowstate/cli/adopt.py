@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from cowstate.cli.arguments import INTERRUPTED, add_session_options
+from cowstate.cli.arguments import add_session_options
 
 if TYPE_CHECKING:
     from cowstate.cli.arguments import Commands
@@ -36,7 +35,7 @@ def add_adopt(commands: Commands) -> None:
         "--force", action="store_true", help="skip the check whether the query is running"
     )
     add_session_options(adopt)
-    adopt.set_defaults(run=_run)
+    adopt.set_defaults(run=_run, stopped="the checkpoint is as it was")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -52,9 +51,5 @@ def _run(arguments: argparse.Namespace) -> int:
         settings=dict(arguments.conf),
         json_report=arguments.json,
     )
-    try:
-        adopt_and_print(options)
-    except KeyboardInterrupt:
-        print("cowstate: stopped; the checkpoint is as it was", file=sys.stderr)
-        return INTERRUPTED
+    adopt_and_print(options)
     return 0

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-INTERRUPTED = 130
-
 
 def setting(text: str) -> tuple[str, str]:
     """The key and the value that an option says. Raises ArgumentTypeError."""

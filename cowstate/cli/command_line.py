@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from cowstate.cli.adopt import add_adopt
-from cowstate.cli.arguments import INTERRUPTED
 from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
 from cowstate.cli.jar import add_jar
 from spark_state.errors import CowstateError
+
+INTERRUPTED = 130
 
 
 def argument_parser() -> argparse.ArgumentParser:
@@ -40,6 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cowstate: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("cowstate: stopped; the same command goes on from here", file=sys.stderr)
+        print(f"cowstate: stopped; {parsed.stopped}", file=sys.stderr)
         return INTERRUPTED
     return code

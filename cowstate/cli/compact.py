@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from cowstate.cli.arguments import INTERRUPTED, add_session_options, json_object, positive_number
+from cowstate.cli.arguments import add_session_options, json_object, positive_number
 
 if TYPE_CHECKING:
     from cowstate.cli.arguments import Commands
@@ -35,7 +34,7 @@ def add_compact(commands: Commands) -> None:
         help="what fsspec needs to reach the table, as a JSON object",
     )
     add_session_options(compact)
-    compact.set_defaults(run=_run)
+    compact.set_defaults(run=_run, stopped="the table is as it was")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -49,9 +48,5 @@ def _run(arguments: argparse.Namespace) -> int:
         settings=dict(arguments.conf),
         json_report=arguments.json,
     )
-    try:
-        compact_and_print(options)
-    except KeyboardInterrupt:
-        print("cowstate: stopped; the table is as it was", file=sys.stderr)
-        return INTERRUPTED
+    compact_and_print(options)
     return 0

@@ -44,7 +44,7 @@ def add_demo(commands: Commands) -> None:
         help="only the first N flights in time order",
     )
     demo.add_argument("--json", action="store_true", help="print the report as one JSON object")
-    demo.set_defaults(run=_run)
+    demo.set_defaults(run=_run, stopped="the same command goes on from here")
 
 
 def _run(arguments: argparse.Namespace) -> int:

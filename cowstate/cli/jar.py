@@ -19,7 +19,7 @@ def add_jar(commands: Commands) -> None:
     jar.add_argument(
         "--options", action="store_true", help="print the options of spark-submit instead"
     )
-    jar.set_defaults(run=_run)
+    jar.set_defaults(run=_run, stopped="nothing was changed")
 
 
 def _run(arguments: argparse.Namespace) -> int:
