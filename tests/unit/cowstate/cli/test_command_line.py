@@ -95,3 +95,25 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
     prepare_replay(options(tmp_path))
     with pytest.raises(ConfigurationError, match=r"\(50, .* and this one has \(51, .* --out"):
         prepare_replay(options(tmp_path, flights=51))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "started", "left"),
+    [
+        (["adopt", "place"], "adoption_run.adopt_and_print", "the checkpoint is as it was"),
+        (["compact", "place"], "compaction_run.compact_and_print", "the table is as it was"),
+    ],
+)
+def test_a_command_that_is_stopped_says_what_it_leaves(
+    arguments: list[str],
+    started: str,
+    left: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"cowstate.cli.{started}", stop)
+    assert main(arguments) == 130
+    assert capsys.readouterr().err == f"cowstate: stopped; {left}\n"
