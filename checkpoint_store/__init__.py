@@ -1,7 +1,7 @@
 """States on an object store: what cowstate's engine and data source stand on, and how to read them.
 
-`open_store(url)` reads a table, or the state of a Python operator, at any of its versions, as Arrow
-tables and without Spark. The errors are what a user meets. `docs/checkpoint_format.md` draws what
+`open_store(url)` reads a table, the state of a Python operator, or that of a query on the state store
+provider, at any of its versions, as Arrow tables and without Spark. The errors are what a user meets. `docs/checkpoint_format.md` draws what
 is written; `completed_checkpoint_store` and `table_store` are the ways in for writers.
 """
 
@@ -35,10 +35,12 @@ from checkpoint_store.errors import (
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
+    StateChoiceError,
     StoreNotFoundError,
     UnreadableStateError,
     VersionNotFoundError,
 )
+from checkpoint_store.provider.provider_store import ProviderStore
 
 if TYPE_CHECKING:
     from checkpoint_store.state_reader import StateReader, open_store
@@ -56,6 +58,8 @@ __all__ = [
     "ObjectExistsError",
     "ObjectMissingError",
     "PartialEpochError",
+    "ProviderStore",
+    "StateChoiceError",
     "StateNotFoundError",
     "StateReader",
     "StoreAccessError",

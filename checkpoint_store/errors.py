@@ -11,7 +11,7 @@
     ├── RunOverError            a later run of the query has completed an epoch: stop one of them
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
     ├── LostVersionError        batches of a query were in a version that is gone: the same
-    ├── NotAStoreError          there is no table or operator's store at a URL: name another one
+    ├── NotAStoreError          there is no state at a URL: name another one
     ├── StateNotFoundError      an operator has no state of a name, or several: name one
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
@@ -237,7 +237,7 @@ class TableSchemaError(CheckpointStoreError):
 
 
 class NotAStoreError(CheckpointStoreError):
-    """Neither a table nor the store of an operator."""
+    """Neither a table, nor the store of an operator, nor a query's checkpoint."""
 
     def __init__(self, url: str, below: tuple[str, ...] = ()) -> None:
         super().__init__(url, below)
@@ -247,8 +247,10 @@ class NotAStoreError(CheckpointStoreError):
     def __str__(self) -> str:
         hint = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
         return (
-            f"{self.url} is neither a table nor the store of an operator (it has no table.json and "
-            f"no store.json){hint}. Name the directory of a table, or <store>/<query id>/<operator>"
+            f"{self.url} is neither a table, nor the store of an operator, nor the checkpoint of a "
+            "query with a batch that is committed (it has no table.json, no store.json and nothing "
+            f"in commits/){hint}. Name the directory of a table, <store>/<query id>/<operator>, or "
+            "the checkpointLocation of a query"
         )
 
 

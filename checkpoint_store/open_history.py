@@ -1,4 +1,4 @@
-"""Finds out what is at a URL: a table, or the state of a Python operator."""
+"""Finds out what is at a URL: a table, the store of a Python operator, or a query's checkpoint."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.checkpoint_codec import decode_metadata
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.provider.provider_errors import StateChoiceError
+from checkpoint_store.provider.provider_history import ProviderHistory
+from checkpoint_store.provider.provider_store import ProviderStore
+from checkpoint_store.provider.spark_checkpoint import listed_commits
 from checkpoint_store.states.state_history import StateHistory
 from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_store import TableStore
@@ -23,27 +27,31 @@ from checkpoint_store.tables.table_version import ROW_STATE
 def open_history(
     url: str,
     storage_options: Mapping[str, Any] | None = None,
-    state: str | None = None,
+    state: str | ProviderStore | None = None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> StateHistory:
-    """The versions of the table at `url`, or of one state of the operator whose store it is.
+    """The versions of the table at `url`, of one state of the Python operator whose store it is, or
+    of one store of the query on the provider whose checkpoint it is.
 
-    `state` may be None if there is only one; `retry_seconds`: a call to the store that fails is
-    tried again for so long. Raises NotAStoreError, which lists the stores below `url` if it is a
-    root of stores; ObjectMissingError if it is a store whose own description is gone,
-    CorruptObjectError; StateNotFoundError; the errors of the object store.
+    `state`: the name of an operator's state; None if there is only one. A ProviderStore in a
+    checkpoint; None: the only store of operator 0. `retry_seconds`: a call to the object store that
+    fails is tried again for so long. Raises NotAStoreError, which lists the stores below `url` if it
+    is a root of stores; ObjectMissingError if it is a store whose own description is gone,
+    CorruptObjectError; StateNotFoundError, StoreNotFoundError, StateChoiceError; the errors of the
+    object store.
     """
     store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
     return history_in(store, state)
 
 
-def history_in(store: ObjectStore, state: str | None = None) -> StateHistory:
+def history_in(store: ObjectStore, state: str | ProviderStore | None = None) -> StateHistory:
     """As `open_history`, of what is in a store."""
     table = TableStore(store)
     metadata = table.metadata()
     if metadata is not None:
-        if state not in (None, ROW_STATE):
-            raise StateNotFoundError(store.url, state, (ROW_STATE,))
+        name = _name_of(store, state)
+        if name not in (None, ROW_STATE):
+            raise StateNotFoundError(store.url, name, (ROW_STATE,))
         return TableHistory(table, metadata)
     try:
         data = store.get(object_names.STORE)
@@ -52,9 +60,25 @@ def history_in(store: ObjectStore, state: str | None = None) -> StateHistory:
             raise ObjectMissingError(store.url, object_names.TABLE) from None
         if _has_epochs(store):
             raise
+        if listed_commits(store):
+            return _of_checkpoint(store, state)
         raise NotAStoreError(store.url, _stores_below(store)) from None
     operator = decode_metadata(data, Source(store.url, object_names.STORE))
-    return OperatorHistory(store, operator, state)
+    return OperatorHistory(store, operator, _name_of(store, state))
+
+
+def _of_checkpoint(store: ObjectStore, state: str | ProviderStore | None) -> ProviderHistory:
+    if isinstance(state, str):
+        raise StateChoiceError(store.url, state, is_checkpoint=True)
+    return ProviderHistory.of(store, state or ProviderStore())
+
+
+def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | None:
+    """The name of a state, where only names choose."""
+    if isinstance(state, ProviderStore):
+        choice = f"store {state.name!r} of operator {state.operator_id}"
+        raise StateChoiceError(store.url, choice, is_checkpoint=False)
+    return state
 
 
 def _has_epochs(store: ObjectStore) -> bool:

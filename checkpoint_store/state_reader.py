@@ -1,4 +1,4 @@
-"""Reads a table, or a state of an operator, at any of its versions: `open_store`.
+"""Reads a state at any of its versions, whoever wrote it: `open_store`.
 
 No Spark is needed. Files are read several at once and applied in order; of a file no more is kept
 than the key groups and the columns that are asked for. Who asks again and again for what changed
@@ -26,6 +26,7 @@ from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.open_history import open_history
+from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.states.file_rows import Batches, files_of, flatten, read_files
 from checkpoint_store.states.known_states import StatePart
 from checkpoint_store.states.row_fold import (
@@ -60,21 +61,24 @@ _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]
 def open_store(
     url: str,
     storage_options: Mapping[str, Any] | None = None,
-    state: str | None = None,
+    state: str | ProviderStore | None = None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> StateReader:
-    """A reader of the table at `url`, or of the state called `state` of the operator whose store
-    is there; `state` may be left out if there is only one.
+    """A reader of what is at `url`: a table, a state of the Python operator whose store it is, or a
+    store of the query on the provider whose checkpoint it is.
+
+    `state`: the name of an operator's state, needed if there are several; in a checkpoint a
+    ProviderStore, needed for another operator than 0, or one with several stores.
 
     `storage_options` are fsspec's; a call to the store that fails is tried again for
-    `retry_seconds`. Raises NotAStoreError, StateNotFoundError,
-    StoreUnavailableError, StoreAccessError.
+    `retry_seconds`. Raises NotAStoreError, StateNotFoundError, StoreNotFoundError,
+    StateChoiceError, StoreUnavailableError, StoreAccessError.
     """
     return StateReader(open_history(url, storage_options, state, retry_seconds))
 
 
 class StateReader:
-    """The versions of a state; of an operator these are its epochs. Safe for several threads.
+    """The versions of a state; of an operator these are its epochs, of a query its batches. Safe for several threads.
 
     Columns have the types that `checkpoint_store.files.spark_schema` lists. Every method looks at
     what is there when it is called. All raise VersionNotRetainedError for a version that is not
@@ -88,7 +92,7 @@ class StateReader:
 
     @property
     def url(self) -> str:
-        """The table's, or the operator's store."""
+        """The table's, the operator's store's, or the checkpoint's."""
         return self._history.url
 
     @property

@@ -28,21 +28,24 @@ class FrozenKeys:
     def freeze(self, given: Any) -> FrozenKey:
         """The frozen key that a caller means. Raises StateValueError."""
         key = self._serializer.to_state(given)
-        return key if self._frozen_as_it_is else _frozen(key)
+        return key if self._frozen_as_it_is else frozen(key)
 
     def freeze_all(self, keys: Iterable[tuple[Any, ...]]) -> Iterable[FrozenKey]:
         """Keys that were read, frozen."""
-        return keys if self._frozen_as_it_is else map(_frozen, keys)
+        return keys if self._frozen_as_it_is else map(frozen, keys)
 
     def thaw(self, key: FrozenKey) -> tuple[Any, ...]:
         """A key as callers see it: lists, and rows in it, are ones again."""
         return key if self._frozen_as_it_is else self._serializer.to_state(key)
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
+    """A value of a key in its frozen form; a struct, which Arrow gives as a dict, is a tuple."""
     if isinstance(value, float):
         return math.nan if value != value else value + 0.0
-    return tuple(map(_frozen, value)) if isinstance(value, tuple | list) else value
+    if isinstance(value, dict):
+        return tuple(map(frozen, value.values()))
+    return tuple(map(frozen, value)) if isinstance(value, tuple | list) else value
 
 
 def _holds_floats(value_type: Any) -> bool:

@@ -4,6 +4,7 @@ CheckpointStoreError
 ├── NotACheckpointError     no query has committed a batch at a URL: name another one
 ├── StoreNotFoundError      a query has no operator or store of a name: name one that it has
 ├── VersionNotFoundError    a store has no state of a version: ask for another one
+├── StateChoiceError       a state is chosen in the words of another kind of store: use its own
 ├── UnreadableStateError    state that only Spark can read: read it there
 └── ChangesNotKnownError    only the state after a batch is there: ask for a later batch
 """
@@ -47,12 +48,41 @@ class StoreNotFoundError(CheckpointStoreError):
         self.present = present
 
     def __str__(self) -> str:
+        missing = f"{self.url} has no store {self.store_name!r} of operator {self.operator}"
+        if not self.present:
+            return (
+                f"{missing}, and no other one: the query keeps no state in its checkpoint. The "
+                "state of a Python operator is in <spark.cowstate.store>/<query id>/<operator>"
+            )
         there = "; ".join(
             f"operator {number}: {', '.join(names)}" for number, names in self.present
         )
         return (
-            f"{self.url} has no store {self.store_name!r} of operator {self.operator}. Its stores "
-            f"are {there or 'none'}. Choose with operator and store_name"
+            f"{missing}. Its stores are {there}. Choose with operatorId, storeName or joinSide "
+            "(read_state: operator and store_name)"
+        )
+
+
+class StateChoiceError(CheckpointStoreError):
+    """A state is chosen in words that the store at a URL does not have: a store of a query's
+    operator where a table or a Python operator's store is, or a state's name where a query's
+    checkpoint is."""
+
+    def __init__(self, url: str, choice: str, is_checkpoint: bool) -> None:
+        super().__init__(url, choice, is_checkpoint)
+        self.url = url
+        self.choice = choice
+        self.is_checkpoint = is_checkpoint
+
+    def __str__(self) -> str:
+        if self.is_checkpoint:
+            return (
+                f"{self.url} is the checkpoint of a query, which has no state {self.choice!r}: "
+                "leave stateVarName out, and choose with operatorId, storeName or joinSide"
+            )
+        return (
+            f"{self.url} is a table or the store of a Python operator, which has no {self.choice}: "
+            "operatorId, storeName and joinSide choose in the checkpoint of a query. Leave them out"
         )
 
 

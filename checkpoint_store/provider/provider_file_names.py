@@ -148,6 +148,15 @@ class ProviderFiles:
             at = changelog.origin
         return at.version + 1 if at is not None and at.version < newest else None
 
+    def oldest_restorable(self) -> int | None:
+        """The oldest version whose files are there, down to a snapshot or to the empty state; None
+        if there is none."""
+        for version in self.versions:
+            state = self.state_at(version)
+            if state is not None and self.lineage_of(state).missing is None:
+                return version
+        return None
+
     @property
     def versions(self) -> list[int]:
         """The versions that some file ends in, rising."""

@@ -8,7 +8,7 @@ that, and a damaged merged file for those it was merged of, as the provider does
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
 )
 from checkpoint_store.files.document import Source
+from checkpoint_store.files.spark_schema import SparkType, StructType
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
@@ -33,9 +34,8 @@ from checkpoint_store.provider.provider_file_names import (
     ProviderFiles,
     StateId,
 )
+from checkpoint_store.provider.provider_store import DEFAULT_STORE
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
-
-DEFAULT_STORE = "default"
 
 _LOG = logging.getLogger(__name__)
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
@@ -57,6 +57,20 @@ class StorePartition:
         return directory if self.store_name == DEFAULT_STORE else f"{directory}/{self.store_name}"
 
 
+@dataclass(frozen=True, slots=True)
+class StateSchemas:
+    """The schemas of keys and values, and the name of the file that says them."""
+
+    key: StructType
+    value: StructType
+    written_in: str
+
+    @property
+    def layout(self) -> tuple[tuple[SparkType, ...], ...]:
+        """What the bytes of keys and values depend on."""
+        return self.key.layout, self.value.layout
+
+
 def read_partition_state(
     checkpoint: ObjectStore,
     where: StorePartition,
@@ -75,7 +89,7 @@ def read_partition_state(
     Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file on the way;
     UnreadableStateError, UnsupportedFormatError.
     """
-    reader = _PartitionReader(checkpoint, where)
+    reader = PartitionReader(checkpoint, where)
     return reader.table(reader.restored(reader.state_at(version, uniques)))
 
 
@@ -95,20 +109,48 @@ def read_partition_changes(
     `uniques` and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
     that batch is there.
     """
-    reader = _PartitionReader(checkpoint, where)
+    reader = PartitionReader(checkpoint, where)
     changes = reader.table([reader.changelog(reader.state_at(version, uniques))], keeps_all=True)
     present = pc.is_valid(changes["value"])
     return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
 
 
-class _PartitionReader:
+class PartitionReader:
     """Reads one directory as it was when it was listed."""
 
     def __init__(self, checkpoint: ObjectStore, where: StorePartition) -> None:
         self._checkpoint = checkpoint
         self._where = where
-        listed = checkpoint.list(where.directory)
-        self._files = ProviderFiles(info.name.rpartition("/")[2] for info in listed)
+        listed = {
+            info.name.rpartition("/")[2]: info.length for info in checkpoint.list(where.directory)
+        }
+        self._lengths = listed
+        self._files = ProviderFiles(listed)
+
+    @property
+    def directory(self) -> str:
+        """Relative to the checkpoint."""
+        return self._where.directory
+
+    @property
+    def oldest_restorable(self) -> int | None:
+        """The oldest version that no missing file keeps from being restored; None if none is."""
+        return self._files.oldest_restorable()
+
+    def files_of(self, state: StateId) -> tuple[ProviderFileName, ...]:
+        """What a state is restored from, in order. Raises ObjectMissingError."""
+        lineage = self._files.lineage_of(state)
+        if lineage.missing is not None:
+            raise self._missing(lineage.missing)
+        return lineage.files
+
+    def bytes_of(self, names: Iterable[ProviderFileName]) -> int:
+        """How long files are, together."""
+        return sum(self._lengths[str(name)] for name in names)
+
+    def changelog_of(self, state: StateId) -> ProviderFileName | None:
+        """The changelog that made a state, if it is there."""
+        return self._files.changelog_of(state)
 
     def state_at(self, version: int, uniques: Collection[str] | None) -> StateId:
         state = self._files.state_at(version, uniques)
@@ -121,7 +163,7 @@ class _PartitionReader:
         return state
 
     def changelog(self, state: StateId) -> ProviderFile:
-        name = self._files.changelog_of(state)
+        name = self.changelog_of(state)
         if name is not None:
             return self._read(name)
         lineage = self._files.lineage_of(state)
@@ -156,31 +198,43 @@ class _PartitionReader:
                 damaged[unusable] = error
 
     def table(self, files: Sequence[ProviderFile], keeps_all: bool = False) -> pa.Table:
-        """The rows that count once all files are applied, or all rows, decoded."""
+        """The rows that count once all files are applied, or all rows, with the newest file's
+        columns."""
         newest = files[-1]
-        rows = [batch for file in files for batch in file.batches]
-        chosen = rows if keeps_all else _last_of_each_key(rows)
-        names = [file.name for file in files for _ in file.batches]
-        keys: list[Any] = []
-        values: list[Any] = []
-        for file in files:
-            if file.layout != newest.layout:
-                raise self._corrupt(file.name, f"its schemas are not those of {newest.name}")
-        for name, batch in zip(names, chosen, strict=True):
-            try:
-                keys.append(decode_rows(batch["key"], newest.key_schema, "key"))
-                values.append(decode_rows(batch["value"], newest.value_schema, "value"))
-            except MalformedRowError as error:
-                raise self._corrupt(name, str(error)) from error
-        count = sum(len(part) for part in keys)
-        key_type: Any = newest.key_schema.arrow
-        value_type: Any = newest.value_schema.arrow
+        schemas = StateSchemas(newest.key_schema, newest.value_schema, str(newest.name))
+        rows = [*self.rows(files, schemas, keeps_all)]
+        count = sum(len(keys) for keys, _ in rows)
+        key_type: Any = schemas.key.arrow
+        value_type: Any = schemas.value.arrow
         columns: list[Any] = [
-            pa.chunked_array(keys, key_type),
-            pa.chunked_array(values, value_type),
+            pa.chunked_array([keys for keys, _ in rows], key_type),
+            pa.chunked_array([values for _, values in rows], value_type),
             pa.repeat(pa.scalar(self._where.partition, pa.int32()), count),
         ]
         return pa.table(columns, ["key", "value", "partition_id"])
+
+    def rows(
+        self, files: Sequence[ProviderFile], schemas: StateSchemas, keeps_all: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Keys and values, arrays of structs of the schemas: the rows that count once all files are
+        applied, or all rows. A row that removes its key has a value that is null.
+
+        Raises CorruptObjectError for a file whose rows have other types.
+        """
+        for file in files:
+            if file.layout != schemas.layout:
+                raise self._corrupt(file.name, f"its schemas are not those of {schemas.written_in}")
+        batches = [batch for file in files for batch in file.batches]
+        names = [file.name for file in files for _ in file.batches]
+        chosen = batches if keeps_all else _last_of_each_key(batches)
+        for name, batch in zip(names, chosen, strict=True):
+            try:
+                yield (
+                    decode_rows(batch["key"], schemas.key, "key"),
+                    decode_rows(batch["value"], schemas.value, "value"),
+                )
+            except MalformedRowError as error:
+                raise self._corrupt(name, str(error)) from error
 
     def _read(self, name: ProviderFileName) -> ProviderFile:
         path = self._path(name)

@@ -6,7 +6,6 @@ if they have the same entries, in any order.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-from checkpoint_store.states.key_codes import key_codes, value_codes
+from checkpoint_store.states.key_codes import value_codes
 
 # The stubs of the compute functions do not take what the functions take, such as plain numbers.
 pc: Any = pyarrow.compute
@@ -59,27 +58,13 @@ def _same_collections(left: Any, right: Any, valid: _Flags) -> _Flags:
 
 def _entries_by_key(left: Any, right: Any, owners: _Numbers) -> list[tuple[Any, Any]]:
     """Keys and items of maps, those of each map in an order that is the same for the same keys."""
-    codes = _codes(pa.concat_arrays([left.keys, right.keys]))
+    codes = value_codes(pa.chunked_array([left.keys, right.keys]))
     orders = [np.lexsort((part, owners)) for part in np.split(codes, 2)]
     ours, theirs = map(pa.array, orders)
     return [
         (left.keys.take(ours), right.keys.take(theirs)),
         (left.items.take(ours), right.items.take(theirs)),
     ]
-
-
-def _codes(array: Any) -> _Numbers:
-    """The same number for the same value; of a type that keys of maps may have."""
-    if pa.types.is_struct(array.type):
-        columns = [pc.is_valid(array), *(pa.array(_codes(field)) for field in array.flatten())]
-        names = [str(place) for place in range(len(columns))]
-        return key_codes(pa.table(columns, names), names)
-    if pa.types.is_list(array.type):
-        codes = _codes(array.flatten())
-        ends = np.cumsum([0, *pc.fill_null(array.value_lengths(), 0).to_pylist()])
-        texts = [codes[start:end].tobytes() for start, end in pairwise(ends)]
-        array = pa.array(texts, pa.binary(), mask=~_valid(array))
-    return value_codes(pa.chunked_array([array]))
 
 
 def _is_compared(arrow_type: pa.DataType) -> bool:

@@ -6,6 +6,7 @@ Null is the same as null, NaN as NaN. Columns are dictionary-encoded, so no two 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,46 @@ pc: Any = pyarrow.compute
 
 def key_codes(rows: pa.Table, key_names: Sequence[str]) -> npt.NDArray[np.int64]:
     """A number for each row, the same for the same key; 0, 1 … in the order of appearance."""
-    codes = np.zeros(rows.num_rows, np.int64)
-    for place, name in enumerate(key_names):
-        next_codes = value_codes(rows[name])
-        if place:
-            together = codes * (next_codes.max(initial=0) + 1) + next_codes
-            next_codes = value_codes(pa.chunked_array([pa.array(together)]))
-        codes = next_codes
-    return codes
+    return _joined([value_codes(rows[name]) for name in key_names], rows.num_rows)
 
 
 def value_codes(column: Any) -> npt.NDArray[np.int64]:
-    """The same number for the same value of a column, a ChunkedArray."""
+    """The same number for the same value of a column, a ChunkedArray; 0, 1 … in the order of
+    appearance. Structs are the same as a whole, and lists; not of a type that has maps."""
+    if pa.types.is_struct(column.type):
+        fields = [pa.chunked_array(parts) for parts in _fields(column)]
+        return _joined(
+            [value_codes(pc.is_valid(column)), *map(value_codes, fields)],
+            len(column),
+        )
+    if pa.types.is_list(column.type):
+        column = _lists_as_bytes(column)
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     parts = [chunk.indices.to_numpy() for chunk in encoded.chunks]
     return np.concatenate([np.empty(0, np.int64), *parts], dtype=np.int64)
+
+
+def _joined(codes: Sequence[npt.NDArray[np.int64]], count: int) -> npt.NDArray[np.int64]:
+    """The same number where all codes are the same."""
+    joined = codes[0] if codes else np.zeros(count, np.int64)
+    for next_codes in codes[1:]:
+        # Two numbers of at most 2**31 each, as there are rows in memory, make one of 63 bits.
+        together = joined * (next_codes.max(initial=0) + 1) + next_codes
+        joined = value_codes(pa.chunked_array([pa.array(together)]))
+    return joined
+
+
+def _fields(column: Any) -> list[list[Any]]:
+    """The chunks of each field of a struct; null where the struct is."""
+    chunks = column.chunks or [pa.array([], column.type)]
+    return [list(parts) for parts in zip(*(chunk.flatten() for chunk in chunks), strict=True)]
+
+
+def _lists_as_bytes(column: Any) -> Any:
+    """The codes of each list's elements, one after the other."""
+    lists = pc.if_else(pc.is_valid(column), column, None).combine_chunks()
+    codes = value_codes(pa.chunked_array([lists.flatten()], lists.type.value_type))
+    ends = np.cumsum([0, *pc.fill_null(lists.value_lengths(), 0).to_pylist()])
+    texts = [codes[start:end].tobytes() for start, end in pairwise(ends)]
+    is_null = pc.is_null(lists).to_numpy(zero_copy_only=False)
+    return pa.chunked_array([pa.array(texts, pa.binary(), mask=is_null)])

@@ -1,7 +1,7 @@
 """Keys as hashes, by which rows are found again. Pure.
 
-Equal keys have equal hashes. Others may have them, too; all values of a nested type do. So what is
-found by hash is more than what was looked for, never less.
+Equal keys have equal hashes. Others may have them, too: all lists do. So what is looked up by hash is
+more than what was asked for, never less.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ def _column_hashes(array: Any) -> Hashes:
 
 def _value_hashes(array: Any) -> Hashes:
     of = array.type
+    if pa.types.is_struct(of):
+        hashes = np.zeros(len(array), np.uint64)
+        for values in array.flatten():
+            hashes = _mixed(hashes, _column_hashes(values))
+        return hashes
     if pa.types.is_string(of) or pa.types.is_binary(of):
         return _bytes_hashes(array)
     if pa.types.is_floating(of):

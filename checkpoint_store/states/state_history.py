@@ -1,11 +1,12 @@
-"""The versions of a state, whoever wrote it: what readers of tables and of operators share.
+"""The versions of a state, whoever wrote it: what readers of all stores share.
 
-A version is a table's version, or an epoch of an operator. What it holds is said by a StateShape
-and by the files to apply, in order; `row_fold` applies them.
+A version is a table's version, an epoch of a Python operator, or a batch of a query on the provider.
+A StateShape and the files to apply, in order, say what it holds; `row_fold` applies them.
 
     StateHistory       versions, what each holds, and the rows of its files
       TableHistory     a table: table.json, versions/
-      OperatorHistory  one state of an operator: store.json, manifests/
+      OperatorHistory  one state of a Python operator: store.json, manifests/
+      ProviderHistory  one store of a query on the provider: commits/, state/
     open_history       finds out which of them a URL is
 """
 
@@ -47,7 +48,9 @@ class StateShape:
     in which users see them; a value column that is called like a key column has underscores
     appended. `sequenced`: files have a column `_sequence`, and the greatest value wins.
     `ignores_nulls`: a null in a row keeps what the key has. `kind`: of an operator's state; a list
-    or map state has one value column, which holds the whole list or map.
+    or map state has one value column, which holds the whole list or map. `key_groups_follow_keys`:
+    whether `spark_state.key_group_assignment` says in which key group a key is; if not, only its
+    writer knows.
     """
 
     state: str
@@ -57,6 +60,7 @@ class StateShape:
     sequenced: bool = False
     ignores_nulls: bool = False
     kind: str = "value"
+    key_groups_follow_keys: bool = True
 
     @property
     def needs_state_before(self) -> bool:

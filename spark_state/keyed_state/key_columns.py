@@ -1,8 +1,8 @@
 """Keys between Arrow columns and Python tuples.
 
 A key is the tuple of its grouping columns' values, in the form that Arrow's `to_pylist` gives
-(timestamps aware, structs not allowed). Every NaN becomes the one object `math.nan`, and -0.0
-becomes 0.0, so that keys that Spark groups together are equal here too.
+(timestamps aware), with structs and lists as tuples. Every NaN becomes the one object `math.nan`,
+and -0.0 becomes 0.0, so that keys that Spark groups together are equal here too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+
+from spark_state.frozen_keys import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +47,4 @@ def _values(column: pa.Array[Any]) -> list[Any]:
             value if value is None else math.nan if value != value else value + 0.0
             for value in values
         ]
-    return values
+    return [*map(frozen, values)] if pa.types.is_nested(column.type) else values

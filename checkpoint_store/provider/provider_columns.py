@@ -1,0 +1,101 @@
+"""The columns of a store of the provider, as readers of any state see them. Pure.
+
+Keys and values of Spark are rows whose fields have names that need not differ: an aggregation that
+uses a function twice has two columns of one name, and a value may repeat a column of the key. Here
+each has a name of its own: one that is taken, in any case of letters, has underscores appended.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkpoint_store.files.spark_schema import parse_spark_schema
+from checkpoint_store.files.state_file import (
+    DELETE,
+    KEY_GROUP_COLUMN,
+    OP,
+    PUT,
+    STATE,
+    STATE_METADATA,
+)
+from checkpoint_store.provider.provider_state import StateSchemas
+from checkpoint_store.states.row_fold import ADDED_COLUMNS
+from checkpoint_store.states.state_history import StateShape
+
+SCHEMA_FILE = "_metadata/schema"
+"""Where Spark writes the schemas of a store, below the directory of its partition 0."""
+
+# An array of a type that is known when it is read.
+_AnyArray = Any
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderColumns:
+    """`shape` is what readers see, `schemas` the types of keys and values under the same names."""
+
+    shape: StateShape
+    schemas: StateSchemas
+
+    @classmethod
+    def of(cls, store_name: str, key_schema_json: str, value_schema_json: str) -> ProviderColumns:
+        """The columns of a store whose schemas Spark has noted.
+
+        Raises UnsupportedSparkTypeError; ValueError, KeyError or TypeError for what is no schema.
+        """
+        taken = {name.lower() for name in ADDED_COLUMNS}
+        keys, values = _fields(key_schema_json, taken), _fields(value_schema_json, taken)
+        shape = StateShape(
+            state=store_name,
+            key_schema_json=json.dumps({"type": "struct", "fields": keys}),
+            value_schema_json=json.dumps({"type": "struct", "fields": values}),
+            columns=tuple(field["name"] for field in (*keys, *values)),
+            key_groups_follow_keys=False,
+        )
+        schemas = StateSchemas(
+            parse_spark_schema(shape.key_schema_json),
+            parse_spark_schema(shape.value_schema_json),
+            SCHEMA_FILE,
+        )
+        return cls(shape, schemas)
+
+    def batch(self, keys: _AnyArray, values: _AnyArray, partition: int) -> pa.RecordBatch:
+        """Rows of a state file, of keys and values of a partition: structs of the two schemas. A
+        value that is null deletes its key."""
+        count = len(keys)
+        is_put = values.is_valid()
+        columns: dict[pa.Field[Any], _AnyArray] = {
+            pa.field(KEY_GROUP_COLUMN, pa.int32()): pa.repeat(partition, count).cast(pa.int32()),
+            pa.field(STATE, pa.string()): pa.repeat(self.shape.state, count),
+            pa.field(OP, pa.string()): pc.if_else(is_put, PUT, DELETE),
+        }
+        for field, column in zip(keys.type, keys.flatten(), strict=True):
+            columns[field] = column
+        if len(values.type):
+            metadata = {STATE_METADATA: self.shape.state.encode()}
+            # Longer than the name of each key column, and so another one.
+            name = "_".join([STATE, *(field.name for field in keys.type)])
+            columns[pa.field(name, values.type, metadata=metadata)] = values
+        return pa.RecordBatch.from_arrays([*columns.values()], schema=pa.schema([*columns]))
+
+
+def _fields(schema_json: str, taken: set[str]) -> list[dict[str, Any]]:
+    """The fields of a schema under names that are not `taken`; these are then taken, too."""
+    # A user-defined type is, in rows and to readers, the type that it is stored as.
+    schema = json.loads(schema_json, object_hook=_stored_type)
+    fields = []
+    for field in schema["fields"]:
+        name = field["name"]
+        while name.lower() in taken:
+            name += "_"
+        taken.add(name.lower())
+        fields.append({**field, "name": name})
+    return fields
+
+
+def _stored_type(described: dict[str, Any]) -> Any:
+    return described["sqlType"] if described.get("type") == "udt" else described

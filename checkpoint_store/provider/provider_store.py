@@ -1,0 +1,41 @@
+"""Which store of a query on the provider is read. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DEFAULT_STORE = "default"
+
+JoinSide = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStore:
+    """A store of an operator, in the words of Spark's statestore reader.
+
+    `operator_id`: the operator's number; 0 is the first one. `store_name`: the store, for operators
+    that have several; None means the only one. `join_side`: the rows that a stream-stream join
+    keeps of its left or its right stream, which are in the store `<side>-keyWithIndexToValue`.
+    Raises ValueError if both a store's name and a side are given, or a side that no join has.
+    """
+
+    operator_id: int = 0
+    store_name: str | None = None
+    join_side: JoinSide | None = None
+
+    def __post_init__(self) -> None:
+        if self.join_side not in (None, "left", "right"):
+            raise ValueError(f"join_side is {self.join_side!r}; it must be left or right")
+        if self.join_side is not None and self.store_name is not None:
+            raise ValueError(
+                f"store_name {self.store_name!r} and join_side {self.join_side!r} both name a "
+                "store; leave one of them out"
+            )
+
+    @property
+    def name(self) -> str:
+        """The store's name, as Spark calls it."""
+        if self.join_side is not None:
+            return f"{self.join_side}-keyWithIndexToValue"
+        return self.store_name or DEFAULT_STORE

@@ -1,0 +1,127 @@
+"""What Spark itself writes into the checkpoint of a query with state, beside the provider's files.
+
+    commits/<batch>                      the batch is done; in checkpoint format 2, the ids of the
+                                         states that it made
+    state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
+    state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    ObjectMissingError,
+    UnsupportedFormatError,
+)
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.provider.provider_errors import (
+    NotACheckpointError,
+    StoreNotFoundError,
+    VersionNotFoundError,
+)
+from checkpoint_store.provider.provider_store import DEFAULT_STORE
+
+COMMITS = "commits"
+_NEWEST_COMMIT_FORMAT = 3
+_ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
+
+
+def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:
+    """What Spark's commit log holds now, by batch, rising. One listing."""
+    commits = {info.name.rpartition("/")[2]: info for info in checkpoint.list(COMMITS)}
+    return {int(name): commits[name] for name in sorted(filter(_is_number, commits), key=int)}
+
+
+def committed_batches(checkpoint: ObjectStore) -> list[int]:
+    """The batches in Spark's commit log, rising; there is one at least.
+
+    Raises NotACheckpointError if there is none.
+    """
+    batches = [*listed_commits(checkpoint)]
+    if not batches:
+        raise NotACheckpointError(checkpoint.url)
+    return batches
+
+
+def partitions_of(checkpoint: ObjectStore, operator: int, store_name: str) -> int:
+    """How many partitions a store has. Raises StoreNotFoundError, which names those that are there,
+    and CorruptObjectError."""
+    operators = {number: _stores_of(checkpoint, number) for number in _numbers(checkpoint, "state")}
+    stores = operators.get(operator, {})
+    if store_name not in stores:
+        present = tuple((number, tuple(names)) for number, names in operators.items())
+        raise StoreNotFoundError(checkpoint.url, operator, store_name, present)
+    return stores[store_name]
+
+
+def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str] | None:
+    """The ids of the states of an operator's stores after a batch; None in checkpoint format 1.
+
+    An id is drawn for each store and partition alone, so it needs no place. Raises
+    VersionNotFoundError if the batch is not committed, CorruptObjectError, UnsupportedFormatError.
+    """
+    name = f"{COMMITS}/{batch}"
+    try:
+        lines = checkpoint.get(name).split(b"\n", 1)
+    except ObjectMissingError as error:
+        present = tuple(number + 1 for number in committed_batches(checkpoint))
+        directory = f"state/{operator}"
+        raise VersionNotFoundError(checkpoint.url, directory, batch + 1, present) from error
+    try:
+        version, commit = int(lines[0].removeprefix(b"v")), json.loads(lines[1])
+        if version > _NEWEST_COMMIT_FORMAT:
+            raise UnsupportedFormatError(checkpoint.url, name, version, _NEWEST_COMMIT_FORMAT)
+        # A damaged entry must not look like one that is not there.
+        if unknown := commit.keys() - _ENTRIES_OF_COMMIT:
+            raise ValueError(f"unknown entries {', '.join(sorted(unknown))}")
+        ids = commit.get("stateUniqueIds")
+        if ids is None:
+            return None
+        return {unique for partition in ids[str(operator)] for unique in partition}
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CorruptObjectError(checkpoint.url, name, f"not a commit: {error!r}") from error
+
+
+def _stores_of(checkpoint: ObjectStore, operator: int) -> Mapping[str, int]:
+    """The stores of an operator, by name, and how many partitions they have: as Spark wrote down
+    when the query began, or, if an early release of Spark did not, as they are there.
+
+    The files of the only store are in the partition's directory, those of several one below it.
+    """
+    directory = f"state/{operator}"
+    name = f"{directory}/_metadata/metadata"
+    try:
+        lines = checkpoint.get(name).split(b"\n", 1)
+    except ObjectMissingError:
+        partitions = _numbers(checkpoint, directory)
+        partition = f"{directory}/{min(partitions, default=0)}"
+        files = _visible([info.name for info in checkpoint.list(partition)])
+        named = [] if files else _visible(checkpoint.list_directories(partition))
+        return dict.fromkeys(named or [DEFAULT_STORE], max(partitions, default=-1) + 1)
+    try:
+        infos = json.loads(lines[1])["stateStoreInfo"]
+        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
+        if max(_numbers(checkpoint, directory), default=-1) >= max(stores.values()):
+            raise ValueError(f"it says {stores}, and there are more partitions")
+        return stores
+    except (LookupError, TypeError, ValueError) as error:
+        problem = f"not what Spark wrote of an operator: {error!r}"
+        raise CorruptObjectError(checkpoint.url, name, problem) from error
+
+
+def _visible(paths: Sequence[str]) -> list[str]:
+    names = (path.rpartition("/")[2] for path in paths)
+    return sorted(name for name in names if not name.startswith((".", "_")))
+
+
+def _numbers(checkpoint: ObjectStore, directory: str) -> list[int]:
+    """The subdirectories whose names are numbers, rising."""
+    names = [path.rpartition("/")[2] for path in checkpoint.list_directories(directory)]
+    return sorted(int(name) for name in names if _is_number(name))
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()

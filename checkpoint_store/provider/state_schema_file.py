@@ -1,0 +1,57 @@
+"""The file in which Spark keeps the columns of a store: `_metadata/schema`. Pure.
+
+    "v1" | key schema | value schema
+    "v2" | number of pieces, int | piece | ... of the key schema | the same of the value schema
+
+Texts are as Java's DataOutput.writeUTF writes them: two bytes of length, then modified UTF-8. The
+schemas are JSON, as Spark's StructType writes itself. Spark writes the file when the query begins
+and keeps it, so the names in it are those of the first run. Source: StateSchemaCompatibilityChecker
+and SchemaWriter of Spark.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.document import Source
+from checkpoint_store.provider.provider_errors import UnreadableStateError
+
+_COLUMN_FAMILIES = "v3"
+
+
+def parse_state_schema(data: bytes, source: Source) -> tuple[str, str]:
+    """The schemas of key and value, as JSON. `source` is for the errors: CorruptObjectError, and
+    UnreadableStateError for a store with column families."""
+    content = io.BytesIO(data)
+    try:
+        version = _text(content)
+        if version == _COLUMN_FAMILIES:
+            problem = "its store has column families, which only RocksDBStateStoreProvider has"
+            raise UnreadableStateError(source.url, source.name, problem)
+        if version not in ("v1", "v2"):
+            raise ValueError(f"it begins with {version[:20]!r}")
+        read = _text if version == "v1" else _pieces
+        schemas = read(content), read(content)
+        if content.read(1):
+            raise ValueError("bytes after its end")
+    except (ValueError, struct.error) as error:
+        problem = f"not a state schema of Spark: {error}"
+        raise CorruptObjectError(source.url, source.name, problem) from error
+    return schemas
+
+
+def _pieces(content: io.BytesIO) -> str:
+    (count,) = struct.unpack(">i", content.read(4))
+    return "".join([_text(content) for _ in range(count)])
+
+
+def _text(content: io.BytesIO) -> str:
+    (length,) = struct.unpack(">H", content.read(2))
+    data = content.read(length)
+    if len(data) != length:
+        raise ValueError("it is cut")
+    # Modified UTF-8 has two bytes for NUL, and two surrogates for a character of four bytes.
+    text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16")
