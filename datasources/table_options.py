@@ -56,7 +56,7 @@ class SinkOptions:
     on_duplicate: what several rows of a key in one batch are, without sequence_by.
     on_null_key: what a row with a null in its key is.
     take_over: whether the table's writer, another query, is replaced by this one.
-    min_epochs_to_retain: at least this many newest versions stay readable.
+    min_versions_to_retain: at least this many newest versions stay readable.
     auto_compact_bytes: a state of up to this many bytes is compacted by the query itself.
     given: the fields that the user has set; the others have their defaults.
     """
@@ -71,7 +71,7 @@ class SinkOptions:
     on_duplicate: OnDuplicate = "error"
     on_null_key: OnNullKey = "error"
     take_over: bool = False
-    min_epochs_to_retain: int = 100
+    min_versions_to_retain: int = 100
     auto_compact_bytes: int = 64 * _MEBIBYTE
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     store_retry_seconds: int = RETRY_SECONDS
@@ -117,7 +117,7 @@ class StreamOptions:
 
     starting_version, starting_timestamp: the first changes to read, inclusive; neither: the state
     as inserts, then all changes after it.
-    max_epochs_per_trigger, max_bytes_per_trigger, max_files_per_trigger: at most so much a batch.
+    max_versions_per_trigger, max_bytes_per_trigger, max_files_per_trigger: at most so much a batch.
     fail_on_data_loss: whether changes that are gone before they were read are an error.
     checkpointing_mode: exactly_once waits for all channels of an epoch, at_least_once does not.
     read_change_feed: whether the columns that say what a change is are read.
@@ -129,7 +129,7 @@ class StreamOptions:
     url: str
     starting_version: int | Literal["earliest", "latest"] | None = None
     starting_timestamp: int | None = None
-    max_epochs_per_trigger: int | None = None
+    max_versions_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_files_per_trigger: int | None = None
     fail_on_data_loss: bool = True
@@ -218,7 +218,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOpti
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
     """Whether a stream knows the names of all options, and a batch read does not, or whether they
     are the change feed's of both, which is a stream's first."""
-    given = {_ALIASES.get(name.lower(), name.lower()) for name in options} - _OF_SPARK
+    given = {_meant_name(name) for name in options} - _OF_SPARK
     names_of = {use: {name.lower() for name in names} for use, names in _OPTIONS.items()}
     return given <= names_of["streams"] and (
         not given <= names_of["batch reads"] or "readchangefeed" in given
@@ -247,7 +247,7 @@ def is_an_option(name: str) -> bool:
 
 
 def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
-    given = {_ALIASES.get(name.lower(), name.lower()): name for name in options}
+    given = {_meant_name(name): name for name in options}
     uses = ["batch reads", "streams"]
     if "readchangefeed" in given:
         # A session that `configure` built sets it for streams.
@@ -291,8 +291,9 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
         # OPTIONS of CREATE TABLE are for reads and for writes.
         ignored |= _NAMES - set(spelled)
     values: dict[str, Any] = {}
-    for given, text in options.items():
-        name = _ALIASES.get(given.lower(), given.lower())
+    # Aliases come last, so that an alias meets the value of the name that it stands for.
+    for given, text in sorted(options.items(), key=lambda option: option[0].lower() in _MEANT):
+        name = _meant_name(given)
         if name in ignored:
             continue
         if name not in spelled:
@@ -300,8 +301,9 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
         name = spelled[name]
         value = _OPTIONS[use][name](name, text)
         if values.get(name, value) != value:
+            other = _SPELLED_ALIASES.get(given.lower(), given)
             raise ConfigurationError(
-                f"options {name} and batchId are one, but are {values[name]} and {value}; set one"
+                f"options {name} and {other} are one, but are {values[name]} and {value}; set one"
             )
         values[name] = value
     if "path" not in values:
@@ -310,6 +312,11 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
             + NO_CATALOG
         )
     return values
+
+
+def _meant_name(given: str) -> str:
+    """The name in lower case of the option that a user gives, maybe by an alias."""
+    return _MEANT.get(given.lower(), given.lower())
 
 
 def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,10 +340,9 @@ def _unknown(name: str, *uses: str) -> ConfigurationError:
 
 def _meant(name: str, uses: Sequence[str]) -> str:
     """What a user may have meant by an option that these uses do not have; ends in a space."""
-    meant = _ALIASES.get(name.lower(), name.lower())
     for use, options in _OPTIONS.items():
         for option in options:
-            if option.lower() == meant:
+            if option.lower() == _meant_name(name):
                 return f"{option} is an option of {use}; "
     # A stream's options are first seen as those of a batch read.
     return _near(name, [option for use in uses for option in _OPTIONS[use]]) or _near(
@@ -389,7 +395,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "onDuplicate": Choice(("error", "first", "last")),
         "onNullKey": Choice(("error", "drop", "keep")),
         "takeOver": a_boolean,
-        "minEpochsToRetain": Integer(2),
+        "minVersionsToRetain": Integer(2),
         "autoCompactBytes": a_size,
     },
     "batch reads": {
@@ -410,7 +416,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         **_ON_READS,
         "startingVersion": IntegerOrChoice(Integer(0), Choice(("earliest", "latest"))),
         "startingTimestamp": a_time,
-        "maxEpochsPerTrigger": Integer(1),
+        "maxVersionsPerTrigger": Integer(1),
         "maxBytesPerTrigger": a_positive_size,
         "maxFilesPerTrigger": Integer(1),
         "failOnDataLoss": a_boolean,
@@ -421,7 +427,14 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": a_size,
     },
 }
-_NAMES = {name.lower() for names in _OPTIONS.values() for name in names}
-_ALIASES = {"batchid": "versionasof"}
+# Other names of options: of Spark's state reader, and of earlier releases. They work for ever.
+_ALIASES = {
+    "batchId": "versionAsOf",
+    "maxEpochsPerTrigger": "maxVersionsPerTrigger",
+    "minEpochsToRetain": "minVersionsToRetain",
+}
+_SPELLED_ALIASES = {alias.lower(): alias for alias in _ALIASES}
+_MEANT = {alias.lower(): name.lower() for alias, name in _ALIASES.items()}
+_NAMES = {name.lower() for names in _OPTIONS.values() for name in names} | set(_MEANT)
 # What Spark sets for its own use when a query is started with it as an option, and the jar.
 _OF_SPARK = {"checkpointlocation", "queryname", IN_CATALOG}

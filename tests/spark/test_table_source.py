@@ -381,13 +381,13 @@ class TestOperators:
         with pytest.raises(PySparkException, match=r"no state 'total'; its states are totals"):
             read(spark, store, stateVarName="total")
         changes = Changes(spark, store, tmp_path / "changes-checkpoint")
-        changes.run(stateVarName="totals", startingVersion=0, maxEpochsPerTrigger=1)
+        changes.run(stateVarName="totals", startingVersion=0, maxVersionsPerTrigger=1)
         assert [len({row["_commit_version"] for row in rows}) for rows in changes.batches] == [
             1
         ] * 3
         stream.feed(random_rows(9, count=30, keys=25))
         stream.run()
-        changes.run(stateVarName="totals", startingVersion=0, maxEpochsPerTrigger=1)
+        changes.run(stateVarName="totals", startingVersion=0, maxVersionsPerTrigger=1)
         assert applied(changes.rows()) == rows_of(spark, store)
 
 
