@@ -204,7 +204,10 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         options = self._options
         if options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.max_versions_per_trigger is not None or options.max_files_per_trigger is not None:
+        if (
+            options.max_versions_per_trigger is not None
+            or options.max_files_per_trigger is not None
+        ):
             return ReadMaxFiles(options.max_files_per_trigger or 2**31 - 1)
         return ReadAllAvailable()
 

@@ -390,7 +390,7 @@ class TestOptions:
                 {"maxVersionPerTrigger": 1},
                 r"of streams and batch reads; did you mean maxVersionsPerTrigger",
             ),
-            ({"versionAsOf": 1}, r"changes are of several versions"),
+            ({"versionAsOf": 1}, r"a change feed spans several versions"),
             ({"maxVersionsPerTrigger": 0}, r"maxVersionsPerTrigger is '0'; allowed are"),
             ({"pollIntervalSeconds": "-1"}, r"pollIntervalSeconds is '-1'; allowed are"),
             ({"startingVersion": "first"}, r"startingVersion is 'first'; allowed are"),

@@ -328,13 +328,13 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("batch reads", {"versionAsOf": "1", "timestampAsOf": "1"}, "are both set"),
     ("batch reads", {"startingVersion": "1"}, "set readChangeFeed to true as well"),
     ("batch reads", {"readChangeFeed": "false", "endingVersion": "1"}, "set readChangeFeed"),
-    ("batch reads", {"preimages": "false"}, "preimages is of the change feed: set readChangeFeed"),
+    ("batch reads", {"preimages": "false"}, "preimages is for the change feed: set readChangeFeed"),
     ("batch reads", {"readChangeFeed": "true", "preimages": "no"}, "allowed are true, false"),
     ("batch reads", {"readChangeFeed": "true", "versionAsOf": "1"}, "are both set"),
     (
         "batch reads",
         {"readChangeFeed": "true", "flattenCollectionTypes": "true"},
-        "a change is of a whole list or map",
+        "a change shows a whole list or map",
     ),
     ("streams", {"startingVersion": "first"}, "from 0 to [0-9]+, earliest, latest"),
     ("streams", {"startingVersion": "1", "startingTimestamp": "1"}, "are both set"),
@@ -404,9 +404,9 @@ def test_a_new_table_without_keys_is_refused_with_an_example() -> None:
 def test_columns_are_found_as_spark_finds_them() -> None:
     assert column_named("ID", ["id", "name"], "keys names") == "id"
     assert column_named("ID", ["id", "ID"], "keys names") == "ID"
-    with pytest.raises(ConfigurationError, match="keys names 'Id', which may be id or ID"):
+    with pytest.raises(ConfigurationError, match="keys names 'Id', which may mean id or ID"):
         column_named("Id", ["id", "ID"], "keys names")
     with pytest.raises(
-        ConfigurationError, match=r"'nam', .* did you mean name\? columns are id, n"
+        ConfigurationError, match=r"'nam', .* did you mean name\? the columns are id, n"
     ):
         column_named("nam", ["id", "name"], "keys names")
