@@ -405,7 +405,8 @@ class VersionNotRetainedError(CheckpointStoreError):
             )
         return (
             f"version {self.version} of {self.url} was deleted by retention; {there}. Ask for one "
-            "of these; minEpochsToRetain of its writer keeps more of those to come"
+            "of these. To keep more versions from now on, raise minVersionsToRetain of the table's "
+            "writer, or spark.cowstate.minEpochsToRetain of the operator's query"
         )
 
 
@@ -450,8 +451,9 @@ class TimestampOutOfRangeError(CheckpointStoreError):
             )
         return (
             f"{self.url} has no version of {at}: its oldest is of {oldest}, its newest of "
-            f"{newest}. Ask for a time between them; minEpochsToRetain of its writer keeps more of "
-            "the versions to come"
+            f"{newest}. Ask for a time between them. To keep more versions from now on, raise "
+            "minVersionsToRetain of the table's writer, or spark.cowstate.minEpochsToRetain of the "
+            "operator's query"
         )
 
 

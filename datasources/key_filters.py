@@ -1,7 +1,7 @@
-"""Which key groups and files rows can be in, from what filters say of the key columns. Pure.
+"""Finds the key groups and files that a query with filters must read. Pure.
 
-Equality on all key columns leaves the key groups of the keys asked for. Equality and ranges on any
-of them leave the files whose bounds meet them, see checkpoint_store.files.key_bounds.
+If filters fix every key column, only the key groups of these keys are read. If filters fix or bound
+some key column, only files with such keys are read, see checkpoint_store.files.key_bounds.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MOST_KEYS = 1_000
 
 @dataclass
 class AskedValues:
-    """What filters, all of which hold, say of columns at the top level: values, and ranges."""
+    """The values and ranges that filters allow for top-level columns. All filters must hold."""
 
     values: dict[str, KeyValues] = field(default_factory=dict)
     ranges: dict[str, ValueRange] = field(default_factory=dict)
 
     def add(self, condition: Filter) -> None:
-        """Remember one filter, as far as it says something of that kind."""
+        """Remember a filter, if it allows only some values or a range."""
         values = _values_of(condition)
         name = _column_of(condition)
         if name is None:
@@ -49,11 +49,11 @@ class AskedValues:
         if values is not None:
             asked_before = self.values.get(name, values)
             self.values[name] = tuple(value for value in asked_before if value in values)
-        known_range = self.ranges.get(name, ValueRange())
+        range_before = self.ranges.get(name, ValueRange())
         try:
-            self.ranges[name] = known_range.intersection(_range_of(condition, values))
+            self.ranges[name] = range_before.intersection(_range_of(condition, values))
         except TypeError:
-            # Values of several types: it is Spark's to compare them.
+            # The values have several types. Only Spark knows how to compare these.
             self.ranges[name] = ValueRange()
 
 
@@ -63,7 +63,7 @@ def _column_of(condition: Filter) -> str | None:
 
 
 def _values_of(condition: Filter) -> KeyValues | None:
-    """The values that a filter leaves, None if it says no such."""
+    """The only values that a filter allows; None if the filter is of another kind."""
     match condition:
         case EqualTo(_, value) | EqualNullSafe(_, value):
             return (value,)
@@ -73,7 +73,7 @@ def _values_of(condition: Filter) -> KeyValues | None:
 
 
 def _range_of(condition: Filter, values: KeyValues | None) -> ValueRange:
-    """The values that a filter leaves, and maybe more; the ends are taken as inclusive.
+    """A range with all values that a filter allows, and maybe more: both ends are inclusive.
 
     Raises TypeError for values of several types.
     """
@@ -91,13 +91,15 @@ def _range_of(condition: Filter, values: KeyValues | None) -> ValueRange:
 def key_groups_asked_for(
     values: Mapping[str, KeyValues], key_schema_json: str, max_parallelism: int
 ) -> list[int] | None:
-    """The key groups of all keys whose columns have one of the values given for them; None if not
-    every key column is given, or there are too many keys. `values` is by the column's name."""
+    """The key groups of all keys that can be made of these values, which are by column name.
+
+    None if a key column has no values, or there are too many keys.
+    """
     fields = json.loads(key_schema_json)["fields"]
     if not fields or any(field["name"] not in values for field in fields):
         return None
     if any(field["type"] == "timestamp" for field in fields):
-        return None  # what a filter's datetime without zone means is known to Spark's session only
+        return None  # only Spark's session knows the zone of a filter's datetime
     columns = [values[field["name"]] for field in fields]
     if math.prod(map(len, columns)) > _MOST_KEYS:
         return None
@@ -105,5 +107,5 @@ def key_groups_asked_for(
         assignment = KeyGroupAssignment([field["type"] for field in fields], max_parallelism)
         return sorted({assignment.key_group(key) for key in itertools.product(*columns)})
     except KeyGroupError:
-        # A value of another type than the column: it is Spark's to compare them.
+        # A value has another type than its column. Only Spark knows how to compare these.
         return None

@@ -1,12 +1,13 @@
-"""What a stream knows of the state that it reads, as operator state: in offsets, and in its tasks.
+"""What a stream knows about the state that it reads. Tasks get it as operator state:
 
-    parts       list       what a batch is to read, by key groups and channels
+    parts       list       what a batch reads, by key groups and channels
     watermarks  union      how far in event time each writer of the state is, in ms since 1970
     table       broadcast  what was fixed when the state was created
 
-The parts of a batch are dealt out to its tasks, however many these are; every task gets all
-watermarks, and takes the least of them, and the table. An offset has the last two as JSON, and when
-its version of a table was committed, which no other table has of the same number:
+The parts of a batch are spread over its tasks. Every task gets the table and all watermarks, and
+uses the least watermark. An offset holds the table and the watermarks as JSON. The offset of a
+table also holds the commit time of its version, which tells the table from another one that has a
+version of the same number:
 
     {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …},
      "committed_ms": 1767225601234}
@@ -48,9 +49,9 @@ _VALUE = pa.schema([("value", pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some key groups of what is read from one offset to another: of the state at version `end` if
-    `is_snapshot`, else of its changes since `start` (None: since there was nothing). `ahead`: the
-    barriers of epochs that are not whole; see ChannelHistory."""
+    """What to read for some key groups: the state at version `end` if `is_snapshot`, else the
+    changes after version `start` (None: all changes) up to `end`. `ahead`: the barriers of epochs
+    that are not whole; see ChannelHistory."""
 
     key_groups: KeyGroupRange
     start: int | None
@@ -69,7 +70,7 @@ class TableFacts:
     ignores_nulls: bool = False
 
     def encode(self) -> dict[str, Any]:
-        """As an offset has them."""
+        """The facts as JSON values, for an offset."""
         return {
             "keys": list(self.keys),
             "maxParallelism": self.max_parallelism,
@@ -79,7 +80,7 @@ class TableFacts:
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> TableFacts:
-        """What `encode` made."""
+        """The facts that `encode` wrote."""
         return cls(
             tuple(facts["keys"]),
             facts["maxParallelism"],
@@ -87,34 +88,34 @@ class TableFacts:
             facts["ignoresNulls"],
         )
 
-    def check(self, url: str, known: TableFacts) -> None:
-        """Compare with what the stream knows. Raises StateReplacedError: what is at the URL now is
-        another state than the one that was read."""
-        facts_there = self.encode()
-        for name, value in known.encode().items():
-            if facts_there[name] != value:
-                raise StateReplacedError(url, name, value, facts_there[name])
+    def check(self, url: str, read_before: TableFacts) -> None:
+        """Compare these facts, of the state at `url`, with the facts of the state that the stream
+        has read. Raises StateReplacedError if they differ."""
+        facts_now = self.encode()
+        for name, value in read_before.encode().items():
+            if facts_now[name] != value:
+                raise StateReplacedError(url, name, value, facts_now[name])
 
 
 def facts_of(history: StateHistory) -> TableFacts:
-    """What was fixed of the state that is at a URL."""
+    """What was fixed when this state was created."""
     if isinstance(history, TableHistory):
         table = history.metadata
         keys = column_names(table.key_schema_json)
         sequenced = table.sequence_by is not None
         return TableFacts(keys, table.max_parallelism, sequenced, table.ignore_null_updates)
-    assert isinstance(history, OperatorHistory), f"{history!r} is of no store"
+    assert isinstance(history, OperatorHistory), f"{history!r} is not of an operator"
     return TableFacts(column_names(history.metadata.key_schema_json), history.max_parallelism)
 
 
 def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:
-    """The watermarks that an offset has, by writer."""
+    """The watermarks in an offset, by writer."""
     return {int(writer): ms for writer, ms in offset.get("watermarks", {}).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What one task knows, or the driver of all of them."""
+    """What one task knows, or what the driver knows of all tasks."""
 
     parts: tuple[Part, ...]
     watermarks_ms: Mapping[int, int]
@@ -122,12 +123,12 @@ class SourceState:
 
     @property
     def watermark_ms(self) -> int | None:
-        """How far in event time all writers are, the least of what they are; None if none is."""
+        """The least watermark of all writers; None if no writer has one."""
         return min(self.watermarks_ms.values(), default=None)
 
     @classmethod
     def restored(cls, snapshot: bytes, task: int, tasks: int) -> SourceState:
-        """What task `task` of `tasks` is dealt out of a snapshot."""
+        """The share of task `task` of `tasks` in a snapshot."""
         backend = OperatorStateBackend.restore([snapshot], task, tasks)
         table = backend.broadcast_state("table", _NAME, _VALUE)
         return cls(
@@ -165,6 +166,6 @@ def _part(item: Sequence[Any]) -> Part:
     ahead: dict[int, tuple[BarrierName, int]] = {}
     for text, time_ms in zip(names, times, strict=True):
         name = parse_barrier(text)
-        assert name is not None, f"{text!r} is no barrier"
+        assert name is not None, f"{text!r} is not the name of a barrier"
         ahead[name.directory.epoch] = (name, time_ms)
     return Part(KeyGroupRange(first, last), start, end, is_snapshot, ahead)

@@ -1,10 +1,11 @@
-"""What users say to `format("cowstate")`, parsed once: sink, batch reader and stream reader.
+"""The options of `format("cowstate")`, parsed once: for sinks, batch reads and streams.
 
-Option names are camel case and, as Spark's, of any case; `path` is the table's. Unknown options,
-bad values and options that contradict each other are ConfigurationErrors that say what is allowed.
+Option names are camel case, but their case does not count, as in Spark. `path` is the table's path.
+Unknown options, bad values and options that contradict each other raise ConfigurationErrors that
+say what is allowed.
 
-What a value may be, see option_values. `storeRetrySeconds` is how long a call to the store is tried
-again that fails.
+option_values says which values an option takes. `storeRetrySeconds` says how long a call to the
+store that fails is tried again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ OnNullKey = Literal["error", "drop", "keep"]
 CheckpointingMode = Literal["exactly_once", "at_least_once"]
 
 _MEBIBYTE = 1 << 20
-# Each look is a request or two, and Spark asks a hundred times a second while nothing comes.
+# Looking for new versions takes a request or two, and an idle query looks 100 times a second.
 _REMOTE_POLL_SECONDS = 1.0
 
 
@@ -47,18 +48,18 @@ _REMOTE_POLL_SECONDS = 1.0
 class SinkOptions:
     """The options of `df.write` and `df.writeStream`.
 
-    keys: the key columns, in order; empty: the table's.
+    keys: the key columns, in order; empty: the key columns of the table.
     sequence_by: the column whose greatest value wins.
     delete_when: a boolean column, or a predicate; rows for which it is true delete their key.
-    ignore_null_updates: a null keeps what the key has.
+    ignore_null_updates: a null keeps the value that the key has.
     max_parallelism: number of key groups; fixed when a table is created.
     merge_schema: whether rows may bring new columns.
-    on_duplicate: what several rows of a key in one batch are, without sequence_by.
-    on_null_key: what a row with a null in its key is.
-    take_over: whether the table's writer, another query, is replaced by this one.
-    min_epochs_to_retain: at least this many newest versions stay readable.
-    auto_compact_bytes: a state of up to this many bytes is compacted by the query itself.
-    given: the fields that the user has set; the others have their defaults.
+    on_duplicate: which of several rows of a key in one batch wins, without sequence_by.
+    on_null_key: what happens to a row with a null in its key.
+    take_over: whether this query replaces another query as the table's writer.
+    min_versions_to_retain: at least this many newest versions stay readable.
+    auto_compact_bytes: the query itself compacts a state of up to this many bytes.
+    given: the fields that the user has set; the other fields have their defaults.
     """
 
     url: str
@@ -71,7 +72,7 @@ class SinkOptions:
     on_duplicate: OnDuplicate = "error"
     on_null_key: OnNullKey = "error"
     take_over: bool = False
-    min_epochs_to_retain: int = 100
+    min_versions_to_retain: int = 100
     auto_compact_bytes: int = 64 * _MEBIBYTE
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     store_retry_seconds: int = RETRY_SECONDS
@@ -82,15 +83,15 @@ class SinkOptions:
 class ReaderOptions:
     """The options of `spark.read`.
 
-    version_as_of, timestamp_as_of: the version to read, itself or as the newest that is not
-    younger than a time (ms since 1970); neither: the newest.
-    read_change_feed: changes instead of state, between versions or times, both inclusive.
-    preimages: whether changes say what a key was before.
-    state_var_name: the state to read of an operator that has several.
+    version_as_of: the version to read; None with timestamp_as_of None, too: the newest version.
+    timestamp_as_of: read the version that was the newest at this time (ms since 1970).
+    read_change_feed: read changes instead of state, between two versions or times, inclusive.
+    preimages: whether an update or a delete comes with the row before it.
+    state_var_name: which state of an operator to read, if the operator has several.
     columns: the columns to read; empty: all.
     flatten_collection_types: a row for each element of a list state or entry of a map state.
-    push_filters: whether filters leave out key groups and files, see datasources.table_source.
-    num_partitions: at most this many partitions.
+    push_filters: whether filters keep key groups and files from being read, see table_source.
+    num_partitions: the greatest number of partitions.
     """
 
     url: str
@@ -115,21 +116,21 @@ class ReaderOptions:
 class StreamOptions:
     """The options of `spark.readStream`.
 
-    starting_version, starting_timestamp: the first changes to read, inclusive; neither: the state
-    as inserts, then all changes after it.
-    max_epochs_per_trigger, max_bytes_per_trigger, max_files_per_trigger: at most so much a batch.
-    fail_on_data_loss: whether changes that are gone before they were read are an error.
+    starting_version, starting_timestamp: the first changes to read, inclusive; both None: first
+    the state as inserts, then all changes after it.
+    max_versions_per_trigger, max_bytes_per_trigger, max_files_per_trigger: the most in one batch.
+    fail_on_data_loss: whether the stream fails when changes are deleted before it reads them.
     checkpointing_mode: exactly_once waits for all channels of an epoch, at_least_once does not.
-    read_change_feed: whether the columns that say what a change is are read.
-    preimages: whether changes say what a key was before.
+    read_change_feed: whether rows have the columns that describe the change.
+    preimages: whether an update or a delete comes with the row before it.
     poll_interval_seconds: the least time between two looks for new versions.
-    state_cache_bytes: a worker keeps states up to so many bytes for the preimages of later batches.
+    state_cache_bytes: a worker keeps states of up to this size for preimages of later batches.
     """
 
     url: str
     starting_version: int | Literal["earliest", "latest"] | None = None
     starting_timestamp: int | None = None
-    max_epochs_per_trigger: int | None = None
+    max_versions_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_files_per_trigger: int | None = None
     fail_on_data_loss: bool = True
@@ -148,14 +149,14 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Raises ConfigurationError."""
     values = _parsed(options, "writes")
     if are_of_catalog(options):
-        # Spark lets rows have only columns that the catalog knows.
+        # Spark already refuses columns that the catalog does not know.
         values.setdefault("mergeSchema", True)
     _refuse_both(values, "sequenceBy", "onDuplicate", "the row with the greatest value wins")
     parsed = SinkOptions(**_as_fields(values), given=frozenset(_as_fields(values)) - {"url"})
     if parsed.sequence_by in parsed.keys:
         raise ConfigurationError(
-            f"option sequenceBy is {parsed.sequence_by!r}, which is also a key column: all rows of "
-            "a key have the same value; name a column that grows with every change"
+            f"option sequenceBy is {parsed.sequence_by!r}, which is also a key column, so all rows "
+            "of a key have the same value; name a column that grows with every change"
         )
     return parsed
 
@@ -163,31 +164,31 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
     """Raises ConfigurationError."""
     values = _parsed(options, "batch reads")
-    of_a_version = ("versionAsOf", "timestampAsOf")
-    of_changes = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
-    _refuse_both(values, *of_a_version, "each names the version to read")
-    _refuse_both(values, *of_changes[:2], "each names the first change to read")
-    _refuse_both(values, *of_changes[2:], "each names the last change to read")
+    state_names = ("versionAsOf", "timestampAsOf")
+    feed_names = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+    _refuse_both(values, *state_names, "each names the version to read")
+    _refuse_both(values, *feed_names[:2], "each names the first change to read")
+    _refuse_both(values, *feed_names[2:], "each names the last change to read")
     if values.get("readChangeFeed"):
-        for name in of_a_version:
+        for name in state_names:
             _refuse_both(
                 values,
                 "readChangeFeed",
                 name,
-                "changes are of several versions, and a stream always reads changes",
+                "a change feed spans several versions, and a stream always reads changes",
             )
         if values.get("flattenCollectionTypes"):
             raise ConfigurationError(
-                "options readChangeFeed and flattenCollectionTypes are both true; a change is of a "
+                "options readChangeFeed and flattenCollectionTypes are both true; a change shows a "
                 "whole list or map: leave flattenCollectionTypes out, and explode the column"
             )
     else:
-        _refuse_without_change_feed(values, (*of_changes, "preimages"))
+        _refuse_without_change_feed(values, (*feed_names, "preimages"))
     for unit in ("Version", "Timestamp"):
         start, end = values.get(f"starting{unit}"), values.get(f"ending{unit}")
         if start is not None and end is not None and start > end:
             raise ConfigurationError(
-                f"option starting{unit} is after ending{unit} ({start} > {end}); exchange them"
+                f"option starting{unit} is after ending{unit} ({start} > {end}); swap the two"
             )
     return ReaderOptions(**_as_fields(values))
 
@@ -203,37 +204,45 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """The options of a batch read or of a stream, whichever they are. Raises ConfigurationError:
-    for a name that neither has, and else what a stream says if only a stream knows all of them."""
+    """The options of a batch read, or of a stream if a batch read refuses them.
+
+    Raises ConfigurationError: about an option that neither of them has, if there is one; else the
+    stream's error if the options are a stream's, and the batch read's error if they are not.
+    """
     try:
         return parse_reader_options(options)
-    except ConfigurationError as error:
+    except ConfigurationError as batch_error:
         try:
             return parse_stream_options(options)
-        except ConfigurationError as of_stream:
-            of_either = _unknown_to_reads(options)
-            raise of_either or (of_stream if _are_of_a_stream(options) else error) from None
+        except ConfigurationError as stream_error:
+            error = stream_error if _are_of_a_stream(options) else batch_error
+            raise _unknown_to_reads(options) or error from None
 
 
 def _are_of_a_stream(options: Mapping[str, str]) -> bool:
-    """Whether a stream knows the names of all options, and a batch read does not, or whether they
-    are the change feed's of both, which is a stream's first."""
-    given = {_ALIASES.get(name.lower(), name.lower()) for name in options} - _OF_SPARK
-    names_of = {use: {name.lower() for name in names} for use, names in _OPTIONS.items()}
-    return given <= names_of["streams"] and (
-        not given <= names_of["batch reads"] or "readchangefeed" in given
+    """Whether a stream has all these options, and a batch read does not.
+
+    If both have all of them, readChangeFeed makes them a stream's.
+    """
+    given = {_meant_name(name) for name in options} - _SPARK_OPTIONS
+    names = {use: {name.lower() for name in parsers} for use, parsers in _OPTIONS.items()}
+    return given <= names["streams"] and (
+        not given <= names["batch reads"] or "readchangefeed" in given
     )
 
 
 def has_other_columns(options: Mapping[str, str]) -> bool:
-    """Whether a table of the catalog has other columns than its rows: nobody can write those."""
+    """Whether a table of the catalog shows other columns than its rows have.
+
+    Nobody can write into such a table.
+    """
     if not are_of_catalog(options):
         return False
     return reads_other_columns(parse_read_options(options))
 
 
 def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
-    """Whether a read has other columns than the rows of a table."""
+    """Whether a read returns other columns than the rows of a table have."""
     if options.read_change_feed:
         return True
     return isinstance(options, ReaderOptions) and bool(
@@ -242,17 +251,17 @@ def reads_other_columns(options: ReaderOptions | StreamOptions) -> bool:
 
 
 def is_an_option(name: str) -> bool:
-    """Whether reads or writes have an option of this name, of any case."""
+    """Whether reads or writes have an option of this name, in any case."""
     return name.lower() in _NAMES
 
 
 def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
-    given = {_ALIASES.get(name.lower(), name.lower()): name for name in options}
+    given = {_meant_name(name): name for name in options}
     uses = ["batch reads", "streams"]
     if "readchangefeed" in given:
-        # A session that `configure` built sets it for streams.
+        # It is most likely a stream: a session that `configure` built sets the option there.
         uses.reverse()
-    readable = {name.lower() for use in uses for name in _OPTIONS[use]} | _OF_SPARK
+    readable = {name.lower() for use in uses for name in _OPTIONS[use]} | _SPARK_OPTIONS
     if are_of_catalog(options):
         readable |= _NAMES
     unknown = [name for meant, name in given.items() if meant not in readable]
@@ -260,7 +269,7 @@ def _unknown_to_reads(options: Mapping[str, str]) -> ConfigurationError | None:
 
 
 def missing_keys_error(url: str) -> ConfigurationError:
-    """A table is about to be created, and nobody has said what its keys are."""
+    """The error of a write that would create a table without saying its keys."""
     return ConfigurationError(
         f"there is no table at {url} yet, and option keys is not set: name the columns that tell "
         'rows apart, as in option("keys", "id") or option("keys", "country,city"), or in OPTIONS '
@@ -269,30 +278,33 @@ def missing_keys_error(url: str) -> ConfigurationError:
 
 
 def column_named(name: str, columns: Sequence[str], where: str) -> str:
-    """The column that a user means, of any case as in Spark. `where` begins the error's message."""
+    """The column that a user names, in any case, as in Spark. `where` begins the error message."""
     if name in columns:
         return name
     meant = [column for column in columns if column.lower() == name.lower()]
     if len(meant) == 1:
         return meant[0]
     if meant:
-        raise ConfigurationError(f"{where} {name!r}, which may be {' or '.join(meant)}")
+        raise ConfigurationError(
+            f"{where} {name!r}, which may mean {' or '.join(meant)}; spell it as one of these"
+        )
     raise ConfigurationError(
-        f"{where} {name!r}, which is not a column of the rows; {_near(name, columns)}columns are "
-        f"{', '.join(columns)}"
+        f"{where} {name!r}, which is not a column of the rows; {_near(name, columns)}the columns "
+        f"are {', '.join(columns)}"
     )
 
 
 def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
-    """The values of the options that are set, by their names as we spell them."""
+    """The values of the options that are set, by name in our spelling."""
     spelled = {name.lower(): name for name in _OPTIONS[use]}
-    ignored = set(_OF_SPARK)
+    ignored = set(_SPARK_OPTIONS)
     if are_of_catalog(options):
-        # OPTIONS of CREATE TABLE are for reads and for writes.
+        # OPTIONS of CREATE TABLE hold options of reads beside options of writes.
         ignored |= _NAMES - set(spelled)
     values: dict[str, Any] = {}
-    for given, text in options.items():
-        name = _ALIASES.get(given.lower(), given.lower())
+    # Aliases come last, so that an alias meets the value of the name that it stands for.
+    for given, text in sorted(options.items(), key=lambda option: option[0].lower() in _MEANT):
+        name = _meant_name(given)
         if name in ignored:
             continue
         if name not in spelled:
@@ -300,8 +312,9 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
         name = spelled[name]
         value = _OPTIONS[use][name](name, text)
         if values.get(name, value) != value:
+            other = _SPELLED_ALIASES.get(given.lower(), given)
             raise ConfigurationError(
-                f"options {name} and batchId are one, but are {values[name]} and {value}; set one"
+                f"options {name} and {other} are one, but are {values[name]} and {value}; set one"
             )
         values[name] = value
     if "path" not in values:
@@ -310,6 +323,11 @@ def _parsed(options: Mapping[str, str], use: str) -> dict[str, Any]:
             + NO_CATALOG
         )
     return values
+
+
+def _meant_name(given: str) -> str:
+    """The name in lower case of the option that a user gives, maybe by an alias."""
+    return _MEANT.get(given.lower(), given.lower())
 
 
 def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,30 +340,29 @@ def _unknown(name: str, *uses: str) -> ConfigurationError:
         return ConfigurationError(NO_CATALOG)
     if name.lower() == "paths":
         return ConfigurationError("several paths are given; a table has one")
-    of_uses = [
+    allowed = [
         f"{f'of {use} ' if len(uses) > 1 else ''}are {', '.join(_OPTIONS[use])}" for use in uses
     ]
     return ConfigurationError(
-        f"unknown option {name} of {' and '.join(uses)}; {_meant(name, uses)}"
-        f"options {'; '.join(of_uses)}"
+        f"unknown option {name} of {' and '.join(uses)}; {_hint(name, uses)}"
+        f"options {'; '.join(allowed)}"
     )
 
 
-def _meant(name: str, uses: Sequence[str]) -> str:
-    """What a user may have meant by an option that these uses do not have; ends in a space."""
-    meant = _ALIASES.get(name.lower(), name.lower())
+def _hint(name: str, uses: Sequence[str]) -> str:
+    """Says what a user may mean by an option that these uses do not have; ends in a space."""
     for use, options in _OPTIONS.items():
         for option in options:
-            if option.lower() == meant:
+            if option.lower() == _meant_name(name):
                 return f"{option} is an option of {use}; "
-    # A stream's options are first seen as those of a batch read.
+    # Spark does not say whether a read is a batch read or a stream, so try all options, too.
     return _near(name, [option for use in uses for option in _OPTIONS[use]]) or _near(
         name, [option for options in _OPTIONS.values() for option in options]
     )
 
 
-def _near(name: str, known: Sequence[str]) -> str:
-    spelled = {other.lower(): other for other in known}
+def _near(name: str, candidates: Sequence[str]) -> str:
+    spelled = {candidate.lower(): candidate for candidate in candidates}
     near = difflib.get_close_matches(name.lower(), spelled)
     return f"did you mean {' or '.join(spelled[lower] for lower in near)}? " if near else ""
 
@@ -361,7 +378,7 @@ def _refuse_without_change_feed(values: Mapping[str, Any], names: Sequence[str])
     for name in names:
         if name in values:
             raise ConfigurationError(
-                f"option {name} is of the change feed: set readChangeFeed to true as well, or "
+                f"option {name} is for the change feed: set readChangeFeed to true as well, or "
                 "name the version to read with versionAsOf or timestampAsOf"
             )
 
@@ -389,7 +406,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "onDuplicate": Choice(("error", "first", "last")),
         "onNullKey": Choice(("error", "drop", "keep")),
         "takeOver": a_boolean,
-        "minEpochsToRetain": Integer(2),
+        "minVersionsToRetain": Integer(2),
         "autoCompactBytes": a_size,
     },
     "batch reads": {
@@ -410,7 +427,7 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         **_ON_READS,
         "startingVersion": IntegerOrChoice(Integer(0), Choice(("earliest", "latest"))),
         "startingTimestamp": a_time,
-        "maxEpochsPerTrigger": Integer(1),
+        "maxVersionsPerTrigger": Integer(1),
         "maxBytesPerTrigger": a_positive_size,
         "maxFilesPerTrigger": Integer(1),
         "failOnDataLoss": a_boolean,
@@ -421,7 +438,14 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": a_size,
     },
 }
-_NAMES = {name.lower() for names in _OPTIONS.values() for name in names}
-_ALIASES = {"batchid": "versionasof"}
-# What Spark sets for its own use when a query is started with it as an option, and the jar.
-_OF_SPARK = {"checkpointlocation", "queryname", IN_CATALOG}
+# Other names of options: of Spark's state reader, and of earlier releases. They work for ever.
+_ALIASES = {
+    "batchId": "versionAsOf",
+    "maxEpochsPerTrigger": "maxVersionsPerTrigger",
+    "minEpochsToRetain": "minVersionsToRetain",
+}
+_SPELLED_ALIASES = {alias.lower(): alias for alias in _ALIASES}
+_MEANT = {alias.lower(): name.lower() for alias, name in _ALIASES.items()}
+_NAMES = {name.lower() for names in _OPTIONS.values() for name in names} | set(_MEANT)
+# Options that are not for us but reach us: users set two of them for Spark, the jar sets the third.
+_SPARK_OPTIONS = {"checkpointlocation", "queryname", IN_CATALOG}

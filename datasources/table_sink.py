@@ -237,7 +237,7 @@ def _commit(
     opened.table.commit(
         commit,
         lambda version: upkeep.done_before(
-            opened.metadata, version, bounds, plan.options.min_epochs_to_retain
+            opened.metadata, version, bounds, plan.options.min_versions_to_retain
         ),
     )
 

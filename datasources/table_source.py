@@ -1,13 +1,13 @@
 """Reading a state as a DataFrame: `spark.read.format("cowstate")`.
 
-    schema       from the version that is read, before anything else
-    pushFilters  equality on all key columns leaves the key groups of the keys asked for;
-                 equality and ranges on any of them leave the files that may have such keys
+    schema       Spark asks first: the columns of the version that is read
+    pushFilters  equality on all key columns: only the key groups of these keys are read;
+                 equality and ranges on any key column: only files that may have such keys are read
     partitions   ranges of key groups
-    read         the fold of one range, as Arrow batches, in a task
+    read         in a task: the rows of one range, as Arrow batches
 
-Spark tells a source written in Python which rows it wants, by filters, not which columns: name the
-columns in `option("columns", "id, total")` or in `.schema(...)` and the others are not read.
+Spark tells a source written in Python which filters a query has, but not which columns it uses.
+With `option("columns", "id, total")` or `.schema(...)` only the named columns are read.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What a read is of: `columns` of the state at `end`, or of its changes after `start` (None:
-    from the beginning) up to `end`. `fills_columns`: those that the version does not have are null,
-    because Spark's catalog has them."""
+    """What one DataFrame reads: `columns` of the state at version `end`, or, if `is_feed`, of the
+    changes after version `start` (None: from the beginning) up to `end`. `fills_columns`: columns
+    that Spark's catalog has and the version lacks are null."""
 
     options: ReaderOptions
     columns: AskedColumns
@@ -72,14 +72,14 @@ class KeyGroupPartition(InputPartition):
 
 
 class TableReader(LoadedInWorkers, DataSourceReader):
-    """The reader of one DataFrame, of any of its rows."""
+    """The reader of one DataFrame. It reads all rows, whatever the filters are."""
 
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
         self._asked = AskedValues()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ranges of key groups, whole numbers of them each."""
+        """Ranges of key groups; a key group is in one range only."""
         history = history_of(self._plan.options)
         version = history.at(self._plan.end)
         most = history.max_parallelism
@@ -91,7 +91,7 @@ class TableReader(LoadedInWorkers, DataSourceReader):
         return [KeyGroupPartition(key_groups) for key_groups in key_group_ranges(most, count)]
 
     def _files(self, history: StateHistory) -> list[StateHandle]:
-        """What the partitions read, together."""
+        """The files that all partitions together read."""
         plan, state = self._plan, history.at(self._plan.end).state
         if not plan.is_feed:
             return [*state]
@@ -101,13 +101,13 @@ class TableReader(LoadedInWorkers, DataSourceReader):
         return [*added, *state] if plan.options.preimages else added
 
     def _ranges(self, history: StateHistory) -> dict[str, ValueRange]:
-        """What is asked of the key columns."""
+        """The ranges of key columns that filters ask for."""
         keys = column_names(history.at(self._plan.end).shape.key_schema_json)
         ranges = self._asked.ranges
         return {name: ranges[name] for name in ranges if name in keys}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, in no order."""
+        """The rows of a partition, in any order."""
         assert isinstance(partition, KeyGroupPartition)
         plan = self._plan
         history = history_of(plan.options)
@@ -133,29 +133,29 @@ class TableReader(LoadedInWorkers, DataSourceReader):
 
 
 class FilteringTableReader(TableReader):
-    """The reader of one DataFrame that is told of the filters upon it."""
+    """The reader of one DataFrame. Spark tells it the filters of the query."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Remember what is asked of the key columns; Spark applies all filters itself, too."""
+        """Remember the values that filters ask for. Spark still applies all filters itself."""
         for condition in filters:
             self._asked.add(condition)
             yield condition
 
 
 class EmptyTableReader(DataSourceReader):
-    """The reader of a table of Spark's catalog that nobody has written into."""
+    """The reader of a table of Spark's catalog that was never written."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """None."""
+        """No partition."""
         return []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Nothing."""
+        """No rows."""
         return iter(())
 
 
 def table_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """What Spark asks for `schema`. Raises ConfigurationError, and the errors of the store."""
+    """The reader that gives Spark `schema`. Raises ConfigurationError and the store's errors."""
     parsed = parse_reader_options(options)
     columns = asked_columns(parsed.url, schema)
     if may_be_unwritten(options) and not is_written(parsed):
@@ -167,18 +167,23 @@ def table_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
 def reader_of(plan: ReadPlan) -> TableReader:
     """The reader that the options ask for and the session permits.
 
-    Spark keeps what was pushed for as long as there is the DataFrame, and gives its later uses
-    the same rows, whatever they filter. So it takes an option of a DataFrame that is used once.
+    Spark keeps pushed filters as long as the DataFrame exists. A later query on the same DataFrame
+    gets the same rows, even if it has other filters. So pushing is an option, for DataFrames that
+    are used once.
 
-    Spark refuses a reader that takes filters while `spark.sql.python.filterPushdown.enabled` is
-    false, and does not say what it is; only the worker that pushes filters has that module.
+    Spark refuses a reader with `pushFilters` while `spark.sql.python.filterPushdown.enabled` is
+    false, and does not tell us the setting. Only the worker that pushes filters has loaded the
+    module _PUSHDOWN_WORKER, so the module tells us.
     """
     pushes = plan.options.push_filters and _PUSHDOWN_WORKER in sys.modules
     return FilteringTableReader(plan) if pushes else TableReader(plan)
 
 
 def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:
-    """Which versions the options mean, now. Raises ConfigurationError, VersionNotRetainedError."""
+    """The read that the options mean, with the versions that exist now.
+
+    Raises ConfigurationError, VersionNotRetainedError.
+    """
     history = history_of(options)
     plan = ReadPlan(options, columns, end_version(history, options))
     if not options.read_change_feed:
@@ -189,12 +194,12 @@ def plan_of(options: ReaderOptions, columns: AskedColumns) -> ReadPlan:
     if first is None:
         raise ConfigurationError(
             f"{options.url}: readChangeFeed needs the first version of the feed; set option "
-            "startingVersion (0 for all that is there), or startingTimestamp"
+            "startingVersion (0 for all versions), or startingTimestamp"
         )
     if first > plan.end:
         raise ConfigurationError(
-            f"{options.url}: the change feed would begin with version {first} and end with "
-            f"{plan.end}; let it begin with {plan.end} or before"
+            f"{options.url}: the change feed would begin with version {first}, after its end, "
+            f"version {plan.end}; begin with version {plan.end} or an earlier one"
         )
     start = version_before(history, first, history.versions())
     return replace(plan, is_feed=True, start=start)

@@ -204,7 +204,10 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         options = self._options
         if options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.max_epochs_per_trigger is not None or options.max_files_per_trigger is not None:
+        if (
+            options.max_versions_per_trigger is not None
+            or options.max_files_per_trigger is not None
+        ):
             return ReadMaxFiles(options.max_files_per_trigger or 2**31 - 1)
         return ReadAllAvailable()
 
@@ -311,7 +314,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if isinstance(limit, ReadAllAvailable):
             return after[-1]
         options = self._options
-        most = options.max_epochs_per_trigger or len(after)
+        most = options.max_versions_per_trigger or len(after)
         last, files, size = after[0], 0, 0
         for version in after[:most]:
             listed = version_at(self._history(), version)

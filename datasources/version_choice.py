@@ -1,4 +1,4 @@
-"""Which versions users mean: the newest, one at a time, the first one since a time."""
+"""Finds the version that options ask for: by number, by time, or the newest."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from datasources.table_options import ReaderOptions
 
 
 class Located(Protocol):
-    """What options say of where a state is."""
+    """The part of the options that says where a state is."""
 
     @property
     def url(self) -> str:
-        """The table's or store's."""
+        """The URL of the table or of the operator's store."""
 
     @property
     def storage_options(self) -> Mapping[str, Any]:
-        """Those of fsspec."""
+        """The options for fsspec."""
 
     @property
     def store_retry_seconds(self) -> int:
-        """How long a call to the store that fails is tried again."""
+        """How long a failing call to the store is tried again."""
 
     @property
     def state_var_name(self) -> str | None:
-        """The state of an operator that has several."""
+        """Which state of an operator to read, if the operator has several."""
 
 
 def history_of(options: Located) -> StateHistory:
-    """Raises NotAStoreError, StateNotFoundError, and the errors of the object store."""
+    """Opens the state that options name.
+
+    Raises NotAStoreError, StateNotFoundError, and the errors of the object store.
+    """
     return open_history(
         options.url,
         dict(options.storage_options),
@@ -44,7 +47,7 @@ def history_of(options: Located) -> StateHistory:
 
 
 def is_written(options: Located) -> bool:
-    """Whether there is a version. Raises the errors of the object store."""
+    """Whether the state has a version. Raises the errors of the object store."""
     try:
         return bool(history_of(options).versions())
     except NotAStoreError:
@@ -52,7 +55,7 @@ def is_written(options: Located) -> bool:
 
 
 def version_at(history: StateHistory, version: int) -> StateVersion | None:
-    """None if it is not there. Raises CorruptObjectError."""
+    """The version, or None if the history does not have it. Raises CorruptObjectError."""
     try:
         return history.at(version)
     except VersionNotRetainedError:
@@ -60,7 +63,7 @@ def version_at(history: StateHistory, version: int) -> StateVersion | None:
 
 
 def newest_version(history: StateHistory) -> int:
-    """Raises VersionNotRetainedError if there is none."""
+    """The newest version. Raises VersionNotRetainedError if there is no version."""
     versions = history.versions()
     if not versions:
         raise VersionNotRetainedError(history.url, None, None, None)
@@ -68,7 +71,7 @@ def newest_version(history: StateHistory) -> int:
 
 
 def end_version(history: StateHistory, options: ReaderOptions) -> int:
-    """The version whose state is read, or the last one of the change feed."""
+    """The version whose state is read, or the last version of the change feed."""
     for version in (options.version_as_of, options.ending_version):
         if version is not None:
             return history.at(version).info.version
@@ -79,7 +82,10 @@ def end_version(history: StateHistory, options: ReaderOptions) -> int:
 
 
 def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
-    """The first version that was committed at a time or later; after the newest, its successor."""
+    """The first version that was committed at this time or later.
+
+    If no version is that young, the number that the next version will have.
+    """
     versions = history.versions()
     if not versions:
         return 0
@@ -88,8 +94,11 @@ def first_version_since(history: StateHistory, timestamp_ms: int) -> int:
 
 
 def version_before(history: StateHistory, first: int, versions: Sequence[int]) -> int | None:
-    """The version whose state the changes from `first` on are compared with; None: nothing was
-    before. Raises VersionNotRetainedError if what was before is not there any more."""
+    """The version before version `first`; None if no version was before it.
+
+    The changes from `first` on are computed against the state of that version. Raises
+    VersionNotRetainedError if it was deleted.
+    """
     older = [version for version in versions if version < first]
     if older:
         return older[-1]

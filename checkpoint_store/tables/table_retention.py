@@ -43,7 +43,7 @@ def retain_versions(store: ObjectStore, table: TableStore, min_versions: int) ->
     when no version can be read that may be the oldest to keep: nothing is deleted then.
     """
     if min_versions < 2:
-        raise ValueError(f"minEpochsToRetain is {min_versions}; it must be at least 2")
+        raise ValueError(f"minVersionsToRetain is {min_versions}; it must be at least 2")
     numbers = table.versions()
     most = len(numbers) - min_versions
     if most < _VERSIONS_AT_ONCE:

@@ -22,7 +22,7 @@ def test_a_query_goes_on_over_restarts_whatever_fails_beside_its_commits(
     spark: SparkSession, tmp_path: Path, refusal: str
 ) -> None:
     spark.dataSource.register(RefusingDataSource)
-    options = {"keys": "id", "minEpochsToRetain": "2"}
+    options = {"keys": "id", "minVersionsToRetain": "2"}
     upserts = Upserts(spark, tmp_path, options=options, format="refusing")
     refuses = Path(f"{upserts.table}.refuses")
     refuses.write_text(refusal)

@@ -47,9 +47,9 @@ OF_OPERATOR = (
 Changes = list[tuple[Any, ...]]
 LIMITS: tuple[dict[str, str], ...] = (
     {},
-    {"maxEpochsPerTrigger": "1"},
-    {"maxEpochsPerTrigger": "2"},
-    {"maxEpochsPerTrigger": "3"},
+    {"maxVersionsPerTrigger": "1"},
+    {"maxVersionsPerTrigger": "2"},
+    {"maxVersionsPerTrigger": "3"},
     {"maxFilesPerTrigger": "2"},
 )
 EXAMPLES = settings(max_examples=30, deadline=None)

@@ -194,7 +194,7 @@ def test_channels_that_are_ahead_come_after_the_whole_epochs_that_limits_leave_f
     publish(operator, 1)
     first = [(0, 1, "insert", 0), (4, 1, "insert", 0)]
     second = [(4, 1, "update_preimage", 1), (4, 2, "update_postimage", 1)]
-    options = {"startingVersion": "earliest", "maxEpochsPerTrigger": 1}
+    options = {"startingVersion": "earliest", "maxVersionsPerTrigger": 1}
     assert query.run(**options) == [first, second, OF_SUBTASK_1]
     publish(operator, 0)
     operator.run_epoch(3, {5: 4})

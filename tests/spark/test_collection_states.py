@@ -203,7 +203,7 @@ def test_lists_and_maps_are_streamed(spark: SparkSession, store: str, tmp_path: 
         ("counts", "map_value", [{1: 1}, {1: 1, 2: 1}]),
     ):
         changes = Changes(spark, store, tmp_path / name)
-        options = {"stateVarName": name, "maxEpochsPerTrigger": 1, "preimages": "false"}
+        options = {"stateVarName": name, "maxVersionsPerTrigger": 1, "preimages": "false"}
         batches = changes.run(startingVersion="earliest", **options)
         rows = [row for batch in batches for row in batch]
         found = [row[column] for row in rows]

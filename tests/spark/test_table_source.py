@@ -172,12 +172,15 @@ class TestChangeFeeds:
         ("options", "message"),
         [
             ({}, r"readChangeFeed needs the first version of the feed"),
-            ({"startingVersion": 4}, r"would begin with version 4 and end with 3"),
+            ({"startingVersion": 4}, r"would begin with version 4, after its end, version 3"),
             ({"startingVersion": 2, "endingVersion": 1}, r"startingVersion is after endingVersion"),
             ({"startingVersion": 0, "endingVersion": 9}, r"version 9 of .* versions 0 to 3"),
-            ({"startingVersion": 0, "versionAsOf": 1}, r"changes are of several versions"),
+            ({"startingVersion": 0, "versionAsOf": 1}, r"a change feed spans several versions"),
             ({"startingVersion": 0, "readChangeFeed": "false"}, r"set readChangeFeed to true"),
-            ({"preimages": "false", "readChangeFeed": "false"}, r"preimages is of the change feed"),
+            (
+                {"preimages": "false", "readChangeFeed": "false"},
+                r"preimages is for the change feed",
+            ),
         ],
     )
     def test_feeds_that_cannot_be_are_refused(
@@ -381,13 +384,13 @@ class TestOperators:
         with pytest.raises(PySparkException, match=r"no state 'total'; its states are totals"):
             read(spark, store, stateVarName="total")
         changes = Changes(spark, store, tmp_path / "changes-checkpoint")
-        changes.run(stateVarName="totals", startingVersion=0, maxEpochsPerTrigger=1)
+        changes.run(stateVarName="totals", startingVersion=0, maxVersionsPerTrigger=1)
         assert [len({row["_commit_version"] for row in rows}) for rows in changes.batches] == [
             1
         ] * 3
         stream.feed(random_rows(9, count=30, keys=25))
         stream.run()
-        changes.run(stateVarName="totals", startingVersion=0, maxEpochsPerTrigger=1)
+        changes.run(stateVarName="totals", startingVersion=0, maxVersionsPerTrigger=1)
         assert applied(changes.rows()) == rows_of(spark, store)
 
 

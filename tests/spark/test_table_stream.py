@@ -168,7 +168,7 @@ class TestPreimages:
         self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes], cache: str
     ) -> None:
         changes = changes_of(url)
-        options = {"maxEpochsPerTrigger": 1, "startingVersion": 0, "stateCacheBytes": cache}
+        options = {"maxVersionsPerTrigger": 1, "startingVersion": 0, "stateCacheBytes": cache}
         for turn in range(3):
             upsert(spark, url, (1, turn), (2 + turn, turn))
             upsert(spark, url, (2 + turn, None))
@@ -182,12 +182,12 @@ class TestHowFarItGoes:
     @pytest.mark.parametrize(
         ("limits", "batches"),
         [
-            ({"maxEpochsPerTrigger": 1}, [[0], [1], [2], [3]]),
-            ({"maxEpochsPerTrigger": 3}, [[0, 1, 2], [3]]),
+            ({"maxVersionsPerTrigger": 1}, [[0], [1], [2], [3]]),
+            ({"maxVersionsPerTrigger": 3}, [[0, 1, 2], [3]]),
             ({"maxBytesPerTrigger": 1}, [[0], [1], [2], [3]]),
             ({"maxBytesPerTrigger": "1g"}, [[0, 1, 2, 3]]),
             ({"maxFilesPerTrigger": 2}, [[0, 1], [2, 3]]),
-            ({"maxBytesPerTrigger": "1g", "maxEpochsPerTrigger": 2}, [[0, 1], [2, 3]]),
+            ({"maxBytesPerTrigger": "1g", "maxVersionsPerTrigger": 2}, [[0, 1], [2, 3]]),
         ],
     )
     def test_limits_cut_changes_into_batches_of_whole_versions(
@@ -219,7 +219,7 @@ class TestHowFarItGoes:
             seen.extend(row["_commit_version"] for row in batch.collect())
             upsert(spark, url, (len(seen) + 10, 1))
 
-        frame = changes.frame(startingVersion=0, maxEpochsPerTrigger=1)
+        frame = changes.frame(startingVersion=0, maxVersionsPerTrigger=1)
         writer = frame.writeStream.foreachBatch(write_another).trigger(availableNow=True)
         run_to_the_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
         assert seen == [0, 1]
@@ -237,7 +237,7 @@ class TestRestarts:
                 ids = chance.sample(range(30), 12)
                 upserts.feed(*((i, f"key{turn}", batch) for i in ids))
             upserts.run()
-            changes.run(maxEpochsPerTrigger=1 + turn)
+            changes.run(maxVersionsPerTrigger=1 + turn)
         versions = [{row["_commit_version"] for row in rows} for rows in changes.batches]
         assert versions == [{2}, {3, 4}, {5}, {6, 7, 8}]
         assert applied(changes.rows()) == upserts.rows()
@@ -266,7 +266,7 @@ class TestDataLoss:
         changes.run()
         upsert(spark, url, (1, 11), (2, 20))
         for number in range(12):
-            upsert(spark, url, (2, number), minEpochsToRetain=2)
+            upsert(spark, url, (2, number), minVersionsToRetain=2)
         oldest = open_store(url).epochs()[0].version
         assert oldest > 0
         with pytest.raises(PySparkException, match=rf"version 0 of .* holds versions {oldest} to"):
@@ -295,8 +295,8 @@ class TestDataLoss:
             upsert(spark, url, (number, number))
         Path(url, version_name(3)).unlink()
         lenient = {"failOnDataLoss": "false", "startingVersion": 1, "preimages": preimages}
-        for limits in ({}, {"maxEpochsPerTrigger": 1}, {"maxEpochsPerTrigger": 2}):
-            name = f"checkpoint-{len(limits)}-{limits.get('maxEpochsPerTrigger', 0)}"
+        for limits in ({}, {"maxVersionsPerTrigger": 1}, {"maxVersionsPerTrigger": 2}):
+            name = f"checkpoint-{len(limits)}-{limits.get('maxVersionsPerTrigger', 0)}"
             batches = Changes(spark, url, tmp_path / name).run(**lenient, **limits)
             versions = [row["_commit_version"] for rows in batches for row in rows]
             assert sorted(versions) == readable, limits
@@ -310,7 +310,7 @@ class TestColumns:
     ) -> None:
         changes = changes_of(url)
         upsert(spark, url, (1, 10))
-        frame = changes.frame(maxEpochsPerTrigger=1, startingVersion=0)
+        frame = changes.frame(maxVersionsPerTrigger=1, startingVersion=0)
         wide = spark.createDataFrame(
             [(1, 10, "new"), (2, 20, "x")], "id bigint, value bigint, s string"
         )
@@ -331,7 +331,7 @@ class TestColumns:
         upsert(spark, url, (1, 10))
         wide = "id bigint, value bigint, s string, tags array<int>"
         write(spark.createDataFrame([(1, 10, "new", [1])], wide), url, mergeSchema="true")
-        found = changes_of(url).run(startingVersion=0, maxEpochsPerTrigger=1)
+        found = changes_of(url).run(startingVersion=0, maxVersionsPerTrigger=1)
         later = [
             ((1, 10, None, None), "update_preimage", 1),
             ((1, 10, "new", [1]), "update_postimage", 1),
@@ -387,11 +387,11 @@ class TestOptions:
         ("options", "message"),
         [
             (
-                {"maxEpochPerTrigger": 1},
-                r"of streams and batch reads; did you mean maxEpochsPerTrigger",
+                {"maxVersionPerTrigger": 1},
+                r"of streams and batch reads; did you mean maxVersionsPerTrigger",
             ),
-            ({"versionAsOf": 1}, r"changes are of several versions"),
-            ({"maxEpochsPerTrigger": 0}, r"maxEpochsPerTrigger is '0'; allowed are"),
+            ({"versionAsOf": 1}, r"a change feed spans several versions"),
+            ({"maxVersionsPerTrigger": 0}, r"maxVersionsPerTrigger is '0'; allowed are"),
             ({"pollIntervalSeconds": "-1"}, r"pollIntervalSeconds is '-1'; allowed are"),
             ({"startingVersion": "first"}, r"startingVersion is 'first'; allowed are"),
             ({"startingVersion": 0, "startingTimestamp": 0}, r"are both set"),
@@ -430,7 +430,7 @@ def test_a_schema_of_ones_own_may_name_the_watermark_of_the_writers(
     query.stop()
     columns = "id bigint, moment timestamp" + FEED_FIELDS + ", _commit_watermark timestamp"
     changes = Changes(spark, url, tmp_path / "checkpoint")
-    (first, *_) = changes.run(columns, startingVersion="earliest", maxEpochsPerTrigger=1)
+    (first, *_) = changes.run(columns, startingVersion="earliest", maxVersionsPerTrigger=1)
     assert sorted(row["id"] for row in first) == [0, 1, 2, 3]
     (least,) = {row["_commit_watermark"].timestamp() for row in first}
     # The tasks had two rows each: 0 and 20, 10 and 30.
@@ -459,7 +459,7 @@ def test_two_streams_read_while_one_writes(
         upserts.feed(*((i, f"key{batch}", batch) for i in chance.sample(range(20), 9)))
     readers = [Changes(spark, upserts.table, tmp_path / f"reader{n}") for n in range(2)]
     queries = [
-        reader.frame(schema, maxEpochsPerTrigger=1 + number)
+        reader.frame(schema, maxVersionsPerTrigger=1 + number)
         .writeStream.foreachBatch(reader.keep)
         .option("checkpointLocation", str(reader.checkpoint))
         .trigger(processingTime="100 milliseconds")

@@ -246,7 +246,7 @@ def _totals(spark: SparkSession, folder: Path) -> DataFrame:
     changes = Changes(spark, str(folder / "events"), folder)
     signed = "if(_change_type in ('insert', 'update_postimage'), value, -value) as value"
     schema = EVENT_SCHEMA + FEED_FIELDS
-    events = changes.frame(schema, startingVersion="earliest", maxEpochsPerTrigger=1).selectExpr(
+    events = changes.frame(schema, startingVersion="earliest", maxVersionsPerTrigger=1).selectExpr(
         "key", signed
     )
     return spark_state.transform_with_state(

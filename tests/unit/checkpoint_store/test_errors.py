@@ -124,13 +124,13 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (TableSchemaError(URL, "column 'x' is new", "drop it"), [URL, "column 'x' is new", "drop it"]),
     (
         TimestampOutOfRangeError(URL, 0, 1_700_000_000_000, 1_800_000_000_000),
-        [URL, "1970-01-01", "2023-11-14", "2027-01-15", "minEpochsToRetain"],
+        [URL, "1970-01-01", "2023-11-14", "2027-01-15", "minVersionsToRetain"],
     ),
     (TimestampOutOfRangeError(URL, 9_000, 0, 8_000), [URL, "00:00:09", "00:00:08", "not known"]),
     (UnknownColumnError(URL, "amout", ("id", "amount")), [URL, "'amout'", "'amount'", "id"]),
     (
         VersionNotRetainedError(URL, 7, 12, 30),
-        ["version 7", URL, "12 to 30", "deleted by retention", "minEpochsToRetain"],
+        ["version 7", URL, "12 to 30", "deleted by retention", "minVersionsToRetain"],
     ),
     (
         VersionMissingError(URL, 3, 0, 9, (2, 4), "versions/3.json"),

@@ -116,7 +116,7 @@ def test_a_thousand_conditions_are_no_deeper_than_one() -> None:
     [
         (
             "idd = 1",
-            r"names 'idd', which is not a column of the rows; did you mean id\? columns are",
+            r"names 'idd', which is not a column of the rows; did you mean id\? the columns are",
         ),
         ("id", "'id' is bigint, neither true nor false"),
         ("id AND gone", "'id' is bigint, neither true nor false"),
@@ -166,7 +166,7 @@ def test_columns_that_differ_only_in_case_must_be_spelled() -> None:
     schema = pa.schema([("id", pa.bool_()), ("ID", pa.bool_())])
     rows = pa.table([[True, False], [False, True]], schema=schema)
     assert compile_delete_condition("ID", schema)(rows).to_pylist() == [False, True]
-    with pytest.raises(ConfigurationError, match="names 'Id', which may be id or ID"):
+    with pytest.raises(ConfigurationError, match="names 'Id', which may mean id or ID"):
         compile_delete_condition("Id", schema)
 
 

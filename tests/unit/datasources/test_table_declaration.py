@@ -54,7 +54,7 @@ class TestNew:
             ({"keys": "no"}, ConfigurationError, "'no', which is not a column"),
             ({"keys": "id", "sequenceBy": "no"}, ConfigurationError, "'no', which is not a column"),
             ({"keys": "id", "key": "v"}, ConfigurationError, "unknown option key "),
-            ({"keys": "id", "maxEpochsPerTrigger": "0"}, ConfigurationError, "maxEpochsPerTrigger"),
+            ({"keys": "id", "maxFilesPerTrigger": "0"}, ConfigurationError, "maxFilesPerTrigger"),
             ({"keys": "m"}, KeyGroupError, "m"),
         ],
     )

@@ -13,6 +13,7 @@ from datasources.table_options import (
     SinkOptions,
     StreamOptions,
     column_named,
+    is_an_option,
     missing_keys_error,
     parse_read_options,
     parse_reader_options,
@@ -46,7 +47,7 @@ def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
         "mergeSchema": "TRUE",
         "onNullKey": "Drop",
         "takeOver": "true",
-        "minEpochsToRetain": "2",
+        "minVersionsToRetain": "2",
         "autoCompactBytes": "1g",
         "storageOptions": '{"key": "secret"}',
         "storeRetrySeconds": "30",
@@ -64,7 +65,7 @@ def test_every_option_of_a_sink_is_parsed_whatever_its_case() -> None:
         merge_schema=True,
         on_null_key="drop",
         take_over=True,
-        min_epochs_to_retain=2,
+        min_versions_to_retain=2,
         auto_compact_bytes=1 << 30,
         storage_options={"key": "secret"},
         store_retry_seconds=30,
@@ -112,7 +113,7 @@ def test_every_option_of_a_stream_is_parsed() -> None:
         {
             "path": "/t",
             "startingVersion": "Latest",
-            "maxEpochsPerTrigger": "5",
+            "maxVersionsPerTrigger": "5",
             "maxBytesPerTrigger": "64m",
             "maxFilesPerTrigger": "10",
             "failOnDataLoss": "false",
@@ -127,7 +128,7 @@ def test_every_option_of_a_stream_is_parsed() -> None:
     ) == StreamOptions(
         url="/t",
         starting_version="latest",
-        max_epochs_per_trigger=5,
+        max_versions_per_trigger=5,
         max_bytes_per_trigger=64 << 20,
         max_files_per_trigger=10,
         fail_on_data_loss=False,
@@ -195,12 +196,42 @@ def test_a_path_becomes_a_url_or_an_absolute_path(path: str, url: str) -> None:
     assert parse_reader_options({"path": path}).url == url
 
 
-def test_batch_id_is_another_name_of_version_as_of() -> None:
-    assert parse_reader_options({"path": "/t", "batchId": "3"}).version_as_of == 3
-    both = {"path": "/t", "batchid": "3", "versionasof": "3"}
-    assert parse_reader_options(both).version_as_of == 3
-    with pytest.raises(ConfigurationError, match="versionAsOf and batchId are one, but are 3 and"):
-        parse_reader_options({**both, "versionasof": "4"})
+ALIASES = [
+    ("batch reads", "batchId", "versionAsOf"),
+    ("streams", "maxEpochsPerTrigger", "maxVersionsPerTrigger"),
+    ("writes", "minEpochsToRetain", "minVersionsToRetain"),
+]
+
+
+@pytest.mark.parametrize(("use", "alias", "name"), ALIASES)
+class TestAliases:
+    def test_an_alias_means_what_the_option_means(self, use: str, alias: str, name: str) -> None:
+        parsed = PARSERS[use]({"path": "/t", name: "3"})
+        assert PARSERS[use]({"path": "/t", alias: "3"}) == parsed
+        assert PARSERS[use]({"path": "/t", alias.lower(): "3"}) == parsed
+        assert PARSERS[use]({"path": "/t", alias: "3", name: "3"}) == parsed
+        assert PARSERS[use]({"path": "/t"}) != parsed
+
+    def test_an_option_and_its_alias_with_two_values_are_refused(
+        self, use: str, alias: str, name: str
+    ) -> None:
+        message = f"options {name} and {alias} are one, but are 3 and 4; set one"
+        for both in ({name: "3", alias: "4"}, {alias.lower(): "4", name.lower(): "3"}):
+            with pytest.raises(ConfigurationError, match=message):
+                PARSERS[use]({"path": "/t", **both})
+
+    def test_a_bad_value_of_an_alias_is_refused(self, use: str, alias: str, name: str) -> None:
+        with pytest.raises(ConfigurationError, match=f"option {name} is '-1'; allowed are"):
+            PARSERS[use]({"path": "/t", alias: "-1"})
+
+    def test_an_alias_of_another_use_is_named(self, use: str, alias: str, name: str) -> None:
+        other = "writes" if use != "writes" else "streams"
+        with pytest.raises(ConfigurationError, match=f"{name} is an option of {use}; "):
+            PARSERS[other]({"path": "/t", alias: "3"})
+
+    def test_an_alias_is_no_property_of_a_table(self, use: str, alias: str, name: str) -> None:
+        assert is_an_option(alias)
+        assert is_an_option(name)
 
 
 @pytest.mark.parametrize("use", PARSERS)
@@ -285,7 +316,7 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("writes", {"mergeSchema": "yes"}, "mergeSchema is 'yes'; allowed are true, false"),
     ("writes", {"maxParallelism": "0"}, "allowed are whole numbers from 1 to 32768"),
     ("writes", {"maxParallelism": "many"}, "maxParallelism is 'many'"),
-    ("writes", {"minEpochsToRetain": "1"}, "whole numbers from 2"),
+    ("writes", {"minVersionsToRetain": "1"}, "whole numbers from 2"),
     ("writes", {"autoCompactBytes": "-1"}, "a whole number that may end in k, m, g or t"),
     ("writes", {"autoCompactBytes": "9" * 30}, "a whole number that may end in k, m, g or t"),
     ("writes", {"onDuplicate": "newest"}, "allowed are error, first, last"),
@@ -297,18 +328,18 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("batch reads", {"versionAsOf": "1", "timestampAsOf": "1"}, "are both set"),
     ("batch reads", {"startingVersion": "1"}, "set readChangeFeed to true as well"),
     ("batch reads", {"readChangeFeed": "false", "endingVersion": "1"}, "set readChangeFeed"),
-    ("batch reads", {"preimages": "false"}, "preimages is of the change feed: set readChangeFeed"),
+    ("batch reads", {"preimages": "false"}, "preimages is for the change feed: set readChangeFeed"),
     ("batch reads", {"readChangeFeed": "true", "preimages": "no"}, "allowed are true, false"),
     ("batch reads", {"readChangeFeed": "true", "versionAsOf": "1"}, "are both set"),
     (
         "batch reads",
         {"readChangeFeed": "true", "flattenCollectionTypes": "true"},
-        "a change is of a whole list or map",
+        "a change shows a whole list or map",
     ),
     ("streams", {"startingVersion": "first"}, "from 0 to [0-9]+, earliest, latest"),
     ("streams", {"startingVersion": "1", "startingTimestamp": "1"}, "are both set"),
     ("streams", {"maxBytesPerTrigger": "0"}, "1 byte or more"),
-    ("streams", {"maxEpochsPerTrigger": "0"}, "whole numbers from 1"),
+    ("streams", {"maxVersionsPerTrigger": "0"}, "whole numbers from 1"),
     ("streams", {"pollIntervalSeconds": "-1"}, "numbers of seconds from 0"),
     ("streams", {"pollIntervalSeconds": "inf"}, "numbers of seconds from 0"),
     ("streams", {"pollIntervalSeconds": "nan"}, "numbers of seconds from 0"),
@@ -373,9 +404,9 @@ def test_a_new_table_without_keys_is_refused_with_an_example() -> None:
 def test_columns_are_found_as_spark_finds_them() -> None:
     assert column_named("ID", ["id", "name"], "keys names") == "id"
     assert column_named("ID", ["id", "ID"], "keys names") == "ID"
-    with pytest.raises(ConfigurationError, match="keys names 'Id', which may be id or ID"):
+    with pytest.raises(ConfigurationError, match="keys names 'Id', which may mean id or ID"):
         column_named("Id", ["id", "ID"], "keys names")
     with pytest.raises(
-        ConfigurationError, match=r"'nam', .* did you mean name\? columns are id, n"
+        ConfigurationError, match=r"'nam', .* did you mean name\? the columns are id, n"
     ):
         column_named("nam", ["id", "name"], "keys names")
