@@ -1,8 +1,9 @@
-"""States on an object store: what cowstate's engine and data source stand on, and how to read them.
+"""States on an object store: how cowstate's engine and data source keep and read them.
 
-`open_store(url)` reads a table, the state of a Python operator, or that of a query on the state store
-provider, at any of its versions, as Arrow tables and without Spark. The errors are what a user meets. `docs/checkpoint_format.md` draws what
-is written; `completed_checkpoint_store` and `table_store` are the ways in for writers.
+`open_store(url)` reads a table, the state of a Python operator, or that of a query on the state
+store provider, at any of its versions, as Arrow tables and without Spark. The errors are what a
+user meets. `docs/checkpoint_format.md` draws what is written; `completed_checkpoint_store` and
+`table_store` are the ways in for writers.
 """
 
 from importlib import import_module

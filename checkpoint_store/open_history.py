@@ -35,8 +35,8 @@ def open_history(
 
     `state`: the name of an operator's state; None if there is only one. A ProviderStore in a
     checkpoint; None: the only store of operator 0. `retry_seconds`: a call to the object store that
-    fails is tried again for so long. Raises NotAStoreError, which lists the stores below `url` if it
-    is a root of stores; ObjectMissingError if it is a store whose own description is gone,
+    fails is tried again for so long. Raises NotAStoreError, which lists the stores below `url` if
+    it is a root of stores; ObjectMissingError if it is a store whose own description is gone,
     CorruptObjectError; StateNotFoundError, StoreNotFoundError, StateChoiceError; the errors of the
     object store.
     """

@@ -78,7 +78,8 @@ def open_store(
 
 
 class StateReader:
-    """The versions of a state; of an operator these are its epochs, of a query its batches. Safe for several threads.
+    """The versions of a state: the epochs of an operator, the batches of a query. Safe for several
+    threads.
 
     Columns have the types that `checkpoint_store.files.spark_schema` lists. Every method looks at
     what is there when it is called. All raise VersionNotRetainedError for a version that is not

@@ -26,6 +26,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import BarrierName, parse_barrier
+from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.states.state_history import StateHistory
 from checkpoint_store.tables.table_history import TableHistory
 from datasources.channel_history import Ahead
@@ -104,7 +105,9 @@ def facts_of(history: StateHistory) -> TableFacts:
         keys = column_names(table.key_schema_json)
         sequenced = table.sequence_by is not None
         return TableFacts(keys, table.max_parallelism, sequenced, table.ignore_null_updates)
-    assert isinstance(history, OperatorHistory), f"{history!r} is not of an operator"
+    if isinstance(history, ProviderHistory):
+        return TableFacts(history.key_names, history.max_parallelism)
+    assert isinstance(history, OperatorHistory), f"{history!r} is of no store"
     return TableFacts(column_names(history.metadata.key_schema_json), history.max_parallelism)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.provider.provider_store import ProviderStore
 from datasources.catalog_tables import IN_CATALOG, NO_CATALOG, OF_CATALOG, are_of_catalog
 from datasources.option_values import (
     Choice,
@@ -87,7 +88,8 @@ class ReaderOptions:
     timestamp_as_of: read the version that was the newest at this time (ms since 1970).
     read_change_feed: read changes instead of state, between two versions or times, inclusive.
     preimages: whether an update or a delete comes with the row before it.
-    state_var_name: which state of an operator to read, if the operator has several.
+    state: which state of a Python operator to read, by its name, or which store of a query's
+    checkpoint; None: the only one, or that of operator 0.
     columns: the columns to read; empty: all.
     flatten_collection_types: a row for each element of a list state or entry of a map state.
     push_filters: whether filters keep key groups and files from being read, see table_source.
@@ -103,7 +105,7 @@ class ReaderOptions:
     ending_version: int | None = None
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
-    state_var_name: str | None = None
+    state: str | ProviderStore | None = None
     columns: tuple[str, ...] = ()
     flatten_collection_types: bool = False
     push_filters: bool = False
@@ -125,6 +127,7 @@ class StreamOptions:
     preimages: whether an update or a delete comes with the row before it.
     poll_interval_seconds: the least time between two looks for new versions.
     state_cache_bytes: a worker keeps states of up to this size for preimages of later batches.
+    state: as of ReaderOptions.
     """
 
     url: str
@@ -139,7 +142,7 @@ class StreamOptions:
     preimages: bool = True
     poll_interval_seconds: float = 0.0
     state_cache_bytes: int = 128 * _MEBIBYTE
-    state_var_name: str | None = None
+    state: str | ProviderStore | None = None
     num_partitions: int | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     store_retry_seconds: int = RETRY_SECONDS
@@ -190,7 +193,7 @@ def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
             raise ConfigurationError(
                 f"option starting{unit} is after ending{unit} ({start} > {end}); swap the two"
             )
-    return ReaderOptions(**_as_fields(values))
+    return ReaderOptions(**_as_fields(_with_state(values)))
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
@@ -200,7 +203,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     _refuse_both(values, *names, "each names the first change to read")
     is_remote = "://" in values["path"] and not values["path"].startswith(("file:", "memory:"))
     values.setdefault("pollIntervalSeconds", _REMOTE_POLL_SECONDS if is_remote else 0.0)
-    return StreamOptions(**_as_fields(values))
+    return StreamOptions(**_as_fields(_with_state(values)))
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
@@ -330,6 +333,18 @@ def _meant_name(given: str) -> str:
     return _MEANT.get(given.lower(), given.lower())
 
 
+def _with_state(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with one value `state` for those that choose a state."""
+    for name in _OF_CHECKPOINTS:
+        why = f"stateVarName is for the store of a Python operator, {name} for a checkpoint"
+        _refuse_both(values, "stateVarName", name, why)
+    _refuse_both(values, "storeName", "joinSide", "each names a store of the operator")
+    chosen = {name: values[name] for name in _OF_CHECKPOINTS if name in values}
+    state = ProviderStore(**_as_fields(chosen)) if chosen else values.get("stateVarName")
+    others = values.keys() - {*_OF_CHECKPOINTS, "stateVarName"}
+    return {**{name: values[name] for name in others}, "state": state}
+
+
 def _as_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     snake = {re.sub(r"[A-Z]", lambda upper: f"_{upper[0].lower()}", key): key for key in values}
     return {("url" if name == "path" else name): values[key] for name, key in snake.items()}
@@ -389,9 +404,13 @@ _ON_ALL: dict[str, _Parse] = {
     "storageOptions": a_json_object,
     "storeRetrySeconds": Integer(1),
 }
+_OF_CHECKPOINTS = ("operatorId", "storeName", "joinSide")
 _ON_READS: dict[str, _Parse] = {
     **_ON_ALL,
     "stateVarName": a_text,
+    "operatorId": Integer(0),
+    "storeName": a_text,
+    "joinSide": Choice(("left", "right")),
     "numPartitions": Integer(1, MAX_PARALLELISM_LIMIT),
 }
 _OPTIONS: dict[str, dict[str, _Parse]] = {

@@ -83,7 +83,10 @@ class TableReader(LoadedInWorkers, DataSourceReader):
         history = history_of(self._plan.options)
         version = history.at(self._plan.end)
         most = history.max_parallelism
-        asked = key_groups_asked_for(self._asked.values, version.shape.key_schema_json, most)
+        shape = version.shape
+        asked = None
+        if shape.key_groups_follow_keys:
+            asked = key_groups_asked_for(self._asked.values, shape.key_schema_json, most)
         if asked is not None:
             return [KeyGroupPartition(KeyGroupRange(group, group)) for group in asked]
         size = sum({handle.name: handle.length for handle in self._files(history)}.values())

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.open_history import open_history
+from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.states.version_times import VersionTimes
@@ -18,7 +19,7 @@ class Located(Protocol):
 
     @property
     def url(self) -> str:
-        """The URL of the table or of the operator's store."""
+        """The URL of the table, of the operator's store or of the checkpoint."""
 
     @property
     def storage_options(self) -> Mapping[str, Any]:
@@ -29,19 +30,20 @@ class Located(Protocol):
         """How long a failing call to the store is tried again."""
 
     @property
-    def state_var_name(self) -> str | None:
-        """Which state of an operator to read, if the operator has several."""
+    def state(self) -> str | ProviderStore | None:
+        """Which state of an operator, or which store of a checkpoint; None: the only one."""
 
 
 def history_of(options: Located) -> StateHistory:
     """Opens the state that options name.
 
-    Raises NotAStoreError, StateNotFoundError, and the errors of the object store.
+    Raises NotAStoreError, StateNotFoundError, StoreNotFoundError, StateChoiceError, and the errors
+    of the object store.
     """
     return open_history(
         options.url,
         dict(options.storage_options),
-        options.state_var_name,
+        options.state,
         options.store_retry_seconds,
     )
 

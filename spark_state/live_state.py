@@ -1,4 +1,4 @@
-"""A table, or a state of an operator, in memory: looked up by key while it follows its store.
+"""A state in memory, whoever writes it: looked up by key while it follows its store.
 
 `live_view(url)` loads the newest epoch and applies later ones in a background thread. Readers see
 whole epochs only, and wait for none: what they look at is an epoch of a copy-on-write map, see
@@ -31,6 +31,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.state_file import DELETE
+from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
 from checkpoint_store.states.state_history import VersionInfo
@@ -70,13 +71,14 @@ class EpochReader(Protocol):
 def live_view(
     url: str,
     storage_options: Mapping[str, Any] | None = None,
-    state: str | None = None,
+    state: str | ProviderStore | None = None,
     poll_seconds: float = 1.0,
     retry_seconds: float = 10.0,
 ) -> LiveView:
-    """A view of the table at `url`, or of one state of the operator whose store it is.
+    """A view of what is at `url`: a table, a state of the Python operator whose store it is, or a
+    store of the query on the provider whose checkpoint it is.
 
-    `state` may be None if there is only one. A call to the store that fails is tried again for
+    `state`: as of `checkpoint_store.open_store`. A call to the store that fails is tried again for
     `retry_seconds`; only then does `error` say so, and `close` may wait for it. Close the view, or
     use it in a `with` statement. Raises the errors of the store when it cannot be opened or has no
     epoch yet.

@@ -24,6 +24,8 @@ PUBLIC_NAMES = {
         "NotATableError",
         "ObjectMissingError",
         "PartialEpochError",
+        "ProviderStore",
+        "StateChoiceError",
         "StateNotFoundError",
         "StateReader",
         "StoreAccessError",

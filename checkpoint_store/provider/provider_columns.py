@@ -27,9 +27,7 @@ from checkpoint_store.provider.provider_state import StateSchemas
 from checkpoint_store.states.row_fold import ADDED_COLUMNS
 from checkpoint_store.states.state_history import StateShape
 
-SCHEMA_FILE = "_metadata/schema"
-"""Where Spark writes the schemas of a store, below the directory of its partition 0."""
-
+_WATERMARK = "spark.watermarkDelayMs"
 # An array of a type that is known when it is read.
 _AnyArray = Any
 
@@ -42,8 +40,10 @@ class ProviderColumns:
     schemas: StateSchemas
 
     @classmethod
-    def of(cls, store_name: str, key_schema_json: str, value_schema_json: str) -> ProviderColumns:
-        """The columns of a store whose schemas Spark has noted.
+    def of(
+        cls, store_name: str, key_schema_json: str, value_schema_json: str, written_in: str
+    ) -> ProviderColumns:
+        """The columns of a store whose schemas Spark has written into the file `written_in`.
 
         Raises UnsupportedSparkTypeError; ValueError, KeyError or TypeError for what is no schema.
         """
@@ -59,7 +59,7 @@ class ProviderColumns:
         schemas = StateSchemas(
             parse_spark_schema(shape.key_schema_json),
             parse_spark_schema(shape.value_schema_json),
-            SCHEMA_FILE,
+            written_in,
         )
         return cls(shape, schemas)
 
@@ -77,16 +77,15 @@ class ProviderColumns:
             columns[field] = column
         if len(values.type):
             metadata = {STATE_METADATA: self.shape.state.encode()}
-            # Longer than the name of each key column, and so another one.
-            name = "_".join([STATE, *(field.name for field in keys.type)])
+            # Longer than the name of any key column, and so another one.
+            name = "_".join(["_value", *(field.name for field in keys.type)])
             columns[pa.field(name, values.type, metadata=metadata)] = values
         return pa.RecordBatch.from_arrays([*columns.values()], schema=pa.schema([*columns]))
 
 
 def _fields(schema_json: str, taken: set[str]) -> list[dict[str, Any]]:
     """The fields of a schema under names that are not `taken`; these are then taken, too."""
-    # A user-defined type is, in rows and to readers, the type that it is stored as.
-    schema = json.loads(schema_json, object_hook=_stored_type)
+    schema = json.loads(schema_json, object_hook=_as_stored)
     fields = []
     for field in schema["fields"]:
         name = field["name"]
@@ -97,5 +96,9 @@ def _fields(schema_json: str, taken: set[str]) -> list[dict[str, Any]]:
     return fields
 
 
-def _stored_type(described: dict[str, Any]) -> Any:
-    return described["sqlType"] if described.get("type") == "udt" else described
+def _as_stored(described: dict[str, Any]) -> Any:
+    """A part of a schema, with the type that a user-defined one is stored as. The watermark that a
+    column had in the query is not one of its readers'."""
+    if described.get("type") == "udt":
+        return described["sqlType"]
+    return {name: value for name, value in described.items() if name != _WATERMARK}

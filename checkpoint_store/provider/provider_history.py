@@ -27,14 +27,13 @@ from checkpoint_store.errors import (
     VersionMissingError,
     VersionNotRetainedError,
 )
-from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.spark_schema import UnsupportedSparkTypeError
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.provider.provider_columns import SCHEMA_FILE, ProviderColumns
+from checkpoint_store.provider.provider_columns import ProviderColumns
 from checkpoint_store.provider.provider_errors import UnreadableStateError, VersionNotFoundError
 from checkpoint_store.provider.provider_file_names import StateId
 from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
@@ -44,8 +43,9 @@ from checkpoint_store.provider.spark_checkpoint import (
     committed_ids,
     listed_commits,
     partitions_of,
+    schema_file_of,
+    state_schemas,
 )
-from checkpoint_store.provider.state_schema_file import parse_state_schema
 from checkpoint_store.states.state_history import StateVersion, VersionInfo
 
 
@@ -166,11 +166,11 @@ class ProviderHistory:
 
     @cached_property
     def _columns(self) -> ProviderColumns:
-        name = f"{self._where(0).directory}/{SCHEMA_FILE}"
-        source = Source(self.url, name)
-        schemas = parse_state_schema(self.checkpoint.get(name), source)
+        operator, store_name = self.store.operator_id, self.store.name
+        name = schema_file_of(operator, store_name)
+        schemas = state_schemas(self.checkpoint, operator, store_name)
         try:
-            return ProviderColumns.of(self.store.name, *schemas)
+            return ProviderColumns.of(store_name, *schemas, name)
         except UnsupportedSparkTypeError as error:
             raise UnreadableStateError(self.url, name, str(error)) from error
         except (KeyError, TypeError, ValueError) as error:

@@ -1,21 +1,23 @@
 """What Spark itself writes into the checkpoint of a query with state, beside the provider's files.
 
-    commits/<batch>                      the batch is done; in checkpoint format 2, the ids of the
-                                         states that it made
-    state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
-    state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
+commits/<batch>                      the batch is done; in checkpoint format 2, the ids of the
+                                     states that it made
+state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
+state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
     UnsupportedFormatError,
 )
+from checkpoint_store.files.document import Source
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.provider.provider_errors import (
     NotACheckpointError,
@@ -23,8 +25,10 @@ from checkpoint_store.provider.provider_errors import (
     VersionNotFoundError,
 )
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
+from checkpoint_store.provider.state_schema_file import parse_state_schema
 
 COMMITS = "commits"
+_LIMIT = "globalLimit"
 _NEWEST_COMMIT_FORMAT = 3
 _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
 
@@ -48,13 +52,38 @@ def committed_batches(checkpoint: ObjectStore) -> list[int]:
 
 def partitions_of(checkpoint: ObjectStore, operator: int, store_name: str) -> int:
     """How many partitions a store has. Raises StoreNotFoundError, which names those that are there,
-    and CorruptObjectError."""
-    operators = {number: _stores_of(checkpoint, number) for number in _numbers(checkpoint, "state")}
-    stores = operators.get(operator, {})
+    and CorruptObjectError.
+
+    Spark notes as many as its shuffles have. An operator that takes all rows at once, a limit or an
+    aggregation without keys, has one all the same.
+    """
+    operators = {number: _operator(checkpoint, number) for number in _numbers(checkpoint, "state")}
+    stores = operators[operator].stores if operator in operators else {}
     if store_name not in stores:
-        present = tuple((number, tuple(names)) for number, names in operators.items())
+        present = tuple((number, tuple(other.stores)) for number, other in operators.items())
         raise StoreNotFoundError(checkpoint.url, operator, store_name, present)
-    return stores[store_name]
+    noted = stores[store_name]
+    if noted > 1 and _numbers(checkpoint, f"state/{operator}") == [0]:
+        key_schema_json, _ = state_schemas(checkpoint, operator, store_name)
+        takes_all_rows = not json.loads(key_schema_json)["fields"]
+        if takes_all_rows or operators[operator].name == _LIMIT:
+            return 1
+    return noted
+
+
+def state_schemas(checkpoint: ObjectStore, operator: int, store_name: str) -> tuple[str, str]:
+    """The schemas of keys and values, as JSON. Raises ObjectMissingError, CorruptObjectError, and
+    UnreadableStateError for a store with column families."""
+    name = schema_file_of(operator, store_name)
+    return parse_state_schema(checkpoint.get(name), Source(checkpoint.url, name))
+
+
+def schema_file_of(operator: int, store_name: str) -> str:
+    """Where the schemas of a store are."""
+    directory = f"state/{operator}/0"
+    if store_name != DEFAULT_STORE:
+        directory = f"{directory}/{store_name}"
+    return f"{directory}/_metadata/schema"
 
 
 def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str] | None:
@@ -85,9 +114,17 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
         raise CorruptObjectError(checkpoint.url, name, f"not a commit: {error!r}") from error
 
 
-def _stores_of(checkpoint: ObjectStore, operator: int) -> Mapping[str, int]:
-    """The stores of an operator, by name, and how many partitions they have: as Spark wrote down
-    when the query began, or, if an early release of Spark did not, as they are there.
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """An operator: its name, None if it is not noted, and its stores with their partitions."""
+
+    name: str | None
+    stores: Mapping[str, int]
+
+
+def _operator(checkpoint: ObjectStore, operator: int) -> _Operator:
+    """An operator, as Spark wrote down when the query began, or, if an early release of Spark did
+    not, as its stores are there.
 
     The files of the only store are in the partition's directory, those of several one below it.
     """
@@ -100,13 +137,15 @@ def _stores_of(checkpoint: ObjectStore, operator: int) -> Mapping[str, int]:
         partition = f"{directory}/{min(partitions, default=0)}"
         files = _visible([info.name for info in checkpoint.list(partition)])
         named = [] if files else _visible(checkpoint.list_directories(partition))
-        return dict.fromkeys(named or [DEFAULT_STORE], max(partitions, default=-1) + 1)
+        count = max(partitions, default=-1) + 1
+        return _Operator(None, dict.fromkeys(named or [DEFAULT_STORE], count))
     try:
-        infos = json.loads(lines[1])["stateStoreInfo"]
+        noted = json.loads(lines[1])
+        infos = noted["stateStoreInfo"]
         stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
         if max(_numbers(checkpoint, directory), default=-1) >= max(stores.values()):
             raise ValueError(f"it says {stores}, and there are more partitions")
-        return stores
+        return _Operator(str(noted["operatorInfo"]["operatorName"]), stores)
     except (LookupError, TypeError, ValueError) as error:
         problem = f"not what Spark wrote of an operator: {error!r}"
         raise CorruptObjectError(checkpoint.url, name, problem) from error

@@ -1,7 +1,7 @@
 """Keys as hashes, by which rows are found again. Pure.
 
-Equal keys have equal hashes. Others may have them, too: all lists do. So what is looked up by hash is
-more than what was asked for, never less.
+Equal keys have equal hashes. Others may have them, too: all lists do. So what is looked up by hash
+is more than what was asked for, never less.
 """
 
 from __future__ import annotations

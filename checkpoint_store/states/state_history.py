@@ -1,7 +1,7 @@
 """The versions of a state, whoever wrote it: what readers of all stores share.
 
-A version is a table's version, an epoch of a Python operator, or a batch of a query on the provider.
-A StateShape and the files to apply, in order, say what it holds; `row_fold` applies them.
+A version is a table's version, an epoch of a Python operator, or a batch of a query on the
+provider. A StateShape and the files to apply, in order, say what it holds; `row_fold` applies them.
 
     StateHistory       versions, what each holds, and the rows of its files
       TableHistory     a table: table.json, versions/

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider_histories import JOIN_STORES, assert_histories_agree
 from tests.support.provider_inputs import EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,
@@ -42,11 +43,6 @@ SPARSE = EventShape(rows=60, keys=200)
 SCATTERED = EventShape(rows=60, keys=60)
 JOINED = EventShape(rows=100, keys=60)
 SIDES = ({"joinSide": "left"}, {"joinSide": "right"})
-JOIN_STORES = [
-    {"storeName": f"{side}-{name}"}
-    for side in ("left", "right")
-    for name in ("keyToNumValues", "keyWithIndexToValue")
-]
 TWO_OPERATORS = ({"operatorId": "0"}, {"operatorId": "1"})
 JOIN_BELOW = ({"operatorId": "0"}, *({"operatorId": "1", **side} for side in SIDES))
 GROUP_STATE = "events bigint, text string"
@@ -68,6 +64,10 @@ def totals(groups: Any) -> DataFrame:
 
 def by_key(events: DataFrame, _: DataFrame) -> DataFrame:
     return totals(events.groupBy("key"))
+
+
+def overall(events: DataFrame, _: DataFrame) -> DataFrame:
+    return totals(events.groupBy())
 
 
 def by_window(events: DataFrame, _: DataFrame) -> DataFrame:
@@ -152,6 +152,7 @@ def grouped_in_pandas(events: DataFrame, _: DataFrame) -> DataFrame:
 JOBS = {
     "aggregation, update": (Job(by_key, "update", shrinks=False), SHAPE),
     "aggregation, complete": (Job(by_key, "complete", shrinks=False), SHAPE),
+    "aggregation without keys": (Job(overall, "update", shrinks=False), SHAPE),
     "aggregation, append with eviction": (Job(by_window), SHAPE),
     "aggregation, update with eviction": (Job(by_window, "update"), SHAPE),
     "dropDuplicates": (Job(distinct, shrinks=False), SHAPE),
@@ -259,6 +260,7 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_providers(
     before_restart, before_last = BATCHES // 2 - 1, rocksdb.batches[-2]
     for batch, entries in rocksdb.states([before_restart, before_last]).items():
         assert entries == states[batch] != []
+    assert_histories_agree(cowstate)
 
 
 @pytest.mark.parametrize(

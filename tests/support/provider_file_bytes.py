@@ -43,6 +43,22 @@ def schema_json(name: str, of: str) -> str:
     return json.dumps({"type": "struct", "fields": [field]})
 
 
+def state_schema(key_json: str, value_json: str, version: str = "v2") -> bytes:
+    """The file in which Spark keeps the schemas of a store; in version 2 in pieces of 100 bytes."""
+    schemas = [key_json.encode(), value_json.encode()]
+    if version == "v1":
+        return b"".join(map(_utf, [b"v1", *schemas]))
+    pieces = [
+        [schema[start : start + 100] for start in range(0, len(schema), 100)] for schema in schemas
+    ]
+    counted = [struct.pack(">i", len(part)) + b"".join(map(_utf, part)) for part in pieces]
+    return b"".join([_utf(version.encode()), *counted])
+
+
+def _utf(data: bytes) -> bytes:
+    return struct.pack(">H", len(data)) + data
+
+
 def key_row(number: int) -> bytes:
     return struct.pack("<2q", 0, number)
 

@@ -35,6 +35,7 @@ from checkpoint_store.operators.operator_layout import BarrierName, EpochDirecto
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
     NotACheckpointError,
+    StateChoiceError,
     StoreNotFoundError,
     UnreadableStateError,
     VersionNotFoundError,
@@ -94,7 +95,15 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         StoreNotFoundError(URL, 3, "lefft", ((0, ("left", "right")), (1, ("default",)))),
         [URL, "'lefft' of operator 3", "operator 0: left, right; operator 1: default"],
     ),
-    (StoreNotFoundError(URL, 0, "default", ()), ["Its stores are none"]),
+    (StoreNotFoundError(URL, 0, "default", ()), [URL, "no state", "<spark.cowstate.store>"]),
+    (
+        StateChoiceError(URL, "count", is_checkpoint=True),
+        [URL, "no state 'count'", "leave stateVarName out", "operatorId"],
+    ),
+    (
+        StateChoiceError(URL, "store 'x' of operator 2", is_checkpoint=False),
+        [URL, "no store 'x' of operator 2", "Leave them out"],
+    ),
     (
         ChangesNotKnownError(URL, "state/0/1", 7, 9),
         [URL, "state/0/1", "version 7, which batch 6", "adopt", "from batch 8 on"],
@@ -111,7 +120,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (LostVersionError(URL, "versions/0.json", "q", 9, None), ["no batch of it", "from batch 0"]),
     (NotAStoreError(URL, ("q/totals",)), [URL, "table.json", "store.json", "q/totals"]),
-    (NotAStoreError(URL), [URL, "Name the directory"]),
+    (NotAStoreError(URL), [URL, "Name the directory", "checkpointLocation", "commits/"]),
     (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
     (StateNotFoundError(URL, None, ("b", "c")), [URL, "not said", "b, c", "stateVarName"]),
     (TableMismatchError(URL, "keys", "a", "b"), ["table", URL, "keys a", "not b", "leave"]),

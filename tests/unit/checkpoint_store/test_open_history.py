@@ -80,7 +80,9 @@ def test_a_directory_without_any_store_is_an_error(tmp_path: Path, there: bool) 
     if there:
         (tmp_path / "some" / "files").mkdir(parents=True)
         (tmp_path / "some" / "files" / "part-0.parquet").write_bytes(b"PAR1")
-    with pytest.raises(NotAStoreError, match=r"no table\.json and no store\.json") as caught:
+    with pytest.raises(
+        NotAStoreError, match=r"no table\.json, no store\.json and nothing in commits/"
+    ) as caught:
         open_history(str(tmp_path if there else tmp_path / "nothing"))
     assert caught.value.below == ()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkpoint_store import ProviderStore
 from datasources.table_options import (
     ReaderOptions,
     SinkOptions,
@@ -99,13 +101,47 @@ def test_every_option_of_a_batch_read_is_parsed() -> None:
         preimages=False,
         starting_version=3,
         ending_timestamp=86_400_000,
-        state_var_name="count",
+        state="count",
         columns=("id", "total"),
         num_partitions=8,
         store_retry_seconds=1,
     )
     flattened = parse_reader_options({"path": "/t", "flattenCollectionTypes": "true"})
     assert flattened.flatten_collection_types
+
+
+@pytest.mark.parametrize("parse", [parse_reader_options, parse_stream_options])
+def test_a_store_of_a_checkpoint_is_chosen_as_with_sparks_reader(
+    parse: Callable[[Mapping[str, str]], ReaderOptions | StreamOptions],
+) -> None:
+    chosen = {
+        ("operatorId=2",): ProviderStore(2),
+        ("operatorid=2", "storeName=left-keyToNumValues"): ProviderStore(2, "left-keyToNumValues"),
+        ("joinSide=Left",): ProviderStore(join_side="left"),
+        (): None,
+    }
+    for options, state in chosen.items():
+        given = dict(option.split("=") for option in options)
+        assert parse({"path": "/t", **given}).state == state
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"operatorId": "-1"}, "option operatorId is '-1'; allowed are whole numbers from 0"),
+        ({"joinSide": "both"}, "option joinSide is 'both'; allowed are left, right"),
+        ({"storeName": " "}, "option storeName is empty"),
+        ({"storeName": "x", "joinSide": "left"}, "options storeName and joinSide are both set"),
+        ({"stateVarName": "x", "joinSide": "left"}, "stateVarName and joinSide are both set"),
+        ({"stateVarName": "x", "operatorId": "0"}, "stateVarName and operatorId are both set"),
+    ],
+)
+def test_choices_of_a_store_that_mean_nothing_are_refused(
+    options: dict[str, str], problem: str
+) -> None:
+    for parse in (parse_reader_options, parse_stream_options):
+        with pytest.raises(ConfigurationError, match=problem):
+            parse({"path": "/t", **options})
 
 
 def test_every_option_of_a_stream_is_parsed() -> None:
@@ -137,7 +173,7 @@ def test_every_option_of_a_stream_is_parsed() -> None:
         preimages=False,
         poll_interval_seconds=2.5,
         state_cache_bytes=1 << 20,
-        state_var_name="count",
+        state="count",
         num_partitions=4,
     )
     assert parse_stream_options({"path": "/t", "startingVersion": "7"}).starting_version == 7

@@ -47,6 +47,21 @@ def test_one_key_column_takes_its_value_and_a_tuple_and_a_dict(given: Any) -> No
     assert columns_of(pa.int64()).to_key(given) == (5,)
 
 
+def test_a_struct_in_a_key_is_given_as_arrow_gives_it() -> None:
+    window = pa.struct([("start", pa.int64()), ("weight", pa.float64())])
+    columns = columns_of(window, pa.string())
+    values = [{"start": 1, "weight": math.nan}, None]
+    table = pa.table({"value": [7, 8], "k0": pa.array(values, window), "k1": ["x", "y"]})
+    (batch,) = table.to_batches()
+    rows = list(columns.rows(batch))
+    assert [key for key, _ in rows] == [((1, math.nan), "x"), (None, "y")]
+    for given_key in (({"start": 1, "weight": math.nan}, "x"), {"k0": values[0], "k1": "x"}):
+        assert columns.to_key(given_key) == rows[0][0]
+    assert columns.to_batch(rows).to_pydict()["k0"][0]["start"] == 1
+    with pytest.raises(ConfigurationError, match="'now' is no value of the key column 'k0'"):
+        columns.to_key(("now", "x"))
+
+
 @pytest.mark.parametrize("given", [(5, "x"), {"k1": "x", "k0": 5}, (np.int32(5), "x")])
 def test_several_key_columns_take_a_tuple_and_a_dict(given: Any) -> None:
     assert columns_of(pa.int64(), pa.string()).to_key(given) == (5, "x")

@@ -39,10 +39,12 @@ from tests.support.provider_file_bytes import (
     merged,
     schema_json,
     snapshot,
+    state_schema,
     unique,
 )
 
 WHERE = StorePartition()
+EMPTY_SCHEMA = '{"type":"struct","fields":[]}'
 CHANGES: dict[int, list[Row]] = {
     1: [(1, "a"), (2, "b"), (3, "c")],
     2: [(2, None), (1, "aa"), (1, "aaa")],
@@ -407,10 +409,19 @@ class TestPartitionsThatAreGone:
             fill(store, partition)
         committed(store, 4)
 
-    def describe(self, store: ObjectStore, partitions: int) -> None:
+    def describe(
+        self,
+        store: ObjectStore,
+        partitions: int,
+        name: str = "stateStoreSave",
+        key_schema: str | None = None,
+    ) -> None:
         info = {"storeName": "default", "numColsPrefixKey": 0, "numPartitions": partitions}
-        text = json.dumps({"operatorInfo": {"operatorId": 0}, "stateStoreInfo": [info]})
+        operator = {"operatorId": 0, "operatorName": name}
+        text = json.dumps({"operatorInfo": operator, "stateStoreInfo": [info]})
         store.put("state/0/_metadata/metadata", b"v1\n" + text.encode())
+        schemas = state_schema(key_schema or schema_json("number", "long"), EMPTY_SCHEMA)
+        store.put("state/0/0/_metadata/schema", schemas)
 
     @pytest.mark.parametrize("gone", [0, 1, 2])
     def test_spark_wrote_down_how_many_there_are(self, store: ObjectStore, gone: int) -> None:
@@ -421,6 +432,22 @@ class TestPartitionsThatAreGone:
         for read in (read_state, read_changes):
             with pytest.raises(ObjectMissingError, match=rf"state/0/{gone}/{4:019}-"):
                 read(store, 3)
+
+    def test_the_only_one_that_is_left_does_not_stand_for_all(self, store: ObjectStore) -> None:
+        self.filled(store, 1)
+        self.describe(store, 3)
+        with pytest.raises(ObjectMissingError, match=rf"state/0/1/{4:019}-"):
+            read_state(store, 3)
+
+    @pytest.mark.parametrize(
+        ("name", "key_schema"), [("globalLimit", None), ("stateStoreSave", EMPTY_SCHEMA)]
+    )
+    def test_an_operator_that_takes_all_rows_at_once_has_one(
+        self, store: ObjectStore, name: str, key_schema: str | None
+    ) -> None:
+        self.filled(store, 1)
+        self.describe(store, 3, name, key_schema)
+        assert read_state(store, 3).num_rows == len(STATES[4])
 
     @pytest.mark.parametrize("gone", [0, 1])
     def test_without_that_one_between_others_is_missed(self, store: ObjectStore, gone: int) -> None:

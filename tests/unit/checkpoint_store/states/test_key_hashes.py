@@ -54,6 +54,15 @@ def test_the_hash_of_a_value_is_the_same_in_any_array_and_another_of_another(
         assert hashes(array).tolist() == [*alone, null, *reversed(alone)]
 
 
+def test_structs_have_one_hash_if_all_their_fields_have() -> None:
+    window = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+    values = [{"start": 0, "end": 1}, {"start": 1, "end": 0}, {"start": 0, "end": None}, None]
+    alone = [int(hashes(pa.array([value], window))[0]) for value in values]
+    assert len(set(alone)) == len(values)
+    some = pa.array([None, *values], window).slice(1)
+    assert hashes(some).tolist() == alone
+
+
 def test_keys_that_are_the_same_though_their_bits_are_not_have_one_hash() -> None:
     nan = np.frombuffer(np.array([0x7FF8000000000001], np.uint64).tobytes(), np.float64)[0]
     found = hashes(pa.array([0.0, -0.0, math.nan, nan], from_pandas=False)).tolist()

@@ -1,0 +1,424 @@
+"""The versions of a query on the provider, from directories of files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    NotAStoreError,
+    ObjectMissingError,
+    StateNotFoundError,
+    VersionMissingError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.open_history import history_in
+from checkpoint_store.provider.provider_errors import (
+    ChangesNotKnownError,
+    StateChoiceError,
+    StoreNotFoundError,
+    UnreadableStateError,
+)
+from checkpoint_store.provider.provider_file_names import ProviderFileName
+from checkpoint_store.provider.provider_history import ProviderHistory
+from checkpoint_store.provider.provider_store import ProviderStore
+from checkpoint_store.state_reader import StateReader
+from checkpoint_store.states.state_memory import StateMemory
+from tests.support.provider_file_bytes import (
+    Row,
+    changelog,
+    file_bytes,
+    schema_json,
+    snapshot,
+    state_schema,
+    unique,
+)
+from tests.support.scripted_operator import ScriptedOperator
+from tests.support.table_rows_of import ScriptedTable
+
+NUMBERS = schema_json("number", "long")
+TEXTS = schema_json("text", "string")
+# What each batch changes, the same in every partition, which adds its number times 100 to keys.
+CHANGES: list[list[Row]] = [
+    [(1, "a"), (2, "b"), (3, "c")],
+    [(2, None), (1, "aa"), (1, "aaa")],
+    [(4, "d"), (4, None), (3, None), (3, "cc")],
+    [(3, "cc")],
+]
+STATES = [
+    {1: "a", 2: "b", 3: "c"},
+    {1: "aaa", 3: "c"},
+    {1: "aaa", 3: "cc"},
+    {1: "aaa", 3: "cc"},
+]
+PARTITIONS = 2
+State = dict[int, str]
+
+
+def directory(partition: int, store_name: str | None = None) -> str:
+    return f"state/0/{partition}" if store_name is None else f"state/0/{partition}/{store_name}"
+
+
+def moved(rows: list[Row], partition: int) -> list[Row]:
+    return [(number + 100 * partition, text) for number, text in rows]
+
+
+def of_all(state: State) -> State:
+    return {
+        number + 100 * partition: text
+        for partition in range(PARTITIONS)
+        for number, text in state.items()
+    }
+
+
+def put(store: ObjectStore, partition: int, name: ProviderFileName, rows: list[Row]) -> None:
+    store.put(f"{directory(partition)}/{name}", file_bytes(name, moved(rows, partition)))
+
+
+def write_metadata(store: ObjectStore, *names: str) -> None:
+    infos = [
+        {"storeName": name, "numColsPrefixKey": 0, "numPartitions": PARTITIONS} for name in names
+    ]
+    operator = {"operatorId": 0, "operatorName": "stateStoreSave"}
+    text = json.dumps({"operatorInfo": operator, "stateStoreInfo": infos})
+    store.put("state/0/_metadata/metadata", f"v1\n{text}".encode())
+    for name in names:
+        where = directory(0, None if name == "default" else name)
+        store.put(f"{where}/_metadata/schema", state_schema(NUMBERS, TEXTS))
+
+
+def commit(store: ObjectStore, batch: int) -> None:
+    store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def write_batch(store: ObjectStore, batch: int) -> None:
+    for partition in range(PARTITIONS):
+        put(store, partition, changelog(batch + 1), CHANGES[batch])
+    commit(store, batch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    """The checkpoint of a query that ran all batches; partition 1 has a snapshot after batch 1."""
+    store = LocalObjectStore(tmp_path)
+    write_metadata(store, "default")
+    for batch in range(len(CHANGES)):
+        write_batch(store, batch)
+    put(store, 1, snapshot(2), [*STATES[1].items()])
+    return store
+
+
+def history(store: ObjectStore) -> ProviderHistory:
+    opened = history_in(store)
+    assert isinstance(opened, ProviderHistory)
+    return opened
+
+
+def reader(store: ObjectStore) -> StateReader:
+    return StateReader(history(store))
+
+
+def state(opened: StateReader, batch: int, key_groups: KeyGroupRange | None = None) -> State:
+    rows = opened.read(batch, key_groups).to_pylist()
+    content = {row["number"]: row["text"] for row in rows}
+    assert len(content) == len(rows)
+    return content
+
+
+def test_a_version_is_a_batch_and_has_its_state(store: ObjectStore) -> None:
+    opened = reader(store)
+    assert [info.version for info in opened.epochs()] == [0, 1, 2, 3]
+    for batch, content in enumerate(STATES):
+        assert state(opened, batch) == of_all(content)
+        assert state(opened, batch, KeyGroupRange(0, 0)) == content
+    assert opened.key_names == ("number",)
+    assert opened.schema().names == ["number", "text"]
+
+
+def test_a_version_was_committed_when_spark_wrote_its_entry(store: ObjectStore) -> None:
+    infos = {info.name: info.modified or 0 for info in store.list("commits")}
+    times = [info.timestamp_ms for info in reader(store).epochs()]
+    assert times == [int(infos[f"commits/{batch}"] * 1000) for batch in range(4)]
+
+
+def test_changes_are_what_a_batch_made_of_each_key(store: ObjectStore) -> None:
+    rows = reader(store).changes(0, 2, KeyGroupRange(1, 1)).to_pylist()
+    assert [
+        (row["_commit_version"], row["_change_type"], row["number"], row["text"]) for row in rows
+    ] == [
+        (1, "delete", 102, "b"),
+        (1, "update_preimage", 101, "a"),
+        (1, "update_postimage", 101, "aaa"),
+        (2, "update_preimage", 103, "c"),
+        (2, "update_postimage", 103, "cc"),
+    ]
+    assert not reader(store).changes(2).num_rows
+
+
+@dataclass(frozen=True)
+class WatchedStore(LocalObjectStore):
+    """A store that remembers which files of state were read."""
+
+    read: list[str] = field(default_factory=list)
+
+    def get(self, name: str) -> bytes:
+        if name.endswith(".arrow"):
+            self.read.append(name)
+        return super().get(name)
+
+
+def changelogs_of(version: int) -> list[str]:
+    return [f"{directory(partition)}/{changelog(version)}" for partition in range(PARTITIONS)]
+
+
+def test_a_follower_reads_only_what_was_added(store: ObjectStore, tmp_path: Path) -> None:
+    watched = WatchedStore(tmp_path)
+    opened = StateReader(history(watched), StateMemory())
+    assert opened.changes(0, 1).num_rows == 3 * PARTITIONS
+    watched.read.clear()
+    assert opened.changes(1, 2).num_rows == 2 * PARTITIONS
+    assert sorted(watched.read) == changelogs_of(3)
+    # What maintenance writes meanwhile holds the same.
+    put(store, 0, snapshot(3), [*STATES[2].items()])
+    watched.read.clear()
+    assert not opened.changes(2, 3).num_rows
+    assert sorted(watched.read) == changelogs_of(4)
+
+
+def test_a_batch_that_is_not_committed_is_not_there(store: ObjectStore) -> None:
+    store.delete(["commits/3"])
+    opened = reader(store)
+    assert [info.version for info in opened.epochs()] == [0, 1, 2]
+    with pytest.raises(VersionNotRetainedError, match=r"version 3 .* is not written yet"):
+        opened.read(3)
+
+
+def test_the_batches_that_retention_deleted_are_not_there(store: ObjectStore) -> None:
+    for partition in range(PARTITIONS):
+        if partition == 0:
+            put(store, partition, snapshot(3), [*STATES[2].items()])
+        names = [f"{directory(partition)}/{changelog(version)}" for version in (1, 2)]
+        store.delete(names)
+    opened = reader(store)
+    assert [info.version for info in opened.epochs()] == [2, 3]
+    assert state(opened, 2) == of_all(STATES[2])
+    with pytest.raises(VersionNotRetainedError, match=r"version 1 .* deleted by retention"):
+        opened.read(1)
+
+
+def test_a_version_that_is_deleted_while_it_is_read_is_not_there(store: ObjectStore) -> None:
+    opened = history(store)
+    handle = opened.at(1).state[0]
+    put(store, 0, snapshot(3), [*STATES[2].items()])
+    store.delete([f"{directory(0)}/{changelog(version)}" for version in (1, 2)])
+    with pytest.raises(VersionNotRetainedError, match="version 1 "):
+        list(opened.read(handle, handle.key_groups))
+
+
+def test_a_commit_that_is_lost_between_others_is_missing(store: ObjectStore) -> None:
+    store.delete(["commits/1"])
+    with pytest.raises(VersionMissingError, match=r"Restore commits/1 from a backup"):
+        reader(store).read(1)
+    with pytest.raises(VersionMissingError, match="commits/1"):
+        reader(store).changes(0, 2)
+
+
+def test_a_changelog_that_is_lost_is_an_error_that_names_it(store: ObjectStore) -> None:
+    store.delete([f"{directory(0)}/{changelog(2)}"])
+    opened = reader(store)
+    assert state(opened, 0) == of_all(STATES[0])
+    name = rf"state/0/0/{2:019}-\*-{unique(2)}-\*\.changelog\.arrow"
+    for batch in (2, 3):
+        with pytest.raises(ObjectMissingError, match=name):
+            opened.read(batch)
+    with pytest.raises(ObjectMissingError, match=rf"state/0/0/{2:019}-\*\.changelog\.arrow"):
+        opened.read(1)
+
+
+def test_a_damaged_snapshot_is_passed_over(
+    store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"{directory(1)}/{snapshot(2)}"
+    data = bytearray(store.get(name))
+    data[-20] ^= 1
+    store.delete([name])
+    store.put(name, bytes(data))
+    with caplog.at_level(logging.WARNING):
+        assert state(reader(store), 3) == of_all(STATES[3])
+    assert str(snapshot(2)) in caplog.text
+
+
+def test_changes_of_a_batch_without_changelog_are_not_known(store: ObjectStore) -> None:
+    store.delete([f"{directory(1)}/{changelog(2)}", f"{directory(1)}/{changelog(1)}"])
+    opened = reader(store)
+    assert [info.version for info in opened.epochs()] == [1, 2, 3]
+    assert state(opened, 1) == of_all(STATES[1])
+    # The oldest batch counts as if it had added all it holds.
+    assert opened.changes(None, 1).num_rows == len(STATES[1]) * PARTITIONS
+    commit_of_0 = [info for info in store.list("commits") if info.name.endswith("/0")]
+    assert commit_of_0
+    with pytest.raises(VersionNotRetainedError):
+        opened.changes(0, 1)
+
+
+def test_a_changelog_that_was_merged_leaves_a_state_without_changes(store: ObjectStore) -> None:
+    put(store, 0, snapshot(2), [*STATES[1].items()])
+    store.delete([f"{directory(0)}/{changelog(2)}"])
+    opened = reader(store)
+    assert state(opened, 1) == of_all(STATES[1])
+    with pytest.raises(ChangesNotKnownError, match=r"changes of version 2, which batch 1 made"):
+        opened.changes(0, 1)
+
+
+@pytest.mark.parametrize("entry", ["", "v1", "v1\n{", 'v1\n{"unknown":1}'])
+def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
+    store.delete(["commits/2"])
+    store.put("commits/2", entry.encode())
+    opened = reader(store)
+    with pytest.raises(CorruptObjectError, match=r"commits/2"):
+        opened.read(2)
+    assert [info.version for info in opened.epochs()] == [0, 1, 3]
+
+
+def test_the_ids_in_the_commit_log_say_which_attempt_counts(store: ObjectStore) -> None:
+    other = ProviderFileName(4, 9, unique(44), unique(3))
+    for partition in range(PARTITIONS):
+        put(store, partition, other, [(9, "lost")])
+    assert 9 in state(reader(store), 3)
+    store.delete(["commits/3"])
+    ids = {"0": [[unique(4)], [unique(4)]]}
+    store.put("commits/3", f'v2\n{{"stateUniqueIds":{json.dumps(ids)}}}'.encode())
+    assert state(reader(store), 3) == of_all(STATES[3])
+
+
+def test_a_query_that_went_back_has_other_versions(store: ObjectStore) -> None:
+    opened = reader(store)
+    assert state(opened, 3) == of_all(STATES[3])
+    store.delete(["commits/2", "commits/3"])
+    assert opened.info().version == 1
+    for partition in range(PARTITIONS):
+        put(store, partition, ProviderFileName(3, 9, unique(33), unique(2)), [(7, "again")])
+    commit(store, 2)
+    assert state(opened, 2) == of_all({1: "aaa", 3: "c", 7: "again"})
+
+
+@pytest.mark.parametrize(
+    ("name", "provider"),
+    [
+        ("4.delta", "HDFSBackedStateStoreProvider"),
+        ("4.zip", "RocksDBStateStoreProvider"),
+        ("4_abc.changelog", "RocksDBStateStoreProvider"),
+    ],
+)
+def test_the_state_of_another_provider_is_refused(
+    store: ObjectStore, name: str, provider: str
+) -> None:
+    for partition in range(PARTITIONS):
+        where = directory(partition)
+        store.delete([info.name for info in store.list(where)])
+        store.put(f"{where}/{name}", b"...")
+    with pytest.raises(UnreadableStateError, match=rf"{provider} wrote it"):
+        reader(store).read(3)
+
+
+@pytest.mark.parametrize(
+    ("schema", "error", "message"),
+    [
+        (None, ObjectMissingError, "_metadata/schema"),
+        (b"nonsense", CorruptObjectError, "_metadata/schema"),
+        (state_schema(NUMBERS, "[]"), CorruptObjectError, "_metadata/schema"),
+        (state_schema(TEXTS, NUMBERS), CorruptObjectError, "not those of .*_metadata/schema"),
+        (state_schema(NUMBERS, schema_json("place", "geometry")), UnreadableStateError, "geometry"),
+    ],
+)
+def test_columns_that_are_lost_or_wrong_are_an_error(
+    store: ObjectStore, schema: bytes | None, error: type[Exception], message: str
+) -> None:
+    name = f"{directory(0)}/_metadata/schema"
+    store.delete([name])
+    if schema is not None:
+        store.put(name, schema)
+    with pytest.raises(error, match=message):
+        reader(store).read(3)
+
+
+class TestChoices:
+    def test_a_store_that_is_not_there_is_an_error_that_lists_those_that_are(
+        self, store: ObjectStore
+    ) -> None:
+        for choice in (ProviderStore(1), ProviderStore(0, "left"), ProviderStore(join_side="left")):
+            with pytest.raises(StoreNotFoundError, match=r"operator 0: default\. Choose with"):
+                history_in(store, choice)
+
+    def test_a_side_of_a_join_is_a_store(self, store: ObjectStore) -> None:
+        write_metadata_of_join = "left-keyWithIndexToValue"
+        store.delete(["state/0/_metadata/metadata"])
+        write_metadata(store, write_metadata_of_join)
+        for partition in range(PARTITIONS):
+            name = changelog(1)
+            path = f"{directory(partition, write_metadata_of_join)}/{name}"
+            store.put(path, file_bytes(name, moved(CHANGES[0], partition)))
+        opened = StateReader(history_in(store, ProviderStore(join_side="left")))
+        assert state(opened, 0) == of_all(STATES[0])
+
+    def test_a_checkpoint_has_no_states_by_name(self, store: ObjectStore) -> None:
+        with pytest.raises(StateChoiceError, match=r"no state 'count': leave stateVarName out"):
+            history_in(store, "count")
+
+    def test_tables_and_operators_have_no_stores_by_number(self, tmp_path: Path) -> None:
+        table, operator = LocalObjectStore(tmp_path / "a"), LocalObjectStore(tmp_path / "b")
+        ScriptedTable(table)
+        ScriptedOperator(operator).run_epoch(0, {0: 1})
+        for other in (table, operator):
+            with pytest.raises(StateChoiceError, match="no store 'x' of operator 2.*Leave them"):
+                history_in(other, ProviderStore(2, "x"))
+
+    def test_a_query_without_committed_batch_is_not_there_yet(self, tmp_path: Path) -> None:
+        store = LocalObjectStore(tmp_path)
+        write_metadata(store, "default")
+        with pytest.raises(NotAStoreError, match="checkpoint of a query with a batch that is comm"):
+            history_in(store)
+
+    def test_a_query_without_state_says_where_that_of_python_operators_is(
+        self, tmp_path: Path
+    ) -> None:
+        store = LocalObjectStore(tmp_path)
+        commit(store, 0)
+        with pytest.raises(StoreNotFoundError, match=r"keeps no state .*spark\.cowstate\.store"):
+            history_in(store)
+
+    @pytest.mark.parametrize(
+        ("choice", "message"),
+        [
+            ({"join_side": "middle"}, "'middle'; it must be left or right"),
+            ({"join_side": "left", "store_name": "default"}, "leave one of them out"),
+        ],
+    )
+    def test_a_choice_that_means_nothing_is_refused(
+        self, choice: dict[str, str], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            ProviderStore(**choice)  # type: ignore[arg-type]
+
+
+def test_a_table_has_states_by_name_still(tmp_path: Path) -> None:
+    store = LocalObjectStore(tmp_path)
+    ScriptedTable(store)
+    with pytest.raises(StateNotFoundError, match="its states are row"):
+        history_in(store, "other")
+
+
+def test_a_history_goes_to_other_processes(store: ObjectStore) -> None:
+    opened = history(store)
+    opened.versions()
+    there = pickle.loads(pickle.dumps(opened))
+    assert there.versions() == [0, 1, 2, 3]
+    assert there == opened
