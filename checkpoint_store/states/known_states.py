@@ -26,12 +26,13 @@ import pyarrow.compute
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import OP, PUT
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.states.key_hashes import Hashes, key_hashes
 from checkpoint_store.states.row_fold import FoldRules, fold_state
 from checkpoint_store.states.state_history import StateShape
 
 pc = pyarrow.compute
-_REMEMBERED = 1024
+_REMEMBERED_SIZES = 1024
 _STATES_OF_PART = 3
 
 
@@ -142,7 +143,7 @@ class KnownStates:
 
     def __init__(self) -> None:
         self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
-        self._too_large: OrderedDict[StatePart, int] = OrderedDict()
+        self._too_large: Remembered[StatePart, int] = Remembered(_REMEMBERED_SIZES)
         self._lock = threading.Lock()
 
     @property
@@ -166,17 +167,15 @@ class KnownStates:
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
         """Whether a state of files of so many bytes may be within the bound, for all that is known:
         files are compressed, so often only reading them tells."""
-        with self._lock:
-            return file_bytes < min(most_bytes, self._too_large.get(part, most_bytes))
+        too_large = self._too_large.get(part)
+        return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 
     def put(self, part: StatePart, state: KnownState, file_bytes: int, most_bytes: int) -> None:
         """Keep a state, instead of what is known of its version, if it is within the bound."""
         with self._lock:
             others = [s for s in self._states.pop(part, ()) if s.version != state.version]
             if state.nbytes > most_bytes:
-                self._too_large[part] = file_bytes
-                while len(self._too_large) > _REMEMBERED:
-                    self._too_large.popitem(last=False)
+                self._too_large.put(part, file_bytes)
                 return
             self._states[part] = (*others, state)[-_STATES_OF_PART:]
             while self._held() > most_bytes:
