@@ -23,6 +23,9 @@ def key_codes(rows: pa.Table, key_names: Sequence[str]) -> npt.NDArray[np.int64]
     for place, name in enumerate(key_names):
         next_codes = value_codes(rows[name])
         if place:
+            # The two codes are digits of one number, so different pairs are different numbers.
+            # Encoded again, the numbers stay below the number of rows, and its square fits in 64
+            # bits. They keep their order too: encoding numbers values as they appear.
             together = codes * (next_codes.max(initial=0) + 1) + next_codes
             next_codes = value_codes(pa.chunked_array([pa.array(together)]))
         codes = next_codes
