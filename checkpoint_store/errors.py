@@ -32,6 +32,7 @@ Every error keeps its values as attributes and survives pickling: errors cross p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
@@ -45,63 +46,66 @@ from checkpoint_store.schema_text import schema_texts
 
 
 class CowstateError(Exception):
-    """Base of every error that cowstate raises on purpose."""
+    """Base of every error that cowstate raises on purpose.
+
+    An error that has values is a dataclass of them, which compares and hashes as any error does.
+    """
+
+    def __post_init__(self) -> None:
+        # Exceptions are pickled and copied by their args, which lack what was given by keyword.
+        self.args = (*vars(self).values(),)
 
 
 class CheckpointStoreError(CowstateError):
     """Base of every error that the checkpoint store raises on purpose."""
 
 
+@dataclass(eq=False)
 class ObjectMissingError(CheckpointStoreError):
     """An object that something names is not in the store."""
 
-    def __init__(self, url: str, name: str, epoch: int | None = None) -> None:
-        super().__init__(url, name, epoch)
-        self.url = url
-        self.name = name
-        self.epoch = epoch
+    url: str
+    name: str
+    epoch: int | None = None
 
     def __str__(self) -> str:
         what = f"{self.name}{_of_epoch(self.name, self.epoch)}"
         return f"{what} is missing from {self.url}: {advice_on_missing(self.name)}"
 
 
+@dataclass(eq=False)
 class CorruptObjectError(CheckpointStoreError):
     """An object's length, checksum or content is not what was written."""
 
-    def __init__(self, url: str, name: str, problem: str, epoch: int | None = None) -> None:
-        super().__init__(url, name, problem, epoch)
-        self.url = url
-        self.name = name
-        self.problem = problem
-        self.epoch = epoch
+    url: str
+    name: str
+    problem: str
+    epoch: int | None = None
 
     def __str__(self) -> str:
         where = f"{self.name}{_of_epoch(self.name, self.epoch)} in {self.url}"
         return f"{where} is damaged ({self.problem}): {advice_on_damaged(self.name)}"
 
 
+@dataclass(eq=False)
 class ObjectExistsError(CheckpointStoreError):
     """An object of this name is already there; it was not changed (I1)."""
 
-    def __init__(self, url: str, name: str) -> None:
-        super().__init__(url, name)
-        self.url = url
-        self.name = name
+    url: str
+    name: str
 
     def __str__(self) -> str:
         return f"{self.name} exists already in {self.url} and was not changed"
 
 
+@dataclass(eq=False)
 class StoreUnavailableError(CheckpointStoreError):
     """The store kept failing for `seconds`; `problem` is what the last attempt met."""
 
-    def __init__(self, url: str, operation: str, seconds: float, problem: str) -> None:
-        super().__init__(url, operation, seconds, problem)
-        self.url = url
-        self.operation = operation
-        self.seconds = seconds
-        self.problem = problem
+    url: str
+    operation: str
+    seconds: float
+    problem: str
 
     def __str__(self) -> str:
         return (
@@ -111,13 +115,12 @@ class StoreUnavailableError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class StoreAccessError(CheckpointStoreError):
     """The store cannot be used as configured; trying again changes nothing."""
 
-    def __init__(self, url: str, problem: str) -> None:
-        super().__init__(url, problem)
-        self.url = url
-        self.problem = problem
+    url: str
+    problem: str
 
     def __str__(self) -> str:
         return (
@@ -126,17 +129,14 @@ class StoreAccessError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class PartialEpochError(CheckpointStoreError):
     """An epoch has barriers of some subtasks only, so it is never built upon (I5)."""
 
-    def __init__(
-        self, url: str, epoch: int, present: tuple[int, ...], missing: tuple[int, ...]
-    ) -> None:
-        super().__init__(url, epoch, present, missing)
-        self.url = url
-        self.epoch = epoch
-        self.present = present
-        self.missing = missing
+    url: str
+    epoch: int
+    present: tuple[int, ...]
+    missing: tuple[int, ...]
 
     def __str__(self) -> str:
         return (
@@ -150,14 +150,13 @@ class PartialEpochError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class EpochNotRetainedError(CheckpointStoreError):
     """What an epoch would start from existed once and has been deleted by retention."""
 
-    def __init__(self, url: str, epoch: int, oldest: int) -> None:
-        super().__init__(url, epoch, oldest)
-        self.url = url
-        self.epoch = epoch
-        self.oldest = oldest
+    url: str
+    epoch: int
+    oldest: int
 
     def __str__(self) -> str:
         return (
@@ -167,14 +166,13 @@ class EpochNotRetainedError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class RunOverError(CheckpointStoreError):
     """A run asks for what it goes on from, and a later one has completed an epoch (I9)."""
 
-    def __init__(self, url: str, run_id: str, epoch: int) -> None:
-        super().__init__(url, run_id, epoch)
-        self.url = url
-        self.run_id = run_id
-        self.epoch = epoch
+    url: str
+    run_id: str
+    epoch: int
 
     def __str__(self) -> str:
         return (
@@ -184,14 +182,13 @@ class RunOverError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class ConflictingWriterError(CheckpointStoreError):
     """A table has a writer already, and this is another one."""
 
-    def __init__(self, url: str, owner: str, writer: str) -> None:
-        super().__init__(url, owner, writer)
-        self.url = url
-        self.owner = owner
-        self.writer = writer
+    url: str
+    owner: str
+    writer: str
 
     def __str__(self) -> str:
         return (
@@ -201,17 +198,16 @@ class ConflictingWriterError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class LostVersionError(CheckpointStoreError):
     """Batches of a query were in a version of a table that is gone. `name`: the version's;
     `batch`: what the query writes now; `newest`: the last batch that the table holds, if any."""
 
-    def __init__(self, url: str, name: str, query: str, batch: int, newest: int | None) -> None:
-        super().__init__(url, name, query, batch, newest)
-        self.url = url
-        self.name = name
-        self.query = query
-        self.batch = batch
-        self.newest = newest
+    url: str
+    name: str
+    query: str
+    batch: int
+    newest: int | None
 
     def __str__(self) -> str:
         there = "no batch of it" if self.newest is None else f"its batches up to {self.newest}"
@@ -223,26 +219,24 @@ class LostVersionError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class TableSchemaError(CheckpointStoreError):
     """Rows have other columns than the table."""
 
-    def __init__(self, url: str, problem: str, remedy: str) -> None:
-        super().__init__(url, problem, remedy)
-        self.url = url
-        self.problem = problem
-        self.remedy = remedy
+    url: str
+    problem: str
+    remedy: str
 
     def __str__(self) -> str:
         return f"{self.url}: {self.problem}; {self.remedy}"
 
 
+@dataclass(eq=False)
 class NotAStoreError(CheckpointStoreError):
     """Neither a table, nor the store of an operator, nor a query's checkpoint."""
 
-    def __init__(self, url: str, below: tuple[str, ...] = ()) -> None:
-        super().__init__(url, below)
-        self.url = url
-        self.below = below
+    url: str
+    below: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         hint = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
@@ -254,14 +248,13 @@ class NotAStoreError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class StateNotFoundError(CheckpointStoreError):
     """A store has no state of this name, or no name was given and there are several."""
 
-    def __init__(self, url: str, state: str | None, present: tuple[str, ...]) -> None:
-        super().__init__(url, state, present)
-        self.url = url
-        self.state = state
-        self.present = present
+    url: str
+    state: str | None
+    present: tuple[str, ...]
 
     def __str__(self) -> str:
         there = ", ".join(self.present) or "none"
@@ -273,14 +266,13 @@ class StateNotFoundError(CheckpointStoreError):
         return f"{self.url}: {asked}; its states are {there}. Name one with stateVarName"
 
 
+@dataclass(eq=False)
 class WrittenTwiceError(CheckpointStoreError):
     """A run of a query wrote a batch into a table, and writes it there again."""
 
-    def __init__(self, url: str, query: str, batch: int) -> None:
-        super().__init__(url, query, batch)
-        self.url = url
-        self.query = query
-        self.batch = batch
+    url: str
+    query: str
+    batch: int
 
     def __str__(self) -> str:
         return (
@@ -290,15 +282,14 @@ class WrittenTwiceError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class StoreMismatchError(CheckpointStoreError):
     """The store was created for something else than what opens it."""
 
-    def __init__(self, url: str, field: str, stored: str, expected: str) -> None:
-        super().__init__(url, field, stored, expected)
-        self.url = url
-        self.field = field
-        self.stored = stored
-        self.expected = expected
+    url: str
+    field: str
+    stored: str
+    expected: str
 
     def __str__(self) -> str:
         field, stored, expected = self.field, self.stored, self.expected
@@ -310,16 +301,12 @@ class StoreMismatchError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class TableMismatchError(StoreMismatchError):
     """A table was created with another value of an option that is fixed then. `is_empty`: nothing
     was written into it yet."""
 
-    def __init__(
-        self, url: str, field: str, stored: str, expected: str, is_empty: bool = False
-    ) -> None:
-        super().__init__(url, field, stored, expected)
-        self.args = (url, field, stored, expected, is_empty)
-        self.is_empty = is_empty
+    is_empty: bool = False
 
     def __str__(self) -> str:
         if self.is_empty:
@@ -334,14 +321,13 @@ class TableMismatchError(StoreMismatchError):
         )
 
 
+@dataclass(eq=False)
 class NotATableError(CheckpointStoreError):
     """A table is to be created where the store of an operator is, or `strangers`: names of others'
     files and directories."""
 
-    def __init__(self, url: str, strangers: tuple[str, ...] = ()) -> None:
-        super().__init__(url, strangers)
-        self.url = url
-        self.strangers = strangers
+    url: str
+    strangers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.strangers:
@@ -357,15 +343,14 @@ class NotATableError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class UnsupportedFormatError(CheckpointStoreError):
     """An object has a format version that this release does not know."""
 
-    def __init__(self, url: str, name: str, version: int, supported: int) -> None:
-        super().__init__(url, name, version, supported)
-        self.url = url
-        self.name = name
-        self.version = version
-        self.supported = supported
+    url: str
+    name: str
+    version: int
+    supported: int
 
     def __str__(self) -> str:
         return (
@@ -374,6 +359,7 @@ class UnsupportedFormatError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class VersionNotRetainedError(CheckpointStoreError):
     """A version was deleted by retention, was rolled back, or is not written yet.
 
@@ -381,14 +367,10 @@ class VersionNotRetainedError(CheckpointStoreError):
     none at all.
     """
 
-    def __init__(
-        self, url: str, version: int | None, oldest: int | None, newest: int | None
-    ) -> None:
-        super().__init__(url, version, oldest, newest)
-        self.url = url
-        self.version = version
-        self.oldest = oldest
-        self.newest = newest
+    url: str
+    version: int | None
+    oldest: int | None
+    newest: int | None
 
     def __str__(self) -> str:
         if self.oldest is None or self.newest is None:
@@ -410,17 +392,16 @@ class VersionNotRetainedError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class VersionMissingError(VersionNotRetainedError):
     """A version is gone, and versions before and after it are there: something else than retention
     deleted it. `what`: the objects to restore; `between`: the versions next to it."""
 
-    def __init__(
-        self, url: str, version: int, oldest: int, newest: int, between: tuple[int, int], what: str
-    ) -> None:
-        super().__init__(url, version, oldest, newest)
-        self.args = (url, version, oldest, newest, between, what)
-        self.between = between
-        self.what = what
+    version: int
+    oldest: int
+    newest: int
+    between: tuple[int, int]
+    what: str
 
     def __str__(self) -> str:
         before, after = self.between
@@ -432,15 +413,14 @@ class VersionMissingError(VersionNotRetainedError):
         )
 
 
+@dataclass(eq=False)
 class TimestampOutOfRangeError(CheckpointStoreError):
     """A time is before the oldest version, or after the newest. All are ms since 1970."""
 
-    def __init__(self, url: str, timestamp_ms: int, oldest_ms: int, newest_ms: int) -> None:
-        super().__init__(url, timestamp_ms, oldest_ms, newest_ms)
-        self.url = url
-        self.timestamp_ms = timestamp_ms
-        self.oldest_ms = oldest_ms
-        self.newest_ms = newest_ms
+    url: str
+    timestamp_ms: int
+    oldest_ms: int
+    newest_ms: int
 
     def __str__(self) -> str:
         at, oldest, newest = map(_utc, (self.timestamp_ms, self.oldest_ms, self.newest_ms))
@@ -457,14 +437,13 @@ class TimestampOutOfRangeError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class UnknownColumnError(CheckpointStoreError):
     """A state has no column of this name."""
 
-    def __init__(self, url: str, name: str, columns: tuple[str, ...]) -> None:
-        super().__init__(url, name, columns)
-        self.url = url
-        self.name = name
-        self.columns = columns
+    url: str
+    name: str
+    columns: tuple[str, ...]
 
     def __str__(self) -> str:
         near = get_close_matches(self.name, self.columns)

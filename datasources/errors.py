@@ -12,6 +12,7 @@ Every error keeps its values as attributes and survives pickling: errors cross p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from spark_state.errors import CowstateError
@@ -21,13 +22,12 @@ class InputRowError(CowstateError):
     """Rows break a rule of the table: change the rows, or the option that the message names."""
 
 
+@dataclass(eq=False)
 class DuplicateKeyError(InputRowError):
     """One batch has several rows of a key. `keys`: some of them."""
 
-    def __init__(self, key_names: tuple[str, ...], keys: tuple[tuple[Any, ...], ...]) -> None:
-        super().__init__(key_names, keys)
-        self.key_names = key_names
-        self.keys = keys
+    key_names: tuple[str, ...]
+    keys: tuple[tuple[Any, ...], ...]
 
     def __str__(self) -> str:
         shown = "; ".join(
@@ -41,13 +41,12 @@ class DuplicateKeyError(InputRowError):
         )
 
 
+@dataclass(eq=False)
 class NullKeyError(InputRowError):
     """`rows` rows have a null in the key column `column`."""
 
-    def __init__(self, column: str, rows: int) -> None:
-        super().__init__(column, rows)
-        self.column = column
-        self.rows = rows
+    column: str
+    rows: int
 
     def __str__(self) -> str:
         return (
@@ -56,13 +55,12 @@ class NullKeyError(InputRowError):
         )
 
 
+@dataclass(eq=False)
 class NullSequenceError(InputRowError):
     """`rows` rows have a null or NaN in `column`, by which rows of a key are ordered."""
 
-    def __init__(self, column: str, rows: int) -> None:
-        super().__init__(column, rows)
-        self.column = column
-        self.rows = rows
+    column: str
+    rows: int
 
     def __str__(self) -> str:
         return (
@@ -72,16 +70,15 @@ class NullSequenceError(InputRowError):
         )
 
 
+@dataclass(eq=False)
 class StateReplacedError(CowstateError):
     """A stream has read another state at `url` than the one that is there: the two differ in
     `fact`, which was fixed when each was created."""
 
-    def __init__(self, url: str, fact: str, known: object, found: object) -> None:
-        super().__init__(url, fact, known, found)
-        self.url = url
-        self.fact = fact
-        self.known = known
-        self.found = found
+    url: str
+    fact: str
+    known: object
+    found: object
 
     def __str__(self) -> str:
         return (

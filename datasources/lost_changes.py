@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 
 _ANEW = (
@@ -10,23 +12,13 @@ _ANEW = (
 )
 
 
+@dataclass(eq=False)
 class ChangesLostError(VersionNotRetainedError):
     """A stream needs a version of `url` that is gone. `what`: the objects to restore, None if
     retention may have deleted them; `was_read`: the stream has read up to the version."""
 
-    def __init__(
-        self,
-        url: str,
-        version: int | None,
-        oldest: int | None,
-        newest: int | None,
-        what: str | None,
-        was_read: bool,
-    ) -> None:
-        super().__init__(url, version, oldest, newest)
-        self.args = (url, version, oldest, newest, what, was_read)
-        self.what = what
-        self.was_read = was_read
+    what: str | None
+    was_read: bool
 
     @classmethod
     def of(cls, absent: VersionNotRetainedError, *, was_read: bool) -> ChangesLostError:

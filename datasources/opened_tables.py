@@ -8,10 +8,10 @@ commit     open_planned   that it is still the table of the plan
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from pyspark.sql.types import StringType, StructType
 
@@ -33,7 +33,6 @@ from datasources.table_rows import RowPlan, row_plan
 from spark_state.errors import ConfigurationError, KeyGroupError
 
 _MOST_OPENED = 64
-_OPENED: dict[bytes, OpenedTable] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,10 @@ def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
     _plan(parsed, schema, None, parsed.url)
 
 
+@lru_cache(_MOST_OPENED)
 def open_table(plan: SinkPlan) -> OpenedTable:
     """The table of a plan, as this process knows it."""
-    key = pickle.dumps(plan)
-    if key not in _OPENED:
-        _OPENED[key] = _opened(plan)
-        while len(_OPENED) > _MOST_OPENED:
-            del _OPENED[next(iter(_OPENED))]
-    return _OPENED[key]
+    return _opened(plan)
 
 
 def open_planned(plan: SinkPlan) -> OpenedTable:

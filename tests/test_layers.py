@@ -52,7 +52,7 @@ def test_checkpoint_store_uses_only_its_libraries() -> None:
     of_arrays = ("array_equality", "key_codes", "key_hashes", "known_states", "row_fold")
     others = {}
     for path in modules_of("checkpoint_store"):
-        allowed = {"pyarrow", "fsspec", "tenacity"}
+        allowed = {"pyarrow", "fsspec", "tenacity", "cachetools"}
         if path.stem in (*of_arrays, "table_compaction"):
             allowed.add("numpy")
         others[relative(path)] = third_party(path.read_text(encoding="utf-8")) - allowed

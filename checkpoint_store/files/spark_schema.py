@@ -29,6 +29,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from checkpoint_store.errors import CowstateError
+
 MAX_COMPACT_PRECISION = 18
 
 _MAX_PRECISION = 38
@@ -39,7 +41,7 @@ _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|seco
 _YEAR_MONTH = re.compile(r"interval (year|month)( to month)?")
 
 
-class UnsupportedSparkTypeError(ValueError):
+class UnsupportedSparkTypeError(CowstateError, ValueError):
     """A column has a type that is not known here; its path and the type are in the message."""
 
 

@@ -8,9 +8,8 @@ number and by the files that it names, which are what takes memory.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from checkpoint_store import object_names
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
@@ -18,6 +17,7 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
+from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.checkpoint_codec import decode_barrier, decode_manifest
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
@@ -38,12 +38,12 @@ class PublishedObjects:
 
     def __init__(self, store: ObjectStore, manifests: int = 4) -> None:
         self._store = store
-        self._remembered = manifests
-        self._manifests = _Recent[CompletedCheckpoint](manifests, _handles_of_checkpoint)
-        self._barriers = _Recent[Barrier](_REMEMBERED_BARRIERS, _handles_of_barrier)
+        self._most_manifests = manifests
+        self._manifests = _remembered(manifests, _handles_of_checkpoint)
+        self._barriers = _remembered(_REMEMBERED_BARRIERS, _handles_of_barrier)
 
     def __reduce__(self) -> tuple[type[PublishedObjects], tuple[ObjectStore, int]]:
-        return PublishedObjects, (self._store, self._remembered)
+        return PublishedObjects, (self._store, self._most_manifests)
 
     def manifests(self) -> list[ManifestName]:
         """All manifests: one listing."""
@@ -149,34 +149,18 @@ def _replaces(name: BarrierName, other: BarrierName) -> bool:
     return of_one and (name.attempt, name.unique) > (other.attempt, other.unique)
 
 
+def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _T]:
+    """At most so many values, which name at most `_REMEMBERED_HANDLES` files together; or a single
+    one, however many it names."""
+    # With this share as its least weight, no more than `most` values fit.
+    share = _REMEMBERED_HANDLES // most
+    most_handles = _REMEMBERED_HANDLES
+    return Remembered(most_handles, lambda value: min(max(handles_of(value), share), most_handles))
+
+
 def _handles_of_barrier(barrier: Barrier) -> int:
     return len(barrier.handles)
 
 
 def _handles_of_checkpoint(checkpoint: CompletedCheckpoint) -> int:
     return sum(map(_handles_of_barrier, checkpoint.barriers))
-
-
-class _Recent(Generic[_T]):
-    """The last `capacity` values that were put, or fewer: the last one, and of those before it as
-    many as name `_REMEMBERED_HANDLES` files with it."""
-
-    def __init__(self, capacity: int, handles_of: Callable[[_T], int]) -> None:
-        self._capacity = capacity
-        self._handles_of = handles_of
-        self._handles = 0
-        self._values: dict[str, _T] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> _T | None:
-        return self._values.get(key)
-
-    def put(self, key: str, value: _T) -> None:
-        with self._lock:
-            if key not in self._values:
-                self._handles += self._handles_of(value)
-            self._values[key] = value
-            while len(self._values) > 1 and (
-                len(self._values) > self._capacity or self._handles > _REMEMBERED_HANDLES
-            ):
-                self._handles -= self._handles_of(self._values.pop(next(iter(self._values))))

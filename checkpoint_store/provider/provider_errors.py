@@ -11,15 +11,16 @@ CheckpointStoreError
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from checkpoint_store.errors import CheckpointStoreError
 
 
+@dataclass(eq=False)
 class NotACheckpointError(CheckpointStoreError):
     """There is no commit of a query."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.url = url
+    url: str
 
     def __str__(self) -> str:
         return (
@@ -28,24 +29,17 @@ class NotACheckpointError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class StoreNotFoundError(CheckpointStoreError):
     """A query has no such operator, or that no such store.
 
     `present`: the number of each operator, with the names of its stores.
     """
 
-    def __init__(
-        self,
-        url: str,
-        operator: int,
-        store_name: str,
-        present: tuple[tuple[int, tuple[str, ...]], ...],
-    ) -> None:
-        super().__init__(url, operator, store_name, present)
-        self.url = url
-        self.operator = operator
-        self.store_name = store_name
-        self.present = present
+    url: str
+    operator: int
+    store_name: str
+    present: tuple[tuple[int, tuple[str, ...]], ...]
 
     def __str__(self) -> str:
         missing = f"{self.url} has no store {self.store_name!r} of operator {self.operator}"
@@ -86,17 +80,14 @@ class StateChoiceError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class VersionNotFoundError(CheckpointStoreError):
     """A store of the provider has no files of a version, or of no version at all."""
 
-    def __init__(
-        self, url: str, directory: str, version: int, present: tuple[int, ...] = ()
-    ) -> None:
-        super().__init__(url, directory, version, present)
-        self.url = url
-        self.directory = directory
-        self.version = version
-        self.present = present
+    url: str
+    directory: str
+    version: int
+    present: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         there = f"it has {self.present[0]} to {self.present[-1]}" if self.present else "it has none"
@@ -107,14 +98,13 @@ class VersionNotFoundError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class UnreadableStateError(CheckpointStoreError):
     """A file of the provider, or one below it, holds what is not decoded without Spark."""
 
-    def __init__(self, url: str, name: str, problem: str) -> None:
-        super().__init__(url, name, problem)
-        self.url = url
-        self.name = name
-        self.problem = problem
+    url: str
+    name: str
+    problem: str
 
     def __str__(self) -> str:
         return (
@@ -123,18 +113,17 @@ class UnreadableStateError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class ChangesNotKnownError(CheckpointStoreError):
     """The state of a version is there, but not what its batch changed.
 
     `first`: the oldest version from which on each has its changes; None if none has.
     """
 
-    def __init__(self, url: str, directory: str, version: int, first: int | None = None) -> None:
-        super().__init__(url, directory, version, first)
-        self.url = url
-        self.directory = directory
-        self.version = version
-        self.first = first
+    url: str
+    directory: str
+    version: int
+    first: int | None = None
 
     def __str__(self) -> str:
         batches_known = (

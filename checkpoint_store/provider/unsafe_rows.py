@@ -21,6 +21,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute
 
+from checkpoint_store.errors import CowstateError
 from checkpoint_store.files.spark_schema import (
     ArrayType,
     FixedType,
@@ -48,7 +49,7 @@ pc: Any = pyarrow.compute
 _Array = Any
 
 
-class MalformedRowError(ValueError):
+class MalformedRowError(CowstateError, ValueError):
     """The bytes of a row are none of its schema; the column is in the message."""
 
 

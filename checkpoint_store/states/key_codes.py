@@ -43,7 +43,9 @@ def _joined(codes: Sequence[npt.NDArray[np.int64]], count: int) -> npt.NDArray[n
     """The same number where all codes are the same."""
     joined = codes[0] if codes else np.zeros(count, np.int64)
     for next_codes in codes[1:]:
-        # Two numbers of at most 2**31 each, as there are rows in memory, make one of 63 bits.
+        # The two codes are digits of one number, so different pairs are different numbers. Encoded
+        # again, the numbers stay below the number of rows, and its square fits in 64 bits. They
+        # keep their order too: encoding numbers values as they appear.
         together = joined * (next_codes.max(initial=0) + 1) + next_codes
         joined = value_codes(pa.chunked_array([pa.array(together)]))
     return joined

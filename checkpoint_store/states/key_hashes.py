@@ -53,7 +53,7 @@ def _value_hashes(array: Any) -> Hashes:
     if pa.types.is_string(of) or pa.types.is_binary(of):
         return _bytes_hashes(array)
     if pa.types.is_floating(of):
-        # One zero and one NaN, whatever their bits.
+        # Equal values need equal bits: adding 0.0 makes -0.0 to 0.0, and all NaNs become one value.
         values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
         return np.where(np.isnan(values), 1.0, values).view(np.uint64)
     if pa.types.is_decimal128(of):
@@ -73,27 +73,37 @@ def _numbers(array: Any) -> Hashes:
 
 
 def _bytes_hashes(array: Any) -> Hashes:
-    """Word by word, of all values at once."""
+    """The first word of all values, then the second of those that have one, and so on."""
     _, offset_buffer, data = array.buffers()
     if not len(array):
         return np.empty(0, np.uint64)
     offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
     starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
     text = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    # words[i] are the eight bytes from byte i on, since a value begins at any byte. The last word
+    # of a value may reach into the next value, and for the last value into the padding:
+    #
+    #     bytes      a b c d e f g h i|J K L M N O P      a value of nine bytes, and the next one
+    #     its words  a b c d e f g h
+    #                                i J K L M N O P      shifted left by 7 bytes: the i alone
+    #
+    # Words are little-endian, so it is the later bytes that a shift to the left drops.
     padded = np.concatenate([text[: offsets[-1]], np.zeros(_WORD_BYTES, np.uint8)])
     words = np.ndarray(len(padded) - _WORD_BYTES + 1, np.dtype("<u8"), padded, strides=(1,))
+    # With the length, a text and the same text with zero bytes behind it have different hashes.
     hashes = _mixed(np.zeros(len(array), np.uint64), lengths.astype(np.uint64))
     rest = np.flatnonzero(lengths > 0)
     for place in range(0, int(lengths.max()), _WORD_BYTES):
         rest = rest[lengths[rest] > place]
         beyond = np.maximum(_WORD_BYTES - (lengths[rest] - place), 0).astype(np.uint64)
-        # Of the last word, the bytes of the next value are shifted out.
         own_words = words[starts[rest] + place] << (beyond * np.uint64(8))
         hashes[rest] = _mixed(hashes[rest], own_words)
     return hashes
 
 
 def _mixed(hashes: Hashes, values: Hashes) -> Hashes:
+    # Each step can be undone (an odd factor, a shift by half the bits), so different values never
+    # meet in one hash here: keys of one number do not collide.
     mixed = (hashes ^ values) * _PRIME
     mixed ^= mixed >> _SHIFT
     mixed *= _PRIME

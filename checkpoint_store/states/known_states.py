@@ -26,12 +26,13 @@ import pyarrow.compute
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import OP, PUT
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.states.key_hashes import Hashes, key_hashes
 from checkpoint_store.states.row_fold import FoldRules, fold_state
 from checkpoint_store.states.state_history import StateShape
 
 pc = pyarrow.compute
-_REMEMBERED = 1024
+_REMEMBERED_SIZES = 1024
 _STATES_OF_PART = 3
 
 
@@ -58,6 +59,8 @@ class _IndexedRows:
 
     def of_keys(self, hashes: Hashes) -> pa.Table:
         """The rows whose key has one of the hashes, in their order."""
+        # One range of indexes for each hash, without a loop: starts 4, 9, 20 with counts 2, 0, 3
+        # give 0 1 | 2 3 4 counted through, and so 4 5 | 20 21 22.
         starts = np.searchsorted(self.hashes, hashes, "left")
         counts = np.searchsorted(self.hashes, hashes, "right") - starts
         skipped = np.cumsum(counts) - counts
@@ -110,6 +113,11 @@ class KnownState:
         kept = len(parts)
         if rows.num_rows:
             parts.append(rows)
+        # Afterwards every table has more than twice the rows of the next one, so there are few; and
+        # a row is moved only together with half as many newer ones, or more.
+        #
+        #     100 000 | 8 000 | 900  + 500  ->  100 000 | 8 000 | 1 400
+        #     100 000 | 8 000 | 900  + 5000 ->  100 000 | 13 900
         while len(parts) > 1 and parts[-2].num_rows <= 2 * parts[-1].num_rows:
             newest = parts.pop()
             parts[-1] = pa.concat_tables([parts[-1], newest], promote_options="permissive")
@@ -122,9 +130,12 @@ class KnownState:
     def _folded(self, rows: pa.Table, *, whole: bool) -> pa.Table:
         """`whole`: nothing comes before the rows."""
         if self.rules.ignores_nulls and not whole:
+            # The put that a delete and later puts are folded to does not show the delete, after
+            # which a null keeps nothing of what older tables have.
             return rows
         folded = fold_state(rows, self.rules, keep_tombstones=True)
         if whole and not self.rules.sequenced:
+            # A tombstone hides rows of older tables and late rows to come; here there is neither.
             folded = folded.filter(pc.equal(folded[OP], pa.scalar(PUT)))
         return folded
 
@@ -142,7 +153,7 @@ class KnownStates:
 
     def __init__(self) -> None:
         self._states: OrderedDict[StatePart, tuple[KnownState, ...]] = OrderedDict()
-        self._too_large: OrderedDict[StatePart, int] = OrderedDict()
+        self._too_large: Remembered[StatePart, int] = Remembered(_REMEMBERED_SIZES)
         self._lock = threading.Lock()
 
     @property
@@ -166,17 +177,15 @@ class KnownStates:
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
         """Whether a state of files of so many bytes may be within the bound, for all that is known:
         files are compressed, so often only reading them tells."""
-        with self._lock:
-            return file_bytes < min(most_bytes, self._too_large.get(part, most_bytes))
+        too_large = self._too_large.get(part)
+        return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 
     def put(self, part: StatePart, state: KnownState, file_bytes: int, most_bytes: int) -> None:
         """Keep a state, instead of what is known of its version, if it is within the bound."""
         with self._lock:
             others = [s for s in self._states.pop(part, ()) if s.version != state.version]
             if state.nbytes > most_bytes:
-                self._too_large[part] = file_bytes
-                while len(self._too_large) > _REMEMBERED:
-                    self._too_large.popitem(last=False)
+                self._too_large.put(part, file_bytes)
                 return
             self._states[part] = (*others, state)[-_STATES_OF_PART:]
             while self._held() > most_bytes:
@@ -193,6 +202,7 @@ class KnownStates:
         return sum(rows.values())
 
     def _drop_one(self) -> None:
+        # Further states of a part first: without the last one all its files are read again.
         for part, states in self._states.items():
             if len(states) > 1:
                 self._states[part] = states[1:]

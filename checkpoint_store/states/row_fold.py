@@ -171,7 +171,8 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
     everything = pa.concat_tables(
         [base.append_column(COMMIT_VERSION, before), rows], promote_options="permissive"
     )
-    # Rows first: their keys then have the lowest codes, whatever the base holds.
+    # Codes count keys as they appear. With the rows in front, the keys of the rows come in the
+    # order of their first row, whatever the base holds; the roll puts the base in front again.
     keyed = pa.concat_tables([table.select([*rules.key_names, OP]) for table in (rows, base)])
     codes = np.roll(key_codes(keyed, rules.key_names), base.num_rows)
     timeline = _timeline(everything, rules, codes)
@@ -210,6 +211,7 @@ def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
     """Those of `rows` whose key is in `keys`; both have the columns `key_names` and `_op`."""
     both = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
+    # Codes count keys as they appear, so those of `keys` are the ones up to its last new key.
     codes = key_codes(both, key_names)
     last_code = codes[: keys.num_rows].max(initial=-1)
     return rows.filter(pa.array(codes[keys.num_rows :] <= last_code))
@@ -232,6 +234,14 @@ class _Timeline:
     Each array has an element for each row in this order; an index into them is a *moment*: what
     a key has once this row was applied. `order`: the places in `rows`. `codes`: of their keys.
     `first`: of its key. `counts`: not late. `puts`: not a delete.
+
+        moment     0    1    2    3    4     5
+        key        a    a    a    a    b     b
+        row        put  del  put  put  put   del
+                                       seq 2 seq 1
+        counts     yes  yes  yes  yes  yes   no, it is late
+        decided    0    1    2    3    4     4
+        born       0    1    1    1    4     4
     """
 
     rows: pa.Table
@@ -261,6 +271,8 @@ class _Timeline:
         column: Any = self.rows[name]
         if self.rules.ignores_nulls and name in self.rules.value_names:
             valid = pc.is_valid(column).to_numpy()[self.order]
+            # The last row that wrote the column; it may be one of another key, or from before the
+            # last delete. Both come before the key was born, and mean that there is no value.
             written = self._latest(self.counts & valid, nothing=-1)[moments]
             absent = written < self.born[moments]
             return column.take(pa.array(self.order[written], mask=absent))
@@ -290,7 +302,8 @@ def _timeline(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> _Timeline:
     counts = np.ones(len(codes), np.bool_)
     if rules.sequenced:
         ranks = _ranks(rows[SEQUENCE])[order]
-        # Keys ascend, so the greatest so far is one of the same key.
+        # A code weighs more than all ranks, and codes ascend, so the greatest so far is always one
+        # of the same key. A row counts if it is not below that; an equal one counts, too.
         placed = codes * (ranks.max(initial=0) + 1) + ranks
         counts = placed == np.maximum.accumulate(placed)
     puts = pc.equal(rows[OP], PUT).to_numpy()[order]
@@ -299,6 +312,8 @@ def _timeline(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> _Timeline:
 
 def _winners(rows: pa.Table, rules: FoldRules, codes: _Numbers) -> pa.Table:
     """The row of each key that wins: that of the greatest sequence, and of these the last."""
+    # The last row that counts is the last of the greatest sequence: any of a smaller one comes
+    # before the first of these, or is late. Places are below len(codes), so no scores are equal.
     places = np.arange(len(codes))
     scores = _ranks(rows[SEQUENCE]) * len(codes) + places if rules.sequenced else places
     best = np.full(codes.max(initial=-1) + 1, -1)
@@ -318,6 +333,8 @@ def _events(timeline: _Timeline, versions: _Numbers) -> _Events:
     versions, codes = versions[timeline.order], timeline.codes
     ends = np.ones(len(codes), np.bool_)
     ends[:-1] = (codes[1:] != codes[:-1]) | (versions[1:] != versions[:-1])
+    # What was before an event is what was after the one in front of it, if that is of the same key.
+    # The base comes first of each key, so it can only be what was before, and is no event itself.
     after = np.flatnonzero(ends)
     before = np.concatenate([after[:1], after[:-1]])
     same_key = (codes[before] == codes[after]) & (before != after)

@@ -12,6 +12,7 @@ from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names, selected
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.states.state_history import StateShape, StateVersion, VersionInfo
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableStore
@@ -23,7 +24,7 @@ from checkpoint_store.tables.table_version import (
     compacted,
 )
 
-_REMEMBERED = 256
+_REMEMBERED_VERSIONS = 256
 
 
 @dataclass
@@ -32,7 +33,9 @@ class TableHistory:
 
     table: TableStore
     metadata: TableMetadata
-    _known: dict[int, TableVersion] = field(default_factory=dict)
+    _remembered: Remembered[int, TableVersion] = field(
+        default_factory=lambda: Remembered(_REMEMBERED_VERSIONS), repr=False, compare=False
+    )
     _compactions: tuple[TableCompaction, ...] = ()
 
     @property
@@ -88,12 +91,11 @@ class TableHistory:
         return self.table.read_rows(handle, key_groups)
 
     def _version(self, number: int) -> TableVersion | None:
-        version = self._known.get(number) or self.table.read_version(number)
-        if version is not None and number not in self._known:
-            self._known[number] = version
-            # Another thread may be doing the same.
-            for oldest in [*self._known][:-_REMEMBERED]:
-                self._known.pop(oldest, None)
+        version = self._remembered.get(number)
+        if version is None:
+            version = self.table.read_version(number)
+            if version is not None:
+                self._remembered.put(number, version)
         return version
 
 

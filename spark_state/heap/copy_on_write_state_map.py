@@ -62,6 +62,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         self._lock = threading.Lock()
         self.state_map_version = 0
         self.snapshot_versions: set[int] = set()
+        # Read without the lock: when another thread has just released a snapshot, this is too high,
+        # and an entry is copied that nobody shares any more.
         self.highest_required_snapshot_version = 0
         self.primary_table: list[Bucket[K, N, S]] = [None] * capacity
         self.incremental_rehash_table: list[Bucket[K, N, S]] = []
@@ -271,7 +273,15 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         last: StateMapEntry[K, N, S],
         required: int,
     ) -> StateMapEntry[K, N, S]:
-        """Make the chain private up to and including `last`; returns what stands for `last`."""
+        """Make the chain private up to and including `last`; returns what stands for `last`.
+
+        In a chain the private entries come first, and behind a shared one all are shared: new
+        entries go to the head, and this keeps it so. A link of a shared entry is never set:
+
+            before     head -> A -> B -> C          a snapshot has A, too
+            after      head -> A' -> B' -> C        B was changed, as B'
+                   snapshot -> A -> B -> C
+        """
         index = code & (len(table) - 1)
         previous: Bucket[K, N, S] = None
         entry = table[index]
@@ -325,6 +335,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             entry = old[index]
             while entry is not None:
                 following = entry.next
+                # Moving an entry sets its link, and a snapshot goes by the old one.
                 if entry.entry_version < required:
                     entry = self._copy_entry(entry)
                 target = entry.hash & mask

@@ -20,8 +20,12 @@ class CopyOnWriteStateMapSnapshot(Generic[K, N, S]):
     States are shared with the map: whoever gets them reads them and changes nothing. Any number of
     threads may look up and iterate while the map's own changes it.
 
-    `buckets`: the table of that moment. While a map grows, its first `moved` buckets have been
-    split already: then it is the others, then the lower halves of those, then the upper ones.
+    `buckets`: the table of that moment. While a map grows from `capacity` buckets to twice as many,
+    the first `moved` are split already, and each of them is two buckets of the new table:
+
+        places    0 ... capacity - moved    ... capacity       ... capacity + moved
+        buckets   old [moved, capacity)     new [0, moved)     new [capacity, capacity + moved)
+
     `release`: lets the map forget a version.
     """
 

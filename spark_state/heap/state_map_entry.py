@@ -10,7 +10,11 @@ S = TypeVar("S")
 
 
 class StateMapEntry(Generic[K, N, S]):
-    """One entry. Identity: (key, namespace). Versions are those of the map at the last change."""
+    """One entry. Identity: (key, namespace). Versions are those of the map at the last change.
+
+    A copy of an entry is private to the map while its state is still shared with a snapshot, so the
+    two have versions of their own.
+    """
 
     __slots__ = ("entry_version", "hash", "key", "namespace", "next", "state", "state_version")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, BinaryIO, cast
 
@@ -58,20 +59,18 @@ def run_epoch(
         assert received == durable.rows == end.rows, (received, durable, end)
 
 
+@dataclass(eq=False)
 class _HostFailureError(Exception):
     """Keeps errors that the host reports apart from errors of the conversation with it."""
 
-    def __init__(self, failed: wire.Failed) -> None:
-        super().__init__(failed)
-        self.failed = failed
+    failed: wire.Failed
 
 
+@dataclass(eq=False)
 class _InputFailureError(Exception):
     """Keeps errors of the task's own input apart from errors of the conversation."""
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    error: Exception
 
 
 def _marked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,8 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  *
  * Time is counted in epochs. Opening a view ends one: what was written in it or before is shared
  * with the view, and a change to a shared record goes to a copy, while the view goes on reading the
- * old one. Records that no view shares are changed in place if the length of the value stays.
+ * old one. Records that no view shares are changed in place if the length of the value stays. Why
+ * views stay right is told at MapView.
  *
  * Dead records are freed page by page: whenever some more bytes are dead, what is alive is moved
  * out of pages that are dead by more than half. Freeing a byte costs at most copying one.
@@ -43,7 +44,9 @@ final class CopyOnWritePagedMap(
   private var entries = 0
   private var epoch = 1
   private val views = new OpenViews(account)
+  /** Epoch of the newest open view, 0 if there is none: records of later epochs are not shared. */
   private var highestRequired = 0
+  /** Before the record that `find` found last; any change makes it void. */
   private var predecessor = 0L
   private var compactAt = MinCompactBytes
   private val scratchKey = new UnsafeRow(0)
@@ -197,6 +200,7 @@ final class CopyOnWritePagedMap(
     highestRequired = views.newest
   }
 
+  /** The longer it waits, the less is alive in a page that it frees; dead bytes bound the wait. */
   private def compactIfDue(): Unit = if (records.deadBytes >= compactAt) {
     compact(MaxCompactBytes)
     val live = records.allocatedBytes - records.deadBytes
@@ -226,6 +230,7 @@ final class CopyOnWritePagedMap(
     new Array[Long](capacity)
   }
 
+  /** Buckets move whole and in order, so those below `rehashIndex` have moved. */
   private def usesRehashed(hash: Int): Boolean =
     rehashed != null && (hash & (primary.length - 1)) < rehashIndex
 

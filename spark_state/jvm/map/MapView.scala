@@ -6,6 +6,20 @@ import org.apache.spark.unsafe.Platform
 /**
  * The entries of a map at one moment: its pages, and the epoch that ended then. What was written or
  * removed in a later epoch is told by the records themselves, so nothing of the table is copied.
+ *
+ * A view of epoch e shows a record if it got its content up to e, and did not die up to e. Of each
+ * key that the map had that is one record, whatever the map does afterwards:
+ *
+ *     epoch 5                  epoch 6: another value, then a removal
+ *     A   modified 5           A   modified 5, died 6       shown by a view of 5
+ *                              A'  modified 6, died 6       not shown
+ *
+ *   - A record is changed in place only if it was modified after every open view, so no view shows
+ *     it, before or after.
+ *   - Links between records do change, but a view walks pages, not chains.
+ *   - Compaction copies records as they are, epochs too; the copies lie in new pages, or behind the
+ *     `used` bytes of a page that the view has.
+ *   - A page that the map drops is still in the view's array; only its number is given out again.
  */
 final class MapView private[cowstate] (
     map: CopyOnWritePagedMap,

@@ -32,7 +32,10 @@ private[cowstate] final class OpenViews(account: MemoryAccount) {
     if (isRead(page)) dropped.add(page) else account.release(bytes)
   }
 
-  /** Views that were opened while the map had the page read it. */
+  /**
+   * Views that were opened while the map had the page read it. The newest one before the drop is
+   * enough to look at: if it is older than the page, so are all others.
+   */
   private def isRead(page: DroppedPage): Boolean = {
     val last = epochs.lowerKey(page.droppedAt)
     last != null && last >= page.born

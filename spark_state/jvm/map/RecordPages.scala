@@ -90,6 +90,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     val wasSparse = isSparse(number)
     dead(number) += size
     deadTotal += size
+    // Once only, when it becomes sparse. The tail still grows: addPage looks at it when it is full.
     if (!wasSparse && isSparse(number) && number != tail) sparse.add(number)
   }
 

@@ -1,8 +1,6 @@
-"""What the errors say, and that they cross processes."""
+"""What the errors of the store say."""
 
 from __future__ import annotations
-
-import pickle
 
 import pytest
 
@@ -180,14 +178,6 @@ def test_the_message_has_the_values_and_the_way_out(
     error: CheckpointStoreError, words: list[str]
 ) -> None:
     assert [word for word in words if word not in str(error)] == []
-
-
-@pytest.mark.parametrize("error", [error for error, _ in ERRORS], ids=lambda e: type(e).__name__)
-def test_an_error_crosses_processes_whole(error: CheckpointStoreError) -> None:
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error)
-    assert str(copy) == str(error)
-    assert vars(copy) == vars(error)
 
 
 @pytest.mark.parametrize("numbers", [(7, None, None), (None, None, None), (7, 0, 6)])

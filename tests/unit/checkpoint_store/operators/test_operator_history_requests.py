@@ -77,22 +77,26 @@ def test_a_reader_of_changes_reads_manifests_and_files_once_for_all_calls(
 def test_what_is_remembered_is_bounded_by_number_and_by_files(
     objects: DictObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    operator = ScriptedOperator(objects, parallelism=1)
+    operator = ScriptedOperator(objects, parallelism=2)
     for epoch in range(200):
-        operator.run_epoch(epoch, {0: epoch}, "snapshot")
-    history = history_of(objects)
-    for epoch in range(200):
-        history.at(epoch)
-    assert len(history.published._manifests._values) == 128
-    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 10)
-    history = history_of(objects)
-    for epoch in range(200):
-        history.at(epoch)
-    assert len(history.published._manifests._values) == 10
+        operator.run_epoch(epoch, {0: epoch, 7: epoch}, "snapshot")
+
+    def remembered_after_all() -> OperatorHistory:
+        history = history_of(objects)
+        for epoch in range(200):
+            history.at(epoch)
+        return history
+
+    assert len(remembered_after_all().published._manifests) == 128
+    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 20)
+    history = remembered_after_all()
+    assert len(history.published._manifests) == 10, "each names two files"
     objects.reads.clear()
     history.at(199)
     assert objects.reads == []
-    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 0)
+    monkeypatch.setattr(published_objects, "_REMEMBERED_HANDLES", 1)
+    history = remembered_after_all()
+    objects.reads.clear()
     history.at(0)
     history.at(0)
     assert len(objects.reads) == 1, "the last one is remembered, however large"

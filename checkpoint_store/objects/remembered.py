@@ -1,0 +1,45 @@
+"""What a process has read of objects, so that it is not read again: objects are immutable (I1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from cachetools import LRUCache
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class Remembered(Generic[_K, _V]):
+    """Values by key, up to `most`, each counted as its `weight` or as 1; what was not used for
+    longest goes first. Safe for several threads; pickles with its values.
+
+    No value may weigh more than `most`.
+    """
+
+    def __init__(self, most: int, weight: Callable[[_V], int] | None = None) -> None:
+        self._values: LRUCache[_K, _V] = LRUCache(most, weight)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: _K) -> _V | None:
+        """The value of a key, None if it is not remembered."""
+        # A look at a value makes it the last to go, so it changes the cache.
+        with self._lock:
+            return self._values.get(key)
+
+    def put(self, key: _K, value: _V) -> None:
+        """Remember a value."""
+        with self._lock:
+            self._values[key] = value
+
+    def __getstate__(self) -> tuple[LRUCache[_K, _V]]:
+        return (self._values,)
+
+    def __setstate__(self, state: tuple[LRUCache[_K, _V]]) -> None:
+        (self._values,) = state
+        self._lock = threading.Lock()
