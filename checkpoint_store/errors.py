@@ -45,6 +45,13 @@ from checkpoint_store.object_names import is_of_table
 from checkpoint_store.schema_text import schema_texts
 
 
+_HOW_TO_KEEP_MORE = (
+    "To keep more versions from now on, raise minVersionsToRetain of the table's writer, "
+    "spark.cowstate.minEpochsToRetain of the operator's query, or "
+    "spark.sql.streaming.minBatchesToRetain of the query on the provider"
+)
+
+
 class CowstateError(Exception):
     """Base of every error that cowstate raises on purpose.
 
@@ -387,8 +394,7 @@ class VersionNotRetainedError(CheckpointStoreError):
             )
         return (
             f"version {self.version} of {self.url} was deleted by retention; {there}. Ask for one "
-            "of these. To keep more versions from now on, raise minVersionsToRetain of the table's "
-            "writer, or spark.cowstate.minEpochsToRetain of the operator's query"
+            f"of these. {_HOW_TO_KEEP_MORE}"
         )
 
 
@@ -431,9 +437,7 @@ class TimestampOutOfRangeError(CheckpointStoreError):
             )
         return (
             f"{self.url} has no version of {at}: its oldest is of {oldest}, its newest of "
-            f"{newest}. Ask for a time between them. To keep more versions from now on, raise "
-            "minVersionsToRetain of the table's writer, or spark.cowstate.minEpochsToRetain of the "
-            "operator's query"
+            f"{newest}. Ask for a time between them. {_HOW_TO_KEEP_MORE}"
         )
 
 

@@ -57,16 +57,15 @@ class StoreNotFoundError(CheckpointStoreError):
         )
 
 
+@dataclass(eq=False)
 class StateChoiceError(CheckpointStoreError):
     """A state is chosen in words that the store at a URL does not have: a store of a query's
     operator where a table or a Python operator's store is, or a state's name where a query's
     checkpoint is."""
 
-    def __init__(self, url: str, choice: str, is_checkpoint: bool) -> None:
-        super().__init__(url, choice, is_checkpoint)
-        self.url = url
-        self.choice = choice
-        self.is_checkpoint = is_checkpoint
+    url: str
+    choice: str
+    is_checkpoint: bool
 
     def __str__(self) -> str:
         if self.is_checkpoint:
