@@ -44,7 +44,6 @@ from checkpoint_store.damage_advice import (
 from checkpoint_store.object_names import is_of_table
 from checkpoint_store.schema_text import schema_texts
 
-
 _HOW_TO_KEEP_MORE = (
     "To keep more versions from now on, raise minVersionsToRetain of the table's writer, "
     "spark.cowstate.minEpochsToRetain of the operator's query, or "

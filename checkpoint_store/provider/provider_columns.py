@@ -73,8 +73,7 @@ class ProviderColumns:
             pa.field(STATE, pa.string()): pa.repeat(self.shape.state, count),
             pa.field(OP, pa.string()): pc.if_else(is_put, PUT, DELETE),
         }
-        for field, column in zip(keys.type, keys.flatten(), strict=True):
-            columns[field] = column
+        columns |= dict(zip(keys.type, keys.flatten(), strict=True))
         if len(values.type):
             metadata = {STATE_METADATA: self.shape.state.encode()}
             # Longer than the name of any key column, and so another one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +196,7 @@ def test_a_wrong_choice_is_refused_with_the_way_out(
 @pytest.fixture
 def damaged(windows: ProviderRun, tmp_path: Path) -> Iterator[ProviderRun]:
     shutil.copytree(windows.folder, tmp_path / "run")
-    yield ProviderRun(windows.spark, windows.job, COWSTATE, tmp_path / "run")
+    return ProviderRun(windows.spark, windows.job, COWSTATE, tmp_path / "run")
 
 
 def test_a_damaged_changelog_is_an_error_that_names_it(damaged: ProviderRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -53,7 +54,7 @@ def assert_histories_agree(run: ProviderRun) -> None:
         states = spark_states(run, store)
         assert {batch: state_at(reader, batch) for batch in batches} == states, store
         assert upserts(reader, batches[0], batches[-1]) == spark_upserts(run, store)
-        for before, after in zip(batches, batches[1:], strict=False):
+        for before, after in itertools.pairwise(batches):
             assert changes_of(reader, before, after) == difference(states[before], states[after])
     for side in (options for options in run.job.stores if "joinSide" in options):
         assert_join_side_agrees(run, side)

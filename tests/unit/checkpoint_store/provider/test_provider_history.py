@@ -378,7 +378,7 @@ class TestChoices:
         ScriptedTable(table)
         ScriptedOperator(operator).run_epoch(0, {0: 1})
         for other in (table, operator):
-            with pytest.raises(StateChoiceError, match="no store 'x' of operator 2.*Leave them"):
+            with pytest.raises(StateChoiceError, match=r"no store 'x' of operator 2.*Leave them"):
                 history_in(other, ProviderStore(2, "x"))
 
     def test_a_query_without_committed_batch_is_not_there_yet(self, tmp_path: Path) -> None:
