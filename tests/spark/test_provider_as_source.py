@@ -194,7 +194,7 @@ def test_a_wrong_choice_is_refused_with_the_way_out(
 
 
 @pytest.fixture
-def damaged(windows: ProviderRun, tmp_path: Path) -> Iterator[ProviderRun]:
+def damaged(windows: ProviderRun, tmp_path: Path) -> ProviderRun:
     shutil.copytree(windows.folder, tmp_path / "run")
     return ProviderRun(windows.spark, windows.job, COWSTATE, tmp_path / "run")
 
