@@ -25,10 +25,12 @@ from functools import lru_cache
 from typing import TypeVar
 
 from checkpoint_store.objects.chore import Chore, try_chore
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
-from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata, TableVersion
 from datasources.table_options import SinkOptions
@@ -70,7 +72,11 @@ class TableUpkeep:
         return self._folding, self._retention, self._sweep
 
     def done_before(
-        self, metadata: TableMetadata, version: TableVersion, bounds: MergeBounds, min_versions: int
+        self,
+        metadata: TableMetadata,
+        version: TableVersion,
+        bounds: MergeBounds,
+        min_to_retain: int,
     ) -> TableVersion:
         """The version that is about to be committed, some files of its state folded, after what the
         table does not need was deleted. `version` says what failed up to the one before;
@@ -84,16 +90,15 @@ class TableUpkeep:
             self._folding, version, lambda: merge_files(table, version, bounds), version.state
         )
         folded = replace(version, state=state)
-        self._tried(
-            self._retention, version, lambda: retain_versions(self._store, table, min_versions), 0
-        )
+        retention = TableRetention(self._store, table)
+        self._tried(self._retention, version, lambda: retention.retain(min_to_retain), 0)
         if self._sweep.failures or version.version % _VERSIONS_PER_SWEEP == 0 < version.version:
             self._tried(self._sweep, version, lambda: self._swept(table, folded), 0)
         return replace(folded, failed_upkeep=self.failures)
 
     def _swept(self, table: TableStore, coming: TableVersion) -> int:
-        now = self._now()
-        return len(sweep_table_orphans(self._store, table, _ORPHAN_GRACE_SECONDS, now, coming))
+        orphans = TableOrphans(self._store, table, coming)
+        return len(sweep_orphans(self._store, orphans, _ORPHAN_GRACE_SECONDS, self._now()))
 
     def _tried(
         self, chore: Chore, version: TableVersion, do: Callable[[], _T], otherwise: _T

@@ -33,6 +33,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_rang
 from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.objects.created_once import read_or_create
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators.barrier_alignment import Alignment, align
@@ -42,6 +43,7 @@ from checkpoint_store.operators.checkpoint_codec import (
     encode_manifest,
     encode_metadata,
 )
+from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
 from checkpoint_store.operators.operator_layout import (
@@ -50,7 +52,6 @@ from checkpoint_store.operators.operator_layout import (
     ManifestName,
     StateFileName,
 )
-from checkpoint_store.operators.orphan_sweep import sweep_orphans
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.operators.run_registry import RunRegistry
@@ -252,13 +253,14 @@ class CompletedCheckpointStore:
         return None
 
     def retain(self, min_epochs: int) -> int:
-        """Delete what only epochs older than the newest `min_epochs` (at least 2) need (I8); the
-        number of objects deleted. See checkpoint_retention."""
+        """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were
+        deleted, because only expired epochs needed them (I8). See checkpoint_retention."""
         return self._retention.retain(min_epochs)
 
     def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
-        """Delete what nothing names; the names. See orphan_sweep."""
-        return sweep_orphans(self._store, grace_seconds, now)
+        """Delete what no epoch needs; the names. See checkpoint_orphans."""
+        orphans = CheckpointOrphans(self._store)
+        return sweep_orphans(self._store, orphans, grace_seconds, now)
 
     def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
         names = self._published.barriers(EpochDirectory(epoch, run.number))
