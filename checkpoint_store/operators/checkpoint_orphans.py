@@ -102,8 +102,8 @@ class _Needs:
 
     def is_needed(self, name: str) -> bool:
         """Whether something that counts needs this object. What is not ours stays, too."""
-        if file := layout.parse_state_file(name):
-            return name in self._files or file.directory.epoch <= self._unknown_epoch
+        if directory := layout.parse_state_file(name):
+            return name in self._files or directory.epoch <= self._unknown_epoch
         if entry := layout.parse_run(name):
             return entry.run.number > self._oldest_run - RUNS_TO_RETAIN
         barrier = layout.parse_barrier(name)

@@ -14,7 +14,6 @@ damaged. Damage never leads to an older epoch.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +29,8 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.files.state_file import StateFileHeader
+from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.objects.created_once import read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
@@ -50,7 +50,6 @@ from checkpoint_store.operators.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
-    StateFileName,
 )
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
@@ -80,6 +79,7 @@ class CompletedCheckpointStore:
     def __init__(self, store: ObjectStore, unique: Callable[[], str] = unique_of_uuid) -> None:
         self._store = store
         self._unique = unique
+        self._files = StateFileStore(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self._retention = CheckpointRetention(store, self._published, readable)
@@ -140,19 +140,8 @@ class CompletedCheckpointStore:
             subtask=writer.subtask,
             key_groups=writer.key_groups,
         )
-        data = encode_state_file(table, header)
         directory = EpochDirectory(writer.epoch, writer.run.number)
-        name = StateFileName(directory, kind, writer.subtask, writer.attempt, self._unique())
-        self._store.put(str(name), data)
-        return StateHandle(
-            kind=kind,
-            name=str(name),
-            length=len(data),
-            checksum=hashlib.sha256(data).hexdigest(),
-            key_groups=writer.key_groups,
-            epoch=writer.epoch,
-            rows=table.num_rows,
-        )
+        return self._files.write(table, header, str(directory), writer.attempt)
 
     def read_state(
         self, handle: StateHandle, key_groups: KeyGroupRange
@@ -161,19 +150,14 @@ class CompletedCheckpointStore:
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
-        ((_, batches),) = self.read_states([handle], key_groups)
-        return batches
+        return self._files.read(handle, key_groups)
 
     def read_states(
         self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
     ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
         """As read_state, each handle in its turn. A file is read once for handles of it that follow
         one another."""
-        name, data = "", b""
-        for handle in handles:
-            if handle.name != name:
-                name, data = handle.name, self._published.read(handle.name, handle.epoch)
-            yield handle, decode_state_file(data, handle, key_groups, self._store.url)
+        return self._files.read_each(handles, key_groups)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

@@ -76,11 +76,11 @@ def _by_damaged(
     batches = after.batches if isinstance(after, TableVersion) else {}
 
     def may_be_named(name: str) -> bool:
-        file = layout.parse_table_file(name)
-        if file is None:
+        directory = layout.parse_table_file(name)
+        if directory is None:
             return False
-        if file.writer == object_names.COMPACTED:
-            return file.batch <= newest
-        return file.writer not in batches or file.batch <= batches[file.writer]
+        if directory.writer == object_names.COMPACTED:
+            return directory.batch <= newest
+        return directory.writer not in batches or directory.batch <= batches[directory.writer]
 
     return may_be_named

@@ -5,8 +5,8 @@ no later one does. So what the oldest retained version does not name, and an exp
 not needed any more, and retention reads the expired versions and one more. Versions are deleted
 before files, one after the other, the oldest first: one that is missing between others is lost.
 
-A damaged version is passed over. The oldest retained version is one that can be read, and a few more
-versions are retained if need be. What only a damaged version named becomes an orphan.
+A damaged version is passed over. The oldest retained version is one that can be read, so a few more
+may be retained. What only a damaged version named becomes an orphan.
 """
 
 from __future__ import annotations
