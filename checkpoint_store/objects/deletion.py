@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from checkpoint_store.objects.chore import Chore
 from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 
 LEAST_TO_RETAIN = 2
@@ -41,6 +42,15 @@ def delete_in_turn(store: ObjectStore, *groups: Sequence[str]) -> int:
         if names:
             store.delete(names)
     return sum(map(len, groups))
+
+
+def deletion_chores(versions: str, deleter: str, place: str) -> tuple[Chore, Chore]:
+    """Retention and the orphan sweep, as chores. `versions`: the word for these; `deleter`: who
+    deletes; `place`: what the objects are of."""
+    effect = "Until then nothing is deleted."
+    needs = f"{deleter} must be allowed to list and to delete the objects below the {place}'s URL"
+    retention = Chore(f"deleting expired {versions}", effect, needs)
+    return retention, Chore("deleting orphans", effect, needs)
 
 
 IsNeeded = Callable[[str], bool]
