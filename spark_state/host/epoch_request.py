@@ -12,9 +12,9 @@ from spark_state.processor.processor_run import ProcessorSpec
 class CheckpointSettings:
     """How an operator's checkpoints are kept.
 
-    `min_epochs_to_retain`: at least this many newest epochs stay restorable;
+    `min_epochs_to_retain`: at least this many newest epochs are retained;
     `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
-    `orphan_grace_seconds`: age from which unreferenced objects are deleted;
+    `orphan_grace_seconds`: age from which orphans are deleted;
     `store_retry_seconds`: a call to the store that fails is tried again for so long;
     `start_empty`: whether a query that has run epochs already may start with an empty store.
     """

@@ -19,7 +19,7 @@ KEYED_ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class EpochInput:
-    """One input; `layout`: where its table holds what. Without rows it may have no columns."""
+    """One input; `layout`: where its table holds what, if it has rows."""
 
     table: pa.Table
     layout: InputLayout
@@ -35,7 +35,8 @@ class EpochInputs(Protocol):
     def key_group_index(self) -> int: ...
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        """The inputs, each under its name; KEYED_ROWS is what the operator was called on."""
+        """The inputs, each under its name; KEYED_ROWS is what the operator was called on. A table
+        without rows may have no columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ class RowForm(Protocol):
     def output_name(self) -> str: ...
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """For each key in order, what the processor gets as its rows; the columns of `keyed.rows`
-        are called `names` there. It need not read them before the next key's are asked for."""
+        """For each key in order, what the processor gets as its rows. `names`: what the columns of
+        `keyed.rows` are called there. The processor may leave some rows unread."""
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """What the processor emitted, as record batches of `schema`. Raises OutputRowError."""

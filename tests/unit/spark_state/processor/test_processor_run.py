@@ -153,7 +153,7 @@ class TaggedInputs:
         return self.layout.key_group_index
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
-        tags = table.column("_input").to_pylist()
+        tags = table.column("_input").to_pylist() if table.num_rows else []
         return {
             name: EpochInput(table.filter(pa.array([tag == name for tag in tags])), self.layout)
             for name in (KEYED_ROWS, INITIAL)
@@ -190,6 +190,7 @@ def test_a_second_input_reaches_the_processor_under_its_name_before_the_rows() -
     assert sorted(emitted(spec, backend, tagged)) == [("a", 2, 5_004), ("b", 1, 2)]
     later = table_of([("c", 1)], 8).append_column("_input", pa.array([KEYED_ROWS]))
     assert emitted(spec, backend, later) == [("c", 1, 9_001)]
+    assert emitted(spec, backend, pa.table({})) == []
 
 
 @dataclass(frozen=True)
