@@ -1,7 +1,7 @@
-"""What keeps a table small beside its commits: folding files, deleting old versions and orphans.
+"""What keeps a table small beside its commits: folding files, deleting what is not needed.
 
     before each commit    the newest files of the state are folded to fewer, if it is time
-                          old versions are deleted; now and then, so are files that nothing names
+                          expired versions are deleted, and now and then orphans
 
 None of it can fail a batch: a query would fail there again after every restart. A chore that fails
 leaves the table as it was. It is logged once for each kind of error, counted in the version that is
@@ -25,15 +25,17 @@ from functools import lru_cache
 from typing import TypeVar
 
 from checkpoint_store.objects.chore import Chore, try_chore
+from checkpoint_store.objects.deletion import deletion_chores, sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, merge_files
-from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableMetadata, TableVersion
 from datasources.table_options import SinkOptions
 
-_VERSIONS_PER_SWEEP = 100
+_VERSIONS_BETWEEN_SWEEPS = 100
 _ORPHAN_GRACE_SECONDS = 86_400
 _MOST_TABLES = 64
 # How long a commit waits for upkeep. What fails is tried again at a later one.
@@ -42,10 +44,6 @@ _UNFOLDED = "Until then its files stay as they are, and reads get slower."
 _FOLDING_NEEDS = (
     "The writer must be able to read the table's files, and have room for another one; option "
     "autoCompactBytes set to 0 leaves folding to the command cowstate compact"
-)
-_UNDELETED = "Until then nothing is deleted."
-_DELETION_NEEDS = (
-    "The writer must be allowed to list and to delete the objects below the table's URL"
 )
 _T = TypeVar("_T")
 
@@ -58,8 +56,7 @@ class TableUpkeep:
         self._now = now
         self._is_begun = False
         self._folding = Chore("folding files", _UNFOLDED, _FOLDING_NEEDS)
-        self._retention = Chore("deleting old versions", _UNDELETED, _DELETION_NEEDS)
-        self._sweep = Chore("deleting orphans", _UNDELETED, _DELETION_NEEDS)
+        self._retention, self._sweep = deletion_chores("versions", "The writer", "table")
 
     @property
     def failures(self) -> int:
@@ -70,7 +67,11 @@ class TableUpkeep:
         return self._folding, self._retention, self._sweep
 
     def done_before(
-        self, metadata: TableMetadata, version: TableVersion, bounds: MergeBounds, min_versions: int
+        self,
+        metadata: TableMetadata,
+        version: TableVersion,
+        bounds: MergeBounds,
+        min_to_retain: int,
     ) -> TableVersion:
         """The version that is about to be committed, some files of its state folded, after what the
         table does not need was deleted. `version` says what failed up to the one before;
@@ -84,16 +85,18 @@ class TableUpkeep:
             self._folding, version, lambda: merge_files(table, version, bounds), version.state
         )
         folded = replace(version, state=state)
-        self._tried(
-            self._retention, version, lambda: retain_versions(self._store, table, min_versions), 0
-        )
-        if self._sweep.failures or version.version % _VERSIONS_PER_SWEEP == 0 < version.version:
+        retention = TableRetention(self._store, table)
+        self._tried(self._retention, version, lambda: retention.retain(min_to_retain), 0)
+        if (
+            self._sweep.failures
+            or version.version % _VERSIONS_BETWEEN_SWEEPS == 0 < version.version
+        ):
             self._tried(self._sweep, version, lambda: self._swept(table, folded), 0)
         return replace(folded, failed_upkeep=self.failures)
 
     def _swept(self, table: TableStore, coming: TableVersion) -> int:
-        now = self._now()
-        return len(sweep_table_orphans(self._store, table, _ORPHAN_GRACE_SECONDS, now, coming))
+        orphans = TableOrphans(self._store, table, coming)
+        return len(sweep_orphans(self._store, orphans, _ORPHAN_GRACE_SECONDS, self._now()))
 
     def _tried(
         self, chore: Chore, version: TableVersion, do: Callable[[], _T], otherwise: _T

@@ -31,7 +31,7 @@ from checkpoint_store.errors import (
 )
 
 # Where a local store writes what it has not published yet. A writer that is killed leaves its file
-# there, for the orphan sweeps.
+# there, for the orphan sweep.
 UNPUBLISHED = ".unpublished"
 
 _DELETING_THREADS = 16

@@ -1,15 +1,15 @@
-"""Deleting old checkpoints by reference (I8).
+"""Retention of the epochs of an operator, by reference (I8). See deletion for the words.
 
 The live timeline is the newest run's epochs, preceded by those epochs of older runs that it was
 built upon: after a rollback to an older Spark checkpoint, the later epochs of the older run are not
-on it. The newest `min_epochs` epochs of the timeline are retained, and with them every checkpoint
-that is not older. What is older goes in order: manifests, then barriers, then the state files that
-no remaining manifest names: whoever is stopped half way leaves orphans, never a named file missing.
+on it. The newest `min_to_retain` epochs of the timeline are retained, and with them every
+checkpoint that is not older. What is expired goes in order: manifests, then barriers, then the
+state files that no retained manifest needs.
 
 A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
-file is deleted while it is retained, for it may name any older one. What expires meanwhile goes all
-the same, and its files become orphans, for the orphan sweep. So do those of an expired manifest of
-which nothing can be known.
+file is deleted while it is retained, for it may need any older one. What expires meanwhile goes all
+the same, and its files become orphans. So do those of an expired manifest of which nothing can be
+known.
 
 A registered run that has completed nothing yet may be starting from any retained epoch, so while
 the newest run has no manifest nothing is deleted.
@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from checkpoint_store import object_names
+from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_turn
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators import operator_layout as layout
@@ -54,46 +55,43 @@ class CheckpointRetention:
         self._without_barriers: set[EpochDirectory] = set()
         self._lock = threading.Lock()
 
-    def retain(self, min_epochs: int) -> int:
-        """Keep the newest `min_epochs` epochs; the number of objects deleted."""
-        if min_epochs < 2:
-            raise ValueError(f"minEpochsToRetain is {min_epochs}; it must be at least 2")
+    def retain(self, min_to_retain: int) -> int:
+        """Delete what is expired; the number of objects deleted."""
+        check_min_to_retain("minEpochsToRetain", min_to_retain)
         with self._lock:
             names = self._published.manifests()
             timeline = live_timeline(names)
-            if len(timeline) < min_epochs or self._newest_run() > timeline[0].run_number:
+            if len(timeline) < min_to_retain or self._newest_run() > timeline[0].run_number:
                 return 0
-            oldest = timeline[min_epochs - 1].epoch
-            return self._delete_before(oldest, names)
+            oldest_retained = timeline[min_to_retain - 1].epoch
+            return self._delete_before(oldest_retained, names)
 
     def _newest_run(self) -> int:
         names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
         return max((name.run.number for name in names if name), default=0)
 
-    def _delete_before(self, oldest: int, manifests: Sequence[ManifestName]) -> int:
-        expired = [name for name in manifests if name.epoch < oldest]
-        retained = [name for name in manifests if name.epoch >= oldest]
-        directories = self._directories_before(oldest)
+    def _delete_before(self, oldest_retained: int, manifests: Sequence[ManifestName]) -> int:
+        expired = [name for name in manifests if name.epoch < oldest_retained]
+        retained = [name for name in manifests if name.epoch >= oldest_retained]
+        directories = self._directories_before(oldest_retained)
         if not expired and not directories:
             return 0
         self._register(manifests)
         # A manifest that another process deleted meanwhile releases what it named, too.
         gone = self._registry.checkpoints() - {str(name) for name in retained}
-        files = {file for manifest in gone for file in self._registry.unregister(manifest)}
+        unneeded = {file for manifest in gone for file in self._registry.unregister(manifest)}
         self._unknown -= gone
         if self._unknown:
-            files = set()
+            unneeded = set()
         listings = in_parallel(self._store.list, map(str, directories))
         barriers = [i.name for infos in listings for i in infos if layout.parse_barrier(i.name)]
-        self._delete([str(name) for name in expired])
-        self._delete(barriers)
+        deleted = delete_in_turn(self._store, [str(name) for name in expired], barriers)
         self._without_barriers.update(directories)
-        self._delete(sorted(files))
-        return len(expired) + len(barriers) + len(files)
+        return deleted + delete_in_turn(self._store, sorted(unneeded))
 
-    def _directories_before(self, oldest: int) -> list[EpochDirectory]:
-        """Directories of older epochs that may hold barriers."""
-        directories = [d for d in self._published.epoch_directories() if d.epoch < oldest]
+    def _directories_before(self, oldest_retained: int) -> list[EpochDirectory]:
+        """Directories of expired epochs that may hold barriers."""
+        directories = [d for d in self._published.epoch_directories() if d.epoch < oldest_retained]
         self._without_barriers.intersection_update(directories)
         return [d for d in directories if d not in self._without_barriers]
 
@@ -105,10 +103,6 @@ class CheckpointRetention:
             self._registry.register(str(name), checkpoint.object_names() if checkpoint else ())
             if isinstance(said, Unknown):
                 self._unknown.add(str(name))
-
-    def _delete(self, names: Sequence[str]) -> None:
-        if names:
-            self._store.delete(names)
 
 
 def _age(name: ManifestName) -> tuple[int, int, int, str]:

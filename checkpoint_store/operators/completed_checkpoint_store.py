@@ -14,7 +14,6 @@ damaged. Damage never leads to an older epoch.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -30,9 +29,11 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.files.state_file import StateFileHeader
+from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.objects.created_once import read_or_create
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.operators.barrier_alignment import Alignment, align
@@ -42,15 +43,14 @@ from checkpoint_store.operators.checkpoint_codec import (
     encode_manifest,
     encode_metadata,
 )
+from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
 from checkpoint_store.operators.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
-    StateFileName,
 )
-from checkpoint_store.operators.orphan_sweep import sweep_orphans
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.operators.run_registry import RunRegistry
@@ -79,6 +79,7 @@ class CompletedCheckpointStore:
     def __init__(self, store: ObjectStore, unique: Callable[[], str] = unique_of_uuid) -> None:
         self._store = store
         self._unique = unique
+        self._files = StateFileStore(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self._retention = CheckpointRetention(store, self._published, readable)
@@ -139,19 +140,8 @@ class CompletedCheckpointStore:
             subtask=writer.subtask,
             key_groups=writer.key_groups,
         )
-        data = encode_state_file(table, header)
         directory = EpochDirectory(writer.epoch, writer.run.number)
-        name = StateFileName(directory, kind, writer.subtask, writer.attempt, self._unique())
-        self._store.put(str(name), data)
-        return StateHandle(
-            kind=kind,
-            name=str(name),
-            length=len(data),
-            checksum=hashlib.sha256(data).hexdigest(),
-            key_groups=writer.key_groups,
-            epoch=writer.epoch,
-            rows=table.num_rows,
-        )
+        return self._files.write(table, header, str(directory), writer.attempt)
 
     def read_state(
         self, handle: StateHandle, key_groups: KeyGroupRange
@@ -160,19 +150,14 @@ class CompletedCheckpointStore:
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
-        ((_, batches),) = self.read_states([handle], key_groups)
-        return batches
+        return self._files.read(handle, key_groups)
 
     def read_states(
         self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
     ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
         """As read_state, each handle in its turn. A file is read once for handles of it that follow
         one another."""
-        name, data = "", b""
-        for handle in handles:
-            if handle.name != name:
-                name, data = handle.name, self._published.read(handle.name, handle.epoch)
-            yield handle, decode_state_file(data, handle, key_groups, self._store.url)
+        return self._files.read_each(handles, key_groups)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""
@@ -252,13 +237,14 @@ class CompletedCheckpointStore:
         return None
 
     def retain(self, min_epochs: int) -> int:
-        """Delete what only epochs older than the newest `min_epochs` (at least 2) need (I8); the
-        number of objects deleted. See checkpoint_retention."""
+        """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were
+        deleted, because only expired epochs needed them (I8). See checkpoint_retention."""
         return self._retention.retain(min_epochs)
 
     def sweep_orphans(self, grace_seconds: float, now: float) -> list[str]:
-        """Delete what nothing names; the names. See orphan_sweep."""
-        return sweep_orphans(self._store, grace_seconds, now)
+        """Delete what no epoch needs; the names. See checkpoint_orphans."""
+        orphans = CheckpointOrphans(self._store)
+        return sweep_orphans(self._store, orphans, grace_seconds, now)
 
     def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
         names = self._published.barriers(EpochDirectory(epoch, run.number))

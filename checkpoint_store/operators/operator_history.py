@@ -29,7 +29,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
-from checkpoint_store.files.state_file import decode_state_file
+from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.operators import operator_layout as layout
@@ -140,8 +140,7 @@ class OperatorHistory:
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""
-        data = self.published.read(handle.name, handle.epoch)
-        return decode_state_file(data, handle, key_groups, self.url)
+        return StateFileStore(self.store).read(handle, key_groups)
 
     def _read(self, version: int) -> tuple[CompletedCheckpoint, int]:
         """The barriers of a version, and when it was committed."""

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import cast
 
-from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import EPOCHS, MANIFESTS, RUNS
 from checkpoint_store.operators.completed_checkpoint import Run
 
@@ -38,9 +37,6 @@ _DIRECTORY = re.compile(r"epochs/(?P<epoch>\d{19})-(?P<run>\d{10})")
 _BARRIER = re.compile(
     r"barrier-(?P<subtask>\d{5})-of-(?P<parallelism>\d{5})-(?P<attempt>\d{19})"
     rf"-{_UNIQUE}-(?P<length>\d+)\.json"
-)
-_STATE_FILE = re.compile(
-    rf"(?P<kind>changelog|snapshot)-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
 )
 
 
@@ -103,23 +99,6 @@ class BarrierName:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StateFileName:
-    """A changelog or snapshot."""
-
-    directory: EpochDirectory
-    kind: StateFileKind
-    subtask: int
-    attempt: int
-    unique: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.directory}/{self.kind}-{self.subtask:05d}-{self.attempt:019d}"
-            f"-{self.unique}.arrow"
-        )
-
-
 def parse_run(name: str) -> RunName | None:
     """The parts of a name under `runs/`; None if it is not ours. A run id may contain '-'."""
     match = _RUN.fullmatch(name)
@@ -151,7 +130,8 @@ def parse_epoch_directory(name: str) -> EpochDirectory | None:
 
 def parse_barrier(name: str) -> BarrierName | None:
     """The parts of a barrier's name; None if it is not one."""
-    directory, match = _in_epoch(name, _BARRIER)
+    parent, _, file = name.rpartition("/")
+    directory, match = parse_epoch_directory(parent), _BARRIER.fullmatch(file)
     if directory is None or match is None:
         return None
     return BarrierName(
@@ -164,22 +144,7 @@ def parse_barrier(name: str) -> BarrierName | None:
     )
 
 
-def parse_state_file(name: str) -> StateFileName | None:
-    """The parts of a state file's name; None if it is not one."""
-    directory, match = _in_epoch(name, _STATE_FILE)
-    if directory is None or match is None:
-        return None
-    return StateFileName(
-        directory=directory,
-        kind=cast(StateFileKind, match["kind"]),
-        subtask=int(match["subtask"]),
-        attempt=int(match["attempt"]),
-        unique=match["unique"],
-    )
-
-
-def _in_epoch(
-    name: str, pattern: re.Pattern[str]
-) -> tuple[EpochDirectory | None, re.Match[str] | None]:
-    directory, _, file = name.rpartition("/")
-    return parse_epoch_directory(directory), pattern.fullmatch(file)
+def parse_state_file(name: str) -> EpochDirectory | None:
+    """The directory of a state file; None if the name is not that of one."""
+    file = parse_state_file_name(name)
+    return None if file is None else parse_epoch_directory(file.directory)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from checkpoint_store import object_names
-from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.document import Source
+from checkpoint_store.objects.named_object import read_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
@@ -71,7 +72,7 @@ class PublishedObjects:
         text = str(name)
         checkpoint = self._manifests.get(text)
         if checkpoint is None:
-            data = self.read(text, name.epoch)
+            data = read_named(self._store, text, name.epoch)
             checkpoint = decode_manifest(data, Source(self._store.url, text, name.epoch))
             self._manifests.put(text, checkpoint)
         return checkpoint
@@ -81,7 +82,7 @@ class PublishedObjects:
         text, epoch = str(name), name.directory.epoch
         barrier = self._barriers.get(text)
         if barrier is None:
-            data = self.read(text, epoch)
+            data = read_named(self._store, text, epoch)
             barrier = decode_barrier(data, Source(self._store.url, text, epoch))
             self._barriers.put(text, barrier)
         return barrier
@@ -125,13 +126,6 @@ class PublishedObjects:
     def remember_barrier(self, name: BarrierName, barrier: Barrier) -> None:
         """Spare a later read of what this process wrote."""
         self._barriers.put(str(name), barrier)
-
-    def read(self, name: str, epoch: int) -> bytes:
-        """The bytes of an object of `epoch`; the error names the epoch as well."""
-        try:
-            return self._store.get(name)
-        except ObjectMissingError as error:
-            raise ObjectMissingError(self._store.url, name, epoch) from error
 
 
 def latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:

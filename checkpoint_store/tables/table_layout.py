@@ -19,19 +19,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import cast
 
-from checkpoint_store.files.state_handle import StateFileKind
+from checkpoint_store.files.state_file_name import parse_state_file_name
 from checkpoint_store.object_names import COMPACTIONS, DATA, TABLE, VERSIONS
 
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _VERSION = re.compile(rf"{VERSIONS}/(?P<version>\d{{19}})\.json")
 _COMPACTION = re.compile(rf"{COMPACTIONS}/(?P<version>\d{{19}})-{_UNIQUE}-(?P<length>\d+)\.json")
-_BATCH = re.compile(rf"{DATA}/[^/]+/(?P<batch>\d{{19}})")
-_FILE = re.compile(
-    rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})/(?P<kind>changelog|snapshot)"
-    rf"-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
-)
+_BATCH = re.compile(rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
 
 
 def may_be_beside_a_table(name: str) -> bool:
@@ -72,21 +67,14 @@ def parse_compaction(name: str) -> CompactionName | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TableFileName:
-    """A file of rows."""
+class BatchDirectory:
+    """The directory of the files of one batch of a writer."""
 
     writer: str
     batch: int
-    kind: StateFileKind
-    subtask: int
-    attempt: int
-    unique: str
 
     def __str__(self) -> str:
-        return (
-            f"{DATA}/{self.writer}/{self.batch:019d}/{self.kind}-{self.subtask:05d}"
-            f"-{self.attempt:019d}-{self.unique}.arrow"
-        )
+        return f"{batches_of_writer(self.writer)}/{self.batch:019d}"
 
 
 def batches_of_writer(writer: str) -> str:
@@ -94,22 +82,13 @@ def batches_of_writer(writer: str) -> str:
     return f"{DATA}/{writer}"
 
 
-def parse_batch(name: str) -> int | None:
-    """The batch of a directory's name below that of its writer; None if it is not ours."""
+def parse_batch_directory(name: str) -> BatchDirectory | None:
+    """The parts of a directory's name below that of a writer; None if it is not ours."""
     match = _BATCH.fullmatch(name)
-    return None if match is None else int(match["batch"])
+    return None if match is None else BatchDirectory(match["writer"], int(match["batch"]))
 
 
-def parse_table_file(name: str) -> TableFileName | None:
-    """The parts of a name under `data/`; None if it is not ours."""
-    match = _FILE.fullmatch(name)
-    if match is None:
-        return None
-    return TableFileName(
-        writer=match["writer"],
-        batch=int(match["batch"]),
-        kind=cast(StateFileKind, match["kind"]),
-        subtask=int(match["subtask"]),
-        attempt=int(match["attempt"]),
-        unique=match["unique"],
-    )
+def parse_table_file(name: str) -> BatchDirectory | None:
+    """The directory of a file of rows; None if the name is not that of one."""
+    file = parse_state_file_name(name)
+    return None if file is None else parse_batch_directory(file.directory)

@@ -18,7 +18,6 @@ that is not what was written is damaged, for readers and for writers.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -37,10 +36,10 @@ from checkpoint_store.errors import (
     WrittenTwiceError,
 )
 from checkpoint_store.files.document import Source
-from checkpoint_store.files.key_bounds import key_bounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
-from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
+from checkpoint_store.files.state_file import StateFileHeader
+from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import STORE
 from checkpoint_store.objects.created_once import put_if_absent, read_or_create
@@ -58,7 +57,7 @@ from checkpoint_store.tables.table_codec import (
     encode_table,
     encode_version,
 )
-from checkpoint_store.tables.table_layout import CompactionName, TableFileName
+from checkpoint_store.tables.table_layout import BatchDirectory, CompactionName
 from checkpoint_store.tables.table_schema import evolved
 from checkpoint_store.tables.table_version import (
     TableCompaction,
@@ -123,6 +122,7 @@ class TableStore:
     ) -> None:
         self._store = store
         self._unique = unique
+        self._files = StateFileStore(store, unique)
         self._now = now
         self._metadata = metadata
         # None: one that is damaged.
@@ -263,42 +263,23 @@ class TableStore:
         """Write a file of rows sorted by `_key_group`, durable on return; it is not part of the
         table until a version names it. `key_groups`: those that rows may have, None: any."""
         assert self._metadata is not None, "open the table first"
-        key_groups = key_groups or self._metadata.key_groups
-        data = encode_state_file(
-            table,
-            StateFileHeader(
-                kind=kind,
-                store_id=self._metadata.table_id,
-                epoch=writer.batch,
-                subtask=writer.subtask,
-                key_groups=key_groups,
-            ),
-        )
-        name = TableFileName(
-            writer.writer, writer.batch, kind, writer.subtask, writer.attempt, self._unique()
-        )
-        self._store.put(str(name), data)
-        return StateHandle(
+        header = StateFileHeader(
             kind=kind,
-            name=str(name),
-            length=len(data),
-            checksum=hashlib.sha256(data).hexdigest(),
-            key_groups=key_groups,
+            store_id=self._metadata.table_id,
             epoch=writer.batch,
-            rows=table.num_rows,
-            key_bounds=key_bounds(table, column_names(self._metadata.key_schema_json)),
+            subtask=writer.subtask,
+            key_groups=key_groups or self._metadata.key_groups,
         )
+        directory = BatchDirectory(writer.writer, writer.batch)
+        keys = column_names(self._metadata.key_schema_json)
+        return self._files.write(table, header, str(directory), writer.attempt, keys)
 
     def read_rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of `handle` that are of `key_groups`. The file is read and verified at once.
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
-        try:
-            data = self._store.get(handle.name)
-        except ObjectMissingError as error:
-            raise ObjectMissingError(self.url, handle.name, handle.epoch) from error
-        return decode_state_file(data, handle, key_groups, self.url)
+        return self._files.read(handle, key_groups)
 
     def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:
         """Publish a version, and return it; of a batch that the table holds already, the newest.
@@ -341,8 +322,8 @@ class TableStore:
         if not commit.after_all or commit.batch <= expected:
             return
         names = self._store.list_directories(layout.batches_of_writer(commit.writer))
-        batches = [batch for name in names if (batch := layout.parse_batch(name)) is not None]
-        if any(expected <= batch < commit.batch for batch in batches):
+        directories = [parsed for name in names if (parsed := layout.parse_batch_directory(name))]
+        if any(expected <= directory.batch < commit.batch for directory in directories):
             lost = layout.version_name(0 if newest is None else newest.version + 1)
             raise LostVersionError(self.url, lost, commit.writer, commit.batch, last_batch)
 

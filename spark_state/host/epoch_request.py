@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spark_state.processor.epoch_time import EpochTime
 from spark_state.processor.processor_run import ProcessorSpec
 
 
@@ -11,9 +12,9 @@ from spark_state.processor.processor_run import ProcessorSpec
 class CheckpointSettings:
     """How an operator's checkpoints are kept.
 
-    `min_epochs_to_retain`: at least this many newest epochs stay restorable;
+    `min_epochs_to_retain`: at least this many newest epochs are retained;
     `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
-    `orphan_grace_seconds`: age from which unreferenced objects are deleted;
+    `orphan_grace_seconds`: age from which orphans are deleted;
     `store_retry_seconds`: a call to the store that fails is tried again for so long;
     `start_empty`: whether a query that has run epochs already may start with an empty store.
     """
@@ -50,7 +51,8 @@ class EpochTask:
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
     application; `run_id`: of the query's run; `subtask` in [0, parallelism);
     `in_unseen_function`: whether a function of foreachBatch runs it for which nobody completes
-    epochs, because it was not set in Python.
+    epochs, because it was not set in Python; `time`: the same for all tasks of the epoch, None if
+    nobody named it to this task.
     """
 
     query_id: str
@@ -59,6 +61,7 @@ class EpochTask:
     subtask: int
     attempt: int
     in_unseen_function: bool
+    time: EpochTime | None
 
 
 @dataclass(frozen=True, slots=True)

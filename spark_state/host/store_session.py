@@ -11,7 +11,8 @@ import time
 from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.errors import RunOverError
-from checkpoint_store.objects.chore import Chore, try_chore
+from checkpoint_store.objects.chore import try_chore
+from checkpoint_store.objects.deletion import deletion_chores
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
@@ -23,11 +24,6 @@ from spark_state.host.maintenance import Maintenance
 
 _EPOCHS_BETWEEN_RETENTIONS = 10
 _SECONDS_BETWEEN_SWEEPS = 3600.0
-_UNDELETED = "Until then nothing is deleted."
-_DELETION_NEEDS = (
-    "The user that runs Spark must be allowed to list and to delete the objects below the store's "
-    "URL"
-)
 _OTHER_STORE = (
     "is spark.cowstate.store the one of the last run, and the operator's name (the processor's "
     "class, unless name= is given) the same?"
@@ -78,8 +74,9 @@ class StoreSession:
         self._retaining = False
         self._retained_at = -_EPOCHS_BETWEEN_RETENTIONS
         self._clean_ups = 0
-        self._retention = Chore("deleting old epochs", _UNDELETED, _DELETION_NEEDS)
-        self._sweep = Chore("deleting orphans", _UNDELETED, _DELETION_NEEDS)
+        self._retention, self._sweep = deletion_chores(
+            "epochs", "The user that runs Spark", "store"
+        )
         self._next_sweep = 0.0
 
     @property
@@ -160,14 +157,16 @@ class StoreSession:
         """Neither of the two waits for the other, and no epoch for them."""
         try:
             number, self._clean_ups = self._clean_ups, self._clean_ups + 1
-            keep = settings.min_epochs_to_retain
-            try_chore(self._retention, number, self.url, lambda: self.checkpoints.retain(keep), 0)
+            try_chore(self._retention, number, self.url, lambda: self._retain(settings), 0)
             if time.monotonic() >= self._next_sweep:
                 try_chore(
                     self._sweep, number, self.url, lambda: self._sweep_orphans(settings), None
                 )
         finally:
             self._retaining = False
+
+    def _retain(self, settings: CheckpointSettings) -> int:
+        return self.checkpoints.retain(settings.min_epochs_to_retain)
 
     def _sweep_orphans(self, settings: CheckpointSettings) -> None:
         # A writer may wait for the store between a file and the barrier that names it.

@@ -123,11 +123,11 @@ class SubtaskSession:
     def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
-        spec, backend = attempt.spec.processor, self.state.backend
+        spec, backend, time = attempt.spec.processor, self.state.backend, attempt.task.time
         try:
             with attempt.timed("process"):
                 processor = pickle.loads(spec.pickled_processor)
-                spool = run_processor(spec, processor, backend, table, attempt.check)
+                spool = run_processor(spec, processor, backend, table, time, attempt.check)
         except BaseException:
             backend.rollback()
             raise

@@ -77,5 +77,5 @@ class SubtaskSnapshots:
 
 
 def _useful_seconds(attempt: EpochAttempt) -> float:
-    """After that the orphan sweep may take what nothing names."""
+    """After that the orphan sweep may take what no barrier names."""
     return attempt.settings.orphan_grace_seconds / 2

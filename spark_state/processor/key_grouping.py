@@ -25,11 +25,16 @@ class InputLayout:
     """Where an operator's input holds what.
 
     `row_names`: names of the columns that make up a row, in order; they come first.
-    `key_indexes`: the key columns among them. The key group is the column after the last of them.
+    `key_indexes`: the key columns among them. The key group is the column after the last row name.
     """
 
     row_names: tuple[str, ...]
     key_indexes: tuple[int, ...]
+
+    @property
+    def key_group_index(self) -> int:
+        """The column that has the key groups."""
+        return len(self.row_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,6 @@ class KeyedInput:
 
 def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
     """Sort `table` by key and find where keys begin."""
-    width = len(layout.row_names)
     if not table.num_rows:
         return KeyedInput(table, [], [], [])
     codes = _key_codes([table.column(index) for index in layout.key_indexes], table.num_rows)
@@ -57,9 +61,9 @@ def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) 
         [firsts.column(index).combine_chunks() for index in layout.key_indexes], len(starts)
     )
     return KeyedInput(
-        table.select(range(width)).take(order),
+        table.select(range(layout.key_group_index)).take(order),
         keys,
-        cast(list[int], firsts.column(width).to_pylist()),
+        cast(list[int], firsts.column(layout.key_group_index).to_pylist()),
         counts.tolist(),
     )
 

@@ -1,31 +1,45 @@
-"""One epoch of one subtask: the processor over its keyed input.
+"""One epoch of one subtask: the processor over its inputs.
 
 Every run gets a processor of its own, unpickled anew, as every Spark task does; what lives longer
 is its state. Exceptions of the processor pass through unchanged.
+
+    table -> inputs by name -> steps, one after the other -> output -> record batches -> spool
+
+Which inputs, steps and form of rows these are was decided when the operator was planned.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import TimerValues
 
-from spark_state.errors import OutputRowError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.processor.epoch_inputs import EpochInputs
+from spark_state.processor.epoch_steps import EpochRun, Step
+from spark_state.processor.epoch_time import EpochTime, ShownTime
 from spark_state.processor.handles import serving_handle
-from spark_state.processor.key_grouping import InputLayout, KeyedInput, group_by_key
-from spark_state.processor.output_rows import OutputEncoder, OutputSpool
-from spark_state.processor.rows import row_type, rows_of
+from spark_state.processor.output_rows import OutputSpool
+from spark_state.processor.row_form import RowForm
 from spark_state.state_descriptor import StateDescriptor
 
-_ROWS_PER_BATCH = 8_192
-_KEYS_PER_CHECK = 256
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """How an epoch is run. Pickles.
+
+    `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
+    of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time.
+    """
+
+    inputs: EpochInputs
+    steps: tuple[Step, ...]
+    row_form: RowForm
+    shown_time: ShownTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,7 @@ class ProcessorSpec:
     """
 
     pickled_processor: bytes
-    layout: InputLayout
+    run_plan: RunPlan
     key_columns: KeyColumns
     states: tuple[StateDescriptor, ...]
     output_schema: pa.Schema
@@ -49,51 +63,33 @@ def run_processor(
     processor: Any,
     backend: KeyedStateBackend[Any],
     table: pa.Table,
+    time: EpochTime | None,
     check: Callable[[], None],
 ) -> OutputSpool:
     """Run `processor` over the rows of `table` and return its output, not yet sent.
 
-    `check` is called every few hundred keys; it raises to give up. The caller seals or rolls back
-    the backend, and closes the spool.
+    `time`: None if nobody knows it. `check` is called now and then; it raises to give up. The
+    caller seals or rolls back the backend, and closes the spool.
     """
+    plan = spec.run_plan
     states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
-    keyed = group_by_key(table, spec.layout, spec.key_columns)
+    run = EpochRun(
+        processor=processor,
+        backend=backend,
+        key_columns=spec.key_columns,
+        inputs=plan.inputs.by_name(table),
+        row_form=plan.row_form,
+        timer_values=plan.shown_time(time),
+        check=check,
+    )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
         processor.init(serving_handle(states))
-        encoder = OutputEncoder(spec.output_schema)
-        output = _handle_keys(processor, backend, keyed, spec.layout.row_names, check)
-        while rows := list(islice(output, _ROWS_PER_BATCH)):
-            spool.append(encoder.encode(rows))
+        output = chain.from_iterable(step(run) for step in plan.steps)
+        for batch in plan.row_form.batches(output, spec.output_schema):
+            spool.append(batch)
         processor.close()
     except BaseException:
         spool.close()
         raise
     return spool
-
-
-def _handle_keys(
-    processor: Any,
-    backend: KeyedStateBackend[Any],
-    keyed: KeyedInput,
-    row_names: tuple[str, ...],
-    check: Callable[[], None],
-) -> Iterator[Any]:
-    handle_input_rows = processor.handleInputRows
-    set_current_key = backend.set_current_key
-    timer_values = TimerValues()
-    all_rows = rows_of(keyed.rows, row_type(row_names))
-    keys = zip(keyed.keys, keyed.key_groups, keyed.counts, strict=True)
-    for number, (key, key_group, count) in enumerate(keys):
-        if not number % _KEYS_PER_CHECK:
-            check()
-        set_current_key(key, key_group)
-        rows = islice(all_rows, count)
-        output = handle_input_rows(key, rows, timer_values)
-        if output is None:
-            raise OutputRowError(
-                f"{type(processor).__name__}.handleInputRows returned None for key {key!r}; "
-                "return an iterator of Rows, iter([]) for none"
-            )
-        yield from output
-        deque(rows, maxlen=0)

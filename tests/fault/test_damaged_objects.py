@@ -69,9 +69,9 @@ def test_a_damaged_state_file_is_named(
         objects.objects[name] = damage(intact)
         with pytest.raises(CorruptObjectError) as caught:
             state_before(objects, 2)
-        parsed = parse_state_file(name)
-        assert parsed is not None
-        assert (caught.value.name, caught.value.epoch) == (name, parsed.directory.epoch)
+        directory = parse_state_file(name)
+        assert directory is not None
+        assert (caught.value.name, caught.value.epoch) == (name, directory.epoch)
         assert "restart the query" in str(caught.value)
         objects.objects[name] = intact
     assert state_before(objects, 2) == STATE
@@ -82,9 +82,9 @@ def test_a_missing_state_file_is_named(objects: DictObjectStore) -> None:
         intact = objects.objects.pop(name)
         with pytest.raises(ObjectMissingError) as caught:
             state_before(objects, 2)
-        parsed = parse_state_file(name)
-        assert parsed is not None
-        assert (caught.value.name, caught.value.epoch) == (name, parsed.directory.epoch)
+        directory = parse_state_file(name)
+        assert directory is not None
+        assert (caught.value.name, caught.value.epoch) == (name, directory.epoch)
         objects.objects[name] = intact
 
 

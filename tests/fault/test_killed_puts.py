@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from checkpoint_store.tables.table_retention import sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
 from checkpoint_store.tables.table_store import TableStore
 
 pytestmark = pytest.mark.fault
@@ -75,7 +76,7 @@ def test_an_object_is_there_whole_or_not_at_all_wherever_its_writer_is_killed(
         left = [info.name for info in store.list(UNPUBLISHED)]
         sweeps = (
             CompletedCheckpointStore(store).sweep_orphans,
-            partial(sweep_table_orphans, store, TableStore(store)),
+            partial(sweep_orphans, store, TableOrphans(store, TableStore(store))),
         )
         with_newest = max((info.modified or 0 for info in store.list(UNPUBLISHED)), default=0.0)
         assert sweeps[0](100.0, with_newest + 99.0) == []

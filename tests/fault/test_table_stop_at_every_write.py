@@ -15,10 +15,12 @@ from unittest import mock
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore, ObjectStore
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import parse_table_file
-from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
 from tests.support.fake_object_store import (
@@ -58,7 +60,7 @@ def run_script(store: ObjectStore, first: int = 0, done: list[int] | None = None
             names = tuple(file.name for file in version.state)
             whole = compact_key_groups(query.table, version, KeyGroupRange(0, 3), 0)
             query.table.publish_compaction(TableCompaction(version.version, names, (whole,)))
-        retain_versions(store, query.table, MIN_VERSIONS)
+        TableRetention(store, query.table).retain(MIN_VERSIONS)
         if done is not None:
             done.append(batch)
 
@@ -103,8 +105,8 @@ def check_versions(store: ObjectStore, done: list[int]) -> None:
 
 def check_nothing_is_left_over(objects: DictObjectStore) -> None:
     table = TableStore(objects)
-    retain_versions(objects, table, MIN_VERSIONS)
-    sweep_table_orphans(objects, table, grace_seconds=0.0, now=1.0)
+    TableRetention(objects, table).retain(MIN_VERSIONS)
+    sweep_orphans(objects, TableOrphans(objects, table), grace_seconds=0.0, now=1.0)
     versions = [table.read_version(number) for number in table.versions()]
     assert len(versions) == MIN_VERSIONS
     named = {name for version in versions if version for name in version.object_names()}

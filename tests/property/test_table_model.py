@@ -17,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import parse_table_file
-from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_version import TableCompaction, TableMetadata
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.table_rows_of import (
@@ -220,8 +222,8 @@ class TableUnderTest:
         # What is prepared has no name yet: a sweep takes it for an orphan, as it does with what
         # a compaction wrote that takes longer than the grace period.
         self.prepared = None
-        retain_versions(self.objects, self.query.table, versions)
-        sweep_table_orphans(self.objects, self.query.table, 0.0, 1.0)
+        TableRetention(self.objects, self.query.table).retain(versions)
+        sweep_orphans(self.objects, TableOrphans(self.objects, self.query.table), 0.0, 1.0)
         self.oldest = max(self.oldest, self.batch + 1 - versions)
         self.check_files()
 

@@ -14,11 +14,13 @@ from pyspark.sql.streaming.datasource import ReadMaxFiles
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.open_history import history_in
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_VERSION
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
-from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableCommit, TableStore
 from checkpoint_store.tables.table_version import TableCompaction
 from tests.support.damage import Answer, AskedStore, DamagedStore
@@ -139,11 +141,11 @@ def _commit(store: DamagedStore) -> Answer:
 
 def _retain(objects: DictObjectStore) -> None:
     with mock.patch("checkpoint_store.tables.table_retention._VERSIONS_AT_ONCE", 1):
-        retain_versions(objects, TableStore(objects), RETAINED)
+        TableRetention(objects, TableStore(objects)).retain(RETAINED)
 
 
 def _sweep(objects: DictObjectStore) -> None:
-    sweep_table_orphans(objects, TableStore(objects), 0.0, 1.0)
+    sweep_orphans(objects, TableOrphans(objects, TableStore(objects)), 0.0, 1.0)
 
 
 TABLE = AskedStore(

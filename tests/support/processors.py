@@ -13,6 +13,9 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import TimerValues
+
+from spark_state.processor.epoch_time import EpochTime
 
 POISON = 999_999
 TOTALS_SCHEMA = "key string, rows bigint, total bigint"
@@ -45,6 +48,26 @@ class FailingAt(RunningTotals):
             if row.value < 0:
                 raise ValueError(f"a negative value: {row.value} of {key}")
         yield from super().handleInputRows(key, iter(seen), timerValues)
+
+
+class SeesTime(StatefulProcessor):
+    """Emits Row(key, rows, total): the batch's time and the watermark."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        batch_ms = timerValues.getCurrentProcessingTimeInMs()
+        yield Row(key=key[0], rows=batch_ms, total=timerValues.getCurrentWatermarkInMs())
+
+    def close(self) -> None:
+        pass
+
+
+def both_times(time: EpochTime | None) -> TimerValues:
+    """A time mode in which a processor sees all that is known."""
+    assert time is not None
+    return TimerValues(time.batch_ms, time.watermark_ms)
 
 
 class KeepsValues(StatefulProcessor):

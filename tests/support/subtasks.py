@@ -23,10 +23,14 @@ from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor.epoch_inputs import OneInput
+from spark_state.processor.epoch_steps import handle_input_rows
+from spark_state.processor.epoch_time import EpochTime, no_time
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
-from spark_state.processor.processor_run import ProcessorSpec
+from spark_state.processor.processor_run import ProcessorSpec, RunPlan
+from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import column_schema, state_descriptor
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
@@ -62,7 +66,12 @@ def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpe
         key_schema_json="{}",
         processor=ProcessorSpec(
             pickled_processor=dumps(chosen),
-            layout=InputLayout(("key", "value"), (0,)),
+            run_plan=RunPlan(
+                OneInput(InputLayout(("key", "value"), (0,))),
+                (handle_input_rows,),
+                SparkRows(),
+                no_time,
+            ),
             key_columns=KEY_COLUMNS,
             states=record_states(chosen, describe),
             output_schema=OUTPUT,
@@ -94,12 +103,19 @@ class Host:
     run_id: str = "run-1"
     session: SubtaskSession | None = None
     in_unseen_function: bool = False
+    time: EpochTime | None = None
     maintenance: Maintenance | None = None
     report: EpochReport | None = None
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
         task = EpochTask(
-            "query", self.run_id, epoch, self.subtask, attempt, self.in_unseen_function
+            query_id="query",
+            run_id=self.run_id,
+            epoch=epoch,
+            subtask=self.subtask,
+            attempt=attempt,
+            in_unseen_function=self.in_unseen_function,
+            time=self.time,
         )
         return EpochRequest(self.spec, task, ())
 

@@ -2,8 +2,9 @@
 
 Spark calls the function in the thread of its query. Before, the run of the query is written into a
 local property of that thread, where tasks find it: what Spark itself says of the run is replaced as
-soon as user code calls `setJobGroup`. Afterwards the epoch is completed, see `epoch_completion`. An
-interruption on the way is reworded, see `stopped_batches`.
+soon as user code calls `setJobGroup`. The time of the batch is written there, too, see
+`batch_time`. Afterwards the epoch is completed, see `epoch_completion`. An interruption on the way
+is reworded, see `stopped_batches`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import BatchIdentityError
 from spark_state.spark.operator.batch_identity import QUERY, BatchIdentity, name_run
+from spark_state.spark.operator.batch_time import name_time, time_of_batch
 from spark_state.spark.operator.epoch_completion import EpochCompletion
 from spark_state.spark.operator.planned_operators import operators_in
 from spark_state.spark.operator.stopped_batches import brief_when_stopped
@@ -66,11 +68,14 @@ class WatchedFunction:
                 "not set, so no operator can tell its epoch. Leave PYSPARK_PIN_THREAD unset"
             )
         with brief_when_stopped(query):
+            if self._completion is None or query is None:
+                self._function(batch, epoch)
+                return
+            identity = BatchIdentity(query.id, query.runId, epoch)
+            name_time(context, identity, time_of_batch(query))
             self._function(batch, epoch)
-            if self._completion is not None and query is not None:
-                identity = BatchIdentity(query.id, query.runId, epoch)
-                plan = query._jsq.streamingQuery().lastExecution().analyzed()
-                self._completion.complete(batch, identity, plan)
+            plan = query._jsq.streamingQuery().lastExecution().analyzed()
+            self._completion.complete(batch, identity, plan)
 
     def _query(self, query_id: str | None) -> StreamingQuery | None:
         return None if query_id is None else self._spark.streams.get(query_id)

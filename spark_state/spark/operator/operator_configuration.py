@@ -35,9 +35,9 @@ class OperatorConfiguration:
     host_idle_seconds: a host without a request for so long ends.
     output_memory_mb: output of a subtask held in memory until its epoch is durable, in MiB; more
         goes to a temporary file.
-    min_epochs_to_retain: at least this many newest epochs stay restorable.
+    min_epochs_to_retain: at least this many newest epochs are retained.
     min_epochs_for_snapshot: changelogs before a snapshot may replace them.
-    orphan_grace_seconds: age from which unreferenced objects of failed attempts are deleted.
+    orphan_grace_seconds: age from which orphans, objects that no epoch needs, are deleted.
     store_retry_seconds: a call to the store that fails is tried again for so long.
     start_empty: whether a query that has run epochs already may start with an empty store.
     """

@@ -23,9 +23,13 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
+from spark_state.processor.epoch_inputs import OneInput
+from spark_state.processor.epoch_steps import handle_input_rows
+from spark_state.processor.epoch_time import ShownTime, no_time
 from spark_state.processor.handles import NO_TIME, record_states
 from spark_state.processor.pickles import dumps_processor
-from spark_state.processor.processor_run import ProcessorSpec
+from spark_state.processor.processor_run import ProcessorSpec, RunPlan
+from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_input
@@ -40,6 +44,7 @@ from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _OUTPUT_MODES = ("update", "append")
+_TIME_MODES: dict[str, ShownTime] = {"none": no_time}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -76,14 +81,15 @@ def transform_with_state(
     df: DataFrame = grouped._df
     spark = df.sparkSession
     use_driver_interpreter(spark)
-    _check_modes(output_mode, time_mode)
+    _check_output_mode(output_mode)
+    shown_time = _shown_time(time_mode)
     operator = _operator_name(processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     keyed, layout, key_fields = keyed_input(grouped, configuration.max_parallelism)
     output = _struct(spark, output_schema, "output_schema")
     spec = ProcessorSpec(
         pickled_processor=_pickle(processor),
-        layout=layout,
+        run_plan=RunPlan(OneInput(layout), (handle_input_rows,), SparkRows(), shown_time),
         key_columns=key_columns(key_fields),
         states=_states(spark, processor),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
@@ -104,16 +110,21 @@ def transform_with_state(
     return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
 
 
-def _check_modes(output_mode: str, time_mode: str) -> None:
+def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
         raise UnsupportedOperationError(
             f"output mode {output_mode!r} is not supported; use one of {', '.join(_OUTPUT_MODES)}"
         )
-    if str(time_mode).lower() != "none":
+
+
+def _shown_time(time_mode: str) -> ShownTime:
+    shown_time = _TIME_MODES.get(str(time_mode).lower())
+    if shown_time is None:
         raise UnsupportedOperationError(
             f"time mode {time_mode!r} is not supported: {NO_TIME}. A processor that uses neither "
             'runs with time mode "None"; any other needs Spark\'s own transformWithState'
         )
+    return shown_time
 
 
 def _operator_name(processor: Any, name: str | None) -> str:

@@ -34,6 +34,7 @@ from spark_state.spark.operator.batch_identity import (
     batch_identity,
     is_in_unseen_function,
 )
+from spark_state.spark.operator.batch_time import named_time
 from spark_state.spark.operator.planned_operators import function_name
 from spark_state.spark.operator.worker_loading import called_in_workers
 
@@ -74,7 +75,7 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
         backend = HeapKeyedStateBackend(key_groups, spec.key_columns, STATE_FORMS)
         processor = pickle.loads(spec.pickled_processor)
         table = pa.Table.from_batches(received)
-        with run_processor(spec, processor, backend, table, lambda: None) as spool:
+        with run_processor(spec, processor, backend, table, None, lambda: None) as spool:
             yield from spool.read()
 
     return _loaded_by_worker(run, run.__name__)
@@ -104,13 +105,14 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
         subtask=subtask,
         attempt=context.taskAttemptId(),
         in_unseen_function=is_in_unseen_function(context, batch.query_id),
+        time=named_time(context, batch),
     )
 
 
 def _check_partition(
     batches: Iterator[pa.RecordBatch], spec: OperatorSpec, subtask: int
 ) -> Iterator[pa.RecordBatch]:
-    key_group_index = len(spec.processor.layout.row_names)
+    key_group_index = spec.processor.run_plan.inputs.key_group_index
     for batch in batches:
         if batch.num_rows:
             key_group = batch.column(key_group_index)[0].as_py()

@@ -152,9 +152,9 @@ def test_a_failure_is_logged_once_for_each_kind_and_again_after_it_worked(
         (True, False),
     ]
     assert told[0] == (
-        "deleting old versions of dict://store failed, which harms no batch: no right. It is tried "
-        "again later. Until then nothing is deleted. The writer must be allowed to list and to "
-        "delete the objects below the table's URL"
+        "deleting expired versions of dict://store failed, which harms no batch: no right. It is "
+        "tried again later. Until then nothing is deleted. The writer must be allowed to list and "
+        "to delete the objects below the table's URL"
     )
     assert all(warning.exc_info is None for warning in warnings)
 

@@ -13,6 +13,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file_name import StateFileName
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.states.event_time import WriterWatermarks
 from checkpoint_store.tables.table_codec import (
@@ -24,8 +25,9 @@ from checkpoint_store.tables.table_codec import (
     encode_version,
 )
 from checkpoint_store.tables.table_layout import (
+    BatchDirectory,
     CompactionName,
-    TableFileName,
+    parse_batch_directory,
     parse_compaction,
     parse_table_file,
     parse_version,
@@ -178,11 +180,12 @@ def test_names_are_those_that_the_layout_documents_and_parse() -> None:
     compaction = CompactionName(7, "0123456789ab", 200)
     assert str(compaction) == "compactions/0000000000000000007-0123456789ab-200.json"
     assert parse_compaction(str(compaction)) == compaction
-    file = TableFileName("query-a", 3, "snapshot", 2, 40, "0123456789ab")
+    directory = BatchDirectory("query-a", 3)
+    file = StateFileName(str(directory), "snapshot", 2, 40, "0123456789ab")
     assert str(file) == (
         "data/query-a/0000000000000000003/snapshot-00002-0000000000000000040-0123456789ab.arrow"
     )
-    assert parse_table_file(str(file)) == file
+    assert parse_table_file(str(file)) == parse_batch_directory(str(directory)) == directory
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.tables.table_compaction import compact_key_groups
 from checkpoint_store.tables.table_history import TableHistory, shape_of
 from checkpoint_store.tables.table_layout import version_name
-from checkpoint_store.tables.table_retention import retain_versions
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
 from tests.support.fake_object_store import DictObjectStore
@@ -274,7 +274,7 @@ class TestRetention:
         assert by_key(reader.read(0)) == {0: ("a", 0)}
         self.committed(objects, range(1, 20))
         assert reader.changes(0).num_rows == 19
-        retain_versions(objects, TableStore(objects), 4)
+        TableRetention(objects, TableStore(objects)).retain(4)
         with pytest.raises(VersionNotRetainedError) as caught:
             reader.changes(0)
         assert (caught.value.version, caught.value.oldest, caught.value.newest) == (0, 16, 19)
@@ -289,7 +289,7 @@ class TestRetention:
         file = query.write(1, [put(0, "a", 0)], kind="snapshot")
         query.publish(1, [file], merge=lambda version: (file,))
         self.committed(objects, range(2, 20))
-        retain_versions(objects, TableStore(objects), 4)
+        TableRetention(objects, TableStore(objects)).retain(4)
         with pytest.raises(VersionNotRetainedError):
             reader.read(0)
 

@@ -10,10 +10,12 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.objects import passed_over
+from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import UNPUBLISHED
 from checkpoint_store.tables.table_compaction import MergeBounds, compact_key_groups, merge_files
 from checkpoint_store.tables.table_layout import parse_compaction, parse_table_file, version_name
-from checkpoint_store.tables.table_retention import retain_versions, sweep_table_orphans
+from checkpoint_store.tables.table_orphans import TableOrphans
+from checkpoint_store.tables.table_retention import TableRetention
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import TableCompaction
 from tests.support.fake_object_store import DictObjectStore
@@ -59,12 +61,12 @@ def compact(objects: DictObjectStore, number: int) -> TableCompaction:
     return compaction
 
 
-def retain(objects: DictObjectStore, min_versions: int) -> int:
-    return retain_versions(objects, TableStore(objects), min_versions)
+def retain(objects: DictObjectStore, min_to_retain: int) -> int:
+    return TableRetention(objects, TableStore(objects)).retain(min_to_retain)
 
 
 def sweep(objects: DictObjectStore, grace_seconds: float, now: float) -> list[str]:
-    return sweep_table_orphans(objects, TableStore(objects), grace_seconds, now)
+    return sweep_orphans(objects, TableOrphans(objects, TableStore(objects)), grace_seconds, now)
 
 
 def named(objects: DictObjectStore) -> set[str]:
@@ -81,11 +83,11 @@ def files_of(objects: DictObjectStore) -> set[str]:
 
 class TestRetainingVersions:
     @pytest.mark.parametrize("merging", [False, True])
-    @pytest.mark.parametrize("min_versions", [2, 3, 15])
-    def test_the_newest_versions_stay_whole(self, min_versions: int, merging: bool) -> None:
+    @pytest.mark.parametrize("min_to_retain", [2, 3, 15])
+    def test_the_newest_versions_stay_whole(self, min_to_retain: int, merging: bool) -> None:
         objects = written(30, merging=merging)
-        assert retain(objects, min_versions) > 0
-        retained = range(30 - min_versions, 30)
+        assert retain(objects, min_to_retain) > 0
+        retained = range(30 - min_to_retain, 30)
         assert TableStore(objects).versions() == [*retained]
         for version in retained:
             assert state_of(objects, version) == expected(version)
@@ -119,7 +121,7 @@ class TestRetainingVersions:
                 seen.append(TableStore(objects).versions())
 
         watched = Watched(objects=objects.objects, modified=objects.modified)
-        retain_versions(watched, TableStore(watched), 4)
+        TableRetention(watched, TableStore(watched)).retain(4)
         assert seen[:26] == [[*range(number, 30)] for number in range(1, 27)]
         assert seen[26:] == [[26, 27, 28, 29]] * len(seen[26:])
 
@@ -337,7 +339,9 @@ class TestSweepingOrphans:
                 query.publish(2, [file])
                 return super().compactions()
 
-        assert sweep_table_orphans(objects, CommittingTable(objects), 0.0, 1.0) == []
+        assert (
+            sweep_orphans(objects, TableOrphans(objects, CommittingTable(objects)), 0.0, 1.0) == []
+        )
         assert state_of(objects) == expected(2)
 
 

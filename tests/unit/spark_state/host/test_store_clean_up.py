@@ -79,7 +79,7 @@ def test_retention_that_is_refused_is_told_once_and_tried_less_and_less_often(
     assert refusals.epochs == [10, 20, 40, 80]
     (told,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert told.exc_info is None
-    assert "deleting old epochs of" in told.getMessage()
+    assert "deleting expired epochs of" in told.getMessage()
     assert "no right to delete" in told.getMessage()
     assert "must be allowed to list and to delete" in told.getMessage()
     refusals.deleted = ""

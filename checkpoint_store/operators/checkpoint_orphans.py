@@ -1,13 +1,11 @@
-"""Deleting what nothing names: left by killed writers, zombies and replaced attempts (I8).
+"""What may be an orphan in a store of an operator, and what its epochs need (I8). See deletion.
 
-Referenced are the state files of every manifest, and of every published barrier of an epoch and run
-that has no manifest. Everything else of ours under `epochs/`, and what was never published, are
-orphans. They are deleted once they are older than the grace period, which must exceed the time that
-any writer takes from its first file to its barrier. An object of unknown age is kept.
+Needed are the state files of every manifest, and of every published barrier of an epoch and run
+that has no manifest. Everything else of ours under `epochs/` is not.
 
 A manifest that cannot be read stands for what its barriers say, unless another one of its epoch and
 run replaced it. If the barriers do not tell, every file of its epoch or of an older one counts as
-referenced, and the barriers stay. The same goes for such a barrier of an epoch and run that has no
+needed, and the barriers stay. The same goes for such a barrier of an epoch and run that has no
 manifest. Neither is an orphan itself: without it, the epoch would look as if it had not been.
 
 The entry of a run tells a zombie that it is one (I9), so it goes only when every manifest is of a
@@ -16,10 +14,12 @@ run that began at least `RUNS_TO_RETAIN` runs later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from checkpoint_store import object_names
-from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
+from checkpoint_store.objects.deletion import IsNeeded
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
@@ -30,28 +30,26 @@ from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
 RUNS_TO_RETAIN = 1000
 
 
-def sweep_orphans(store: ObjectStore, grace_seconds: float, now: float) -> list[str]:
-    """Delete orphans last modified before `now - grace_seconds` (in seconds since 1970); their
-    names. Reads every manifest, so it is not for the hot path."""
-    published = PublishedObjects(store)
-    # What is old is listed before what is named: a file that is named meanwhile is not missed.
-    directories = published.epoch_directories()
-    listings = in_parallel(store.list, [*map(str, directories), object_names.RUNS, UNPUBLISHED])
-    old = [
-        info
-        for listing in listings
-        for info in listing
-        if info.modified is not None and now - info.modified > grace_seconds
-    ]
-    references = _References(published, ReadableObjects(published))
-    orphans = sorted(info.name for info in old if references.is_orphan(info))
-    if orphans:
-        store.delete(orphans)
-    return orphans
+class CheckpointOrphans:
+    """The SweptObjects of an operator's store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._published = PublishedObjects(store)
+
+    def may_be_orphans(self) -> Iterable[ObjectInfo]:
+        """See SweptObjects."""
+        directories = self._published.epoch_directories()
+        listings = in_parallel(self._store.list, [*map(str, directories), object_names.RUNS])
+        return chain.from_iterable(listings)
+
+    def needed(self) -> IsNeeded:
+        """See SweptObjects."""
+        return _Needs(self._published, ReadableObjects(self._published)).is_needed
 
 
-class _References:
-    """What is named by the manifests and barriers that count."""
+class _Needs:
+    """What the manifests and barriers that count need."""
 
     def __init__(self, published: PublishedObjects, readable: ReadableObjects) -> None:
         names = published.manifests()
@@ -102,15 +100,14 @@ class _References:
         """Whether this epoch may still be completed: what it has for manifests cannot be read."""
         return directory not in self._completed and not self._is_behind(directory)
 
-    def is_orphan(self, info: ObjectInfo) -> bool:
-        """Whether nothing that counts names this object. What is not ours is not an orphan."""
-        if file := layout.parse_state_file(info.name):
-            return info.name not in self._files and file.directory.epoch > self._unknown_epoch
-        if entry := layout.parse_run(info.name):
-            return entry.run.number <= self._oldest_run - RUNS_TO_RETAIN
-        if barrier := layout.parse_barrier(info.name):
-            return self._is_replaced(barrier)
-        return info.name.startswith(f"{UNPUBLISHED}/")
+    def is_needed(self, name: str) -> bool:
+        """Whether something that counts needs this object. What is not ours stays, too."""
+        if directory := layout.parse_state_file(name):
+            return name in self._files or directory.epoch <= self._unknown_epoch
+        if entry := layout.parse_run(name):
+            return entry.run.number > self._oldest_run - RUNS_TO_RETAIN
+        barrier = layout.parse_barrier(name)
+        return barrier is None or not self._is_replaced(barrier)
 
     def _is_replaced(self, name: BarrierName) -> bool:
         attempts = self._completed.get(name.directory)

@@ -1,0 +1,86 @@
+"""What may be an orphan in a table, and what its versions need (I8). See deletion.
+
+Files of rows may be orphans: those of killed writers, of commits that were given up, and of
+compactions that were not used. Needed are the files that a version or a compaction names. While a
+version is lost, all are: they may be its files.
+
+So is whatever a damaged version may name: a file of a compaction of it or of an older version, a
+file of a batch that the next version knows as committed, and all files of writers of which that
+version knows nothing, such as batch jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from checkpoint_store import object_names
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.objects.deletion import IsNeeded
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.tables import table_layout as layout
+from checkpoint_store.tables.readable_versions import version_or_damage
+from checkpoint_store.tables.table_store import TableStore
+from checkpoint_store.tables.table_version import TableVersion
+
+_log = logging.getLogger(__name__)
+
+
+class TableOrphans:
+    """The SweptObjects of the table in `store`. `coming`: a version that is about to be committed,
+    which needs its files, too."""
+
+    def __init__(
+        self, store: ObjectStore, table: TableStore, coming: TableVersion | None = None
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._coming = coming
+
+    def may_be_orphans(self) -> Iterable[ObjectInfo]:
+        """See SweptObjects."""
+        writers = self._store.list_directories(object_names.DATA)
+        listings = in_parallel(self._store.list_directories, writers)
+        batches = [name for names in listings for name in names]
+        for infos in in_parallel(self._store.list, batches):
+            yield from (info for info in infos if layout.parse_table_file(info.name))
+
+    def needed(self) -> IsNeeded:
+        """See SweptObjects."""
+        named = {file.name for compaction in self._table.compactions() for file in compaction.files}
+        numbers = self._table.versions()
+        if numbers and len(numbers) <= numbers[-1] - numbers[0]:
+            _log.warning("orphans of %s are kept, because a version is missing", self._table.url)
+            return lambda name: True
+        versions = in_parallel(lambda number: version_or_damage(self._table, number), numbers)
+        for version in (*versions, self._coming):
+            if isinstance(version, TableVersion):
+                named |= version.object_names()
+        may_be_named = _by_damaged(numbers, versions)
+        return lambda name: name in named or may_be_named(name)
+
+
+def _by_damaged(
+    numbers: Sequence[int], versions: Sequence[TableVersion | CorruptObjectError | None]
+) -> IsNeeded:
+    """Whether one of the damaged versions may name a file of this name.
+
+    It goes by names and not by times, since a backup that is restored changes these.
+    """
+    damaged = [n for n, read in enumerate(versions) if isinstance(read, CorruptObjectError)]
+    if not damaged:
+        return lambda name: False
+    newest = numbers[damaged[-1]]
+    after = versions[damaged[-1] + 1] if damaged[-1] + 1 < len(versions) else None
+    batches = after.batches if isinstance(after, TableVersion) else {}
+
+    def may_be_named(name: str) -> bool:
+        directory = layout.parse_table_file(name)
+        if directory is None:
+            return False
+        if directory.writer == object_names.COMPACTED:
+            return directory.batch <= newest
+        return directory.writer not in batches or directory.batch <= batches[directory.writer]
+
+    return may_be_named

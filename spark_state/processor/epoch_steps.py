@@ -1,0 +1,65 @@
+"""The steps of an epoch's run: each calls the processor for some reason, and yields its output.
+
+Steps are put together before the run, and each has its own loop over keys. So what an operator does
+besides handling rows (before them, or after the last key) costs nothing where there is none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import TimerValues
+
+from spark_state.errors import OutputRowError
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
+from spark_state.processor.key_grouping import group_by_key
+from spark_state.processor.row_form import RowForm
+
+_KEYS_PER_CHECK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRun:
+    """What the steps of an epoch work with. `processor` has run `init`.
+
+    A step calls `backend.set_current_key` before it calls the processor, and `check` every few
+    hundred keys; this raises to give up.
+    """
+
+    processor: Any
+    backend: KeyedStateBackend[Any]
+    key_columns: KeyColumns
+    inputs: Mapping[str, EpochInput]
+    row_form: RowForm
+    timer_values: TimerValues
+    check: Callable[[], None]
+
+
+Step = Callable[[EpochRun], Iterator[Any]]
+"""Yields the processor's output, in the run's form of rows. Pickles. It begins when what the step
+before it yields has been taken."""
+
+
+def handle_input_rows(run: EpochRun) -> Iterator[Any]:
+    """Call `handleInputRows` for each key that has rows."""
+    rows_of_keys = run.inputs[KEYED_ROWS]
+    keyed = group_by_key(rows_of_keys.table, rows_of_keys.layout, run.key_columns)
+    check, set_current_key = run.check, run.backend.set_current_key
+    handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
+    rows_by_key = run.row_form.rows_by_key(keyed, rows_of_keys.layout.row_names)
+    keys = zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True)
+    for number, (key, key_group, rows) in enumerate(keys):
+        if not number % _KEYS_PER_CHECK:
+            check()
+        set_current_key(key, key_group)
+        output = handle_rows(key, rows, timer_values)
+        if output is None:
+            raise OutputRowError(
+                f"{type(run.processor).__name__}.handleInputRows returned None for key {key!r}; "
+                f"return an iterator of {run.row_form.output_name}, iter([]) for none"
+            )
+        yield from output

@@ -1,0 +1,33 @@
+"""The time of an epoch, and what a processor sees of it.
+
+Every task of an epoch has the same time, also when the epoch runs again: what fires at a time fires
+in one epoch for all keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql.streaming.stateful_processor import TimerValues
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTime:
+    """Milliseconds since 1970.
+
+    `batch_ms`: when Spark planned the micro-batch; `watermark_ms`: no row of an earlier event time
+    is expected, 0 if the query has no watermark yet.
+    """
+
+    batch_ms: int
+    watermark_ms: int
+
+
+ShownTime = Callable[[EpochTime | None], TimerValues]
+"""What a processor sees of an epoch's time (None: nobody knows it). One for each time mode."""
+
+
+def no_time(time: EpochTime | None) -> TimerValues:
+    """In time mode "None" a processor sees no time, as in Spark."""
+    return TimerValues()

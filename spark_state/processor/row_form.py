@@ -1,0 +1,56 @@
+"""The form of rows: what a processor is given for a key, and what its output is made of.
+
+The driver chooses the form when it plans the operator. A form goes over all keys of an epoch at
+once, so the run asks for it once, and not for every key.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.output_rows import OutputEncoder
+from spark_state.processor.rows import row_type, rows_of
+
+_ROWS_PER_BATCH = 8_192
+
+
+class RowForm(Protocol):
+    """Pickles. `output_name`: what an output consists of, for errors."""
+
+    @property
+    def output_name(self) -> str: ...
+
+    def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
+        """For each key in order, what the processor gets as its rows. `names`: what the columns of
+        `keyed.rows` are called there. The processor may leave some rows unread."""
+
+    def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """What the processor emitted, as record batches of `schema`. Raises OutputRowError."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """`pyspark.sql.Row`s, in and out."""
+
+    output_name = "Rows"
+
+    def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
+        """See RowForm."""
+        all_rows = rows_of(keyed.rows, row_type(names))
+        for count in keyed.counts:
+            rows = islice(all_rows, count)
+            yield rows
+            deque(rows, maxlen=0)
+
+    def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """See RowForm."""
+        encoder = OutputEncoder(schema)
+        while rows := list(islice(output, _ROWS_PER_BATCH)):
+            yield encoder.encode(rows)

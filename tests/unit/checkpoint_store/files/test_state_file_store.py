@@ -1,0 +1,108 @@
+"""State files in a store: what a handle says, and what reading by it finds or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.files.key_bounds import KeyBounds
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import StateFileHeader
+from checkpoint_store.files.state_file_name import StateFileName, parse_state_file_name
+from checkpoint_store.files.state_file_store import StateFileStore
+from checkpoint_store.files.state_handle import StateHandle
+from tests.support.fake_object_store import DictObjectStore
+
+HEADER = StateFileHeader("snapshot", "store-1", 12, 3, KeyGroupRange(10, 19))
+ROWS = pa.table(
+    {
+        "_key_group": pa.array([10, 10, 12, 19], pa.int32()),
+        "key": ["d", "b", "c", "a"],
+        "number": [1, 2, 3, 4],
+    }
+)
+
+
+class Counting(DictObjectStore):
+    gets = 0
+
+    def get(self, name: str) -> bytes:
+        self.gets += 1
+        return super().get(name)
+
+
+@pytest.fixture
+def objects() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def files(objects: Counting) -> StateFileStore:
+    numbers = count()
+    return StateFileStore(objects, lambda: f"{next(numbers):012x}")
+
+
+@pytest.fixture
+def handle(files: StateFileStore) -> StateHandle:
+    return files.write(ROWS, HEADER, "some/directory", 40)
+
+
+def rows_in(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [number for batch in batches for number in batch.column("number").to_pylist()]
+
+
+def test_what_was_written_is_read_of_the_key_groups_that_are_asked_for(
+    files: StateFileStore, handle: StateHandle
+) -> None:
+    assert rows_in(files.read(handle, KeyGroupRange(0, 99))) == [1, 2, 3, 4]
+    assert rows_in(files.read(handle, KeyGroupRange(11, 12))) == [3]
+    narrowed = replace(handle, key_groups=KeyGroupRange(12, 19))
+    assert rows_in(files.read(narrowed, KeyGroupRange(0, 99))) == [3, 4]
+
+
+def test_the_name_has_the_writer_s_own_part(files: StateFileStore, handle: StateHandle) -> None:
+    assert handle.name == "some/directory/snapshot-00003-0000000000000000040-000000000000.arrow"
+    second = files.write(ROWS, HEADER, "some/directory", 40)
+    assert parse_state_file_name(second.name) == StateFileName(
+        "some/directory", "snapshot", 3, 40, "000000000001"
+    )
+
+
+def test_a_handle_tells_the_bounds_of_the_columns_that_are_asked_for(
+    files: StateFileStore, handle: StateHandle
+) -> None:
+    assert (handle.kind, handle.epoch, handle.rows) == ("snapshot", 12, 4)
+    assert handle.key_bounds == ()
+    bounded = files.write(ROWS, HEADER, "some/directory", 40, ["key"])
+    assert bounded.key_bounds == (KeyBounds("key", "a", "d"),)
+
+
+def test_handles_of_one_file_that_follow_one_another_read_it_once(
+    objects: Counting, files: StateFileStore, handle: StateHandle
+) -> None:
+    parts = [replace(handle, key_groups=KeyGroupRange(group, group)) for group in (10, 12, 19)]
+    read = [rows_in(batches) for _, batches in files.read_each(parts, KeyGroupRange(0, 99))]
+    assert read == [[1, 2], [3], [4]]
+    assert objects.gets == 1
+
+
+def test_a_missing_file_is_named_with_its_epoch(
+    objects: Counting, files: StateFileStore, handle: StateHandle
+) -> None:
+    objects.delete([handle.name])
+    with pytest.raises(ObjectMissingError) as caught:
+        files.read(handle, HEADER.key_groups)
+    assert (caught.value.name, caught.value.epoch) == (handle.name, 12)
+
+
+def test_damage_is_found_before_the_first_row(
+    objects: Counting, files: StateFileStore, handle: StateHandle
+) -> None:
+    objects.objects[handle.name] = objects.objects[handle.name][:-1] + b"?"
+    with pytest.raises(CorruptObjectError, match="sha256"):
+        files.read(handle, HEADER.key_groups)

@@ -1,0 +1,108 @@
+"""Deleting in order, and what the orphan sweep does with any store's objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from checkpoint_store.objects.deletion import (
+    IsNeeded,
+    check_min_to_retain,
+    delete_in_turn,
+    sweep_orphans,
+)
+from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo
+from tests.support.fake_object_store import DictObjectStore
+
+
+@dataclass
+class Documents:
+    """Everything below `files/` may be an orphan, and `names` are needed. While it is looked up
+    what is needed, a writer names `named_meanwhile`."""
+
+    objects: DictObjectStore
+    names: set[str]
+    named_meanwhile: set[str] = field(default_factory=set)
+
+    def may_be_orphans(self) -> Iterable[ObjectInfo]:
+        return self.objects.list("files")
+
+    def needed(self) -> IsNeeded:
+        for name in self.named_meanwhile:
+            self.objects.put(name, b"new")
+        return self.names.__contains__
+
+
+@pytest.fixture
+def objects() -> DictObjectStore:
+    objects = DictObjectStore()
+    for name in ("files/b", "files/a", "files/needed", "others/c", f"{UNPUBLISHED}/d"):
+        objects.put(name, b"")
+    return objects
+
+
+def test_orphans_and_what_was_never_published_go_after_the_grace_period(
+    objects: DictObjectStore,
+) -> None:
+    documents = Documents(objects, {"files/needed"})
+    assert sweep_orphans(objects, documents, 100.0, now=100.0) == []
+    assert sweep_orphans(objects, documents, 100.0, now=100.5) == [
+        f"{UNPUBLISHED}/d",
+        "files/a",
+        "files/b",
+    ]
+    assert objects.objects.keys() == {"files/needed", "others/c"}
+
+
+def test_what_was_never_published_goes_even_if_everything_is_needed(
+    objects: DictObjectStore,
+) -> None:
+    documents = Documents(objects, {"files/a", "files/b", "files/needed"})
+    assert sweep_orphans(objects, documents, 0.0, now=1.0) == [f"{UNPUBLISHED}/d"]
+
+
+def test_an_object_that_comes_while_the_sweep_looks_stays(objects: DictObjectStore) -> None:
+    documents = Documents(objects, {"files/needed"}, {"files/new"})
+    assert "files/new" not in sweep_orphans(objects, documents, 0.0, now=1.0)
+    assert "files/new" in objects.objects
+
+
+def test_an_object_of_unknown_age_stays(objects: DictObjectStore) -> None:
+    objects.now = None
+    objects.put("files/unknown", b"")
+    swept = sweep_orphans(objects, Documents(objects, set()), 0.0, now=1e12)
+    assert swept == [f"{UNPUBLISHED}/d", "files/a", "files/b", "files/needed"]
+
+
+def test_who_is_stopped_while_deleting_has_deleted_what_names_others_first() -> None:
+    class Stopping(DictObjectStore):
+        def delete(self, names: Sequence[str]) -> None:
+            if "file" in names:
+                raise OSError("stopped")
+            super().delete(names)
+
+    objects = Stopping()
+    for name in ("document", "file"):
+        objects.put(name, b"")
+    with pytest.raises(OSError, match="stopped"):
+        delete_in_turn(objects, ["document"], [], ["file"])
+    assert objects.objects.keys() == {"file"}
+
+
+def test_the_number_of_objects_is_told_and_no_empty_request_made() -> None:
+    requests: list[Sequence[str]] = []
+
+    class Counting(DictObjectStore):
+        def delete(self, names: Sequence[str]) -> None:
+            requests.append(names)
+
+    assert delete_in_turn(Counting(), ["a", "b"], [], ["c"]) == 3
+    assert requests == [["a", "b"], ["c"]]
+
+
+def test_less_than_two_versions_are_refused_under_the_option_s_name() -> None:
+    check_min_to_retain("minThingsToRetain", 2)
+    with pytest.raises(ValueError, match="minThingsToRetain is 1; it must be at least 2"):
+        check_min_to_retain("minThingsToRetain", 1)

@@ -1,0 +1,246 @@
+"""What a run is put together from (time, steps, inputs, form of rows), each in another way."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.errors import OutputRowError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.host.maintenance import Maintenance
+from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
+from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
+from spark_state.processor.epoch_time import EpochTime
+from spark_state.processor.key_grouping import InputLayout, KeyedInput, group_by_key
+from spark_state.processor.pickles import dumps
+from spark_state.processor.processor_run import ProcessorSpec, run_processor
+from spark_state.processor.rows import STATE_FORMS
+from tests.support.processors import RunningTotals, SeesTime, both_times
+from tests.support.subtasks import KEY_COLUMNS, Host, operator, table_of
+
+TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000)
+INITIAL = "initial"
+Emitted = list[tuple[Any, ...]]
+
+
+def spec_of(processor: Any, **changes: Any) -> ProcessorSpec:
+    """What the host gets of an operator that runs the processor with another RunPlan."""
+    spec = operator(Path("unused"), processor).processor
+    return replace(spec, run_plan=replace(spec.run_plan, **changes))
+
+
+def new_backend() -> HeapKeyedStateBackend:
+    return HeapKeyedStateBackend(KeyGroupRange(0, 7), KEY_COLUMNS, STATE_FORMS)
+
+
+def emitted(
+    spec: ProcessorSpec, backend: HeapKeyedStateBackend, table: pa.Table, time: EpochTime = TIME
+) -> Emitted:
+    """The output of an epoch, whose state is kept."""
+    arrived = pickle.loads(dumps(spec))
+    processor = pickle.loads(arrived.pickled_processor)
+    with run_processor(arrived, processor, backend, table, time, lambda: None) as spool:
+        rows = [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
+    backend.seal()
+    return rows
+
+
+class TestTime:
+    @pytest.fixture
+    def seen(self, tmp_path: Path) -> Iterator[Callable[..., Emitted]]:
+        """What a processor sees in a host's epoch, with changes to its RunPlan."""
+        with Maintenance() as maintenance:
+
+            def run(**changes: Any) -> Emitted:
+                spec = operator(tmp_path, SeesTime())
+                spec = replace(spec, processor=spec_of(SeesTime(), **changes))
+                host = Host(spec, time=TIME).open(maintenance)
+                return [(key, *times) for key, times in host.epoch(0, [("a", 1)]).items()]
+
+            yield run
+
+    def test_a_processor_sees_the_time_that_the_request_names(
+        self, seen: Callable[..., Emitted]
+    ) -> None:
+        assert seen(shown_time=both_times) == [("a", 5_000, 4_000)]
+
+    def test_in_time_mode_none_it_sees_no_time_whatever_the_request_names(
+        self, seen: Callable[..., Emitted]
+    ) -> None:
+        assert seen() == [("a", -1, -1)]
+
+
+class EmitsAtTheEnd(RunningTotals):
+    """Emits nothing for rows, but the totals of a key whose timer expires, and forgets them."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        deltas = [*super().handleInputRows(key, rows, timerValues)]
+        return iter(deltas[:0])
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
+        count, total = self._totals.get()
+        self._totals.clear()
+        yield Row(key=key[0], rows=count, total=total)
+
+
+@dataclass(frozen=True)
+class ExpireTimers:
+    """A step that calls `handleExpiredTimer` for these keys; their key group is 3."""
+
+    keys: tuple[str, ...]
+
+    def __call__(self, run: EpochRun) -> Iterator[Any]:
+        for key in self.keys:
+            run.check()
+            run.backend.set_current_key((key,), 3)
+            yield from run.processor.handleExpiredTimer((key,), run.timer_values, None)
+
+
+def in_group_3(rows: list[tuple[str, int]]) -> pa.Table:
+    table = table_of(rows, 8)
+    return table.set_column(2, table.field(2), pa.array([3] * len(rows), pa.int32()))
+
+
+class TestSteps:
+    def test_what_comes_after_the_keys_sees_and_changes_their_state(self) -> None:
+        spec = spec_of(EmitsAtTheEnd(), steps=(handle_input_rows, ExpireTimers(("b", "a"))))
+        backend = new_backend()
+        rows = in_group_3([("a", 1), ("b", 2), ("a", 10), ("c", 100)])
+        assert emitted(spec, backend, rows) == [("b", 1, 2), ("a", 2, 11)]
+        rows = in_group_3([("a", 5), ("b", 6)])
+        assert emitted(spec, backend, rows) == [("b", 1, 6), ("a", 1, 5)]
+        assert len(backend) == 1
+
+    def test_it_runs_without_any_rows(self) -> None:
+        spec = spec_of(EmitsAtTheEnd(), steps=(handle_input_rows, ExpireTimers(("a",))))
+        backend = new_backend()
+        emitted(spec_of(EmitsAtTheEnd()), backend, in_group_3([("a", 7)]))
+        assert emitted(spec, backend, pa.table({})) == [("a", 1, 7)]
+
+    def test_output_of_all_steps_is_in_their_order(self) -> None:
+        class EmitsBoth(EmitsAtTheEnd):
+            handleInputRows = RunningTotals.handleInputRows
+
+        spec = spec_of(EmitsBoth(), steps=(handle_input_rows, ExpireTimers(("a", "b"))))
+        rows = in_group_3([("b", 2), ("a", 1)])
+        assert emitted(spec, new_backend(), rows) == [
+            ("b", 1, 2),
+            ("a", 1, 1),
+            ("a", 1, 1),
+            ("b", 1, 2),
+        ]
+
+
+@dataclass(frozen=True)
+class TaggedInputs:
+    """Column `_input` says of which input a row is; all have the columns of the keyed rows."""
+
+    layout: InputLayout
+
+    @property
+    def key_group_index(self) -> int:
+        return self.layout.key_group_index
+
+    def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
+        tags = table.column("_input").to_pylist() if table.num_rows else []
+        return {
+            name: EpochInput(table.filter(pa.array([tag == name for tag in tags])), self.layout)
+            for name in (KEYED_ROWS, INITIAL)
+        }
+
+
+def handle_initial_state(run: EpochRun) -> Iterator[Any]:
+    """A step over another input that emits nothing."""
+    initial = run.inputs[INITIAL]
+    keyed = group_by_key(initial.table, initial.layout, run.key_columns)
+    rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
+    for key, key_group, rows in zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True):
+        run.backend.set_current_key(key, key_group)
+        for row in rows:
+            run.processor.handleInitialState(key, row, run.timer_values)
+    return iter(())
+
+
+class BeginsWithTotals(RunningTotals):
+    """Begins with a total of 1000 times the value of the initial state."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        self._totals.update((0, 1_000 * initialState.value))
+
+
+def test_a_second_input_reaches_the_processor_under_its_name_before_the_rows() -> None:
+    layout = InputLayout(("key", "value"), (0,))
+    steps = (handle_initial_state, handle_input_rows)
+    spec = spec_of(BeginsWithTotals(), inputs=TaggedInputs(layout), steps=steps)
+    rows = table_of([("a", 1), ("a", 5), ("b", 2), ("c", 9), ("a", 3)], 8)
+    tags = [KEYED_ROWS, INITIAL, KEYED_ROWS, INITIAL, KEYED_ROWS]
+    backend = new_backend()
+    tagged = rows.append_column("_input", pa.array(tags))
+    assert sorted(emitted(spec, backend, tagged)) == [("a", 2, 5_004), ("b", 1, 2)]
+    later = table_of([("c", 1)], 8).append_column("_input", pa.array([KEYED_ROWS]))
+    assert emitted(spec, backend, later) == [("c", 1, 9_001)]
+    assert emitted(spec, backend, pa.table({})) == []
+
+
+@dataclass(frozen=True)
+class PandasFrames:
+    """A DataFrame for each key, and DataFrames as output."""
+
+    output_name = "DataFrames"
+
+    def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
+        frame = keyed.rows.rename_columns(list(names)).to_pandas()
+        start = 0
+        for count in keyed.counts:
+            yield iter([frame.iloc[start : start + count]])
+            start += count
+
+    def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for frame in output:
+            yield pa.RecordBatch.from_pandas(frame, schema, preserve_index=False)
+
+
+class TotalsOfFrames(RunningTotals):
+    """RunningTotals as transformWithStateInPandas has it."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        count, total = self._totals.get() if self._totals.exists() else (0, 0)
+        for frame in rows:
+            count, total = count + len(frame), total + int(frame["value"].sum())
+        self._totals.update((count, total))
+        yield pd.DataFrame({"key": [key[0]], "rows": [count], "total": [total]})
+
+
+class ReturnsNone(TotalsOfFrames):
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Any:
+        return None
+
+
+class TestFormOfRows:
+    ROWS = (("a", 1), ("b", 2), ("a", 10), ("c", 100))
+
+    def test_frames_give_what_rows_give(self) -> None:
+        by_rows, by_frames = (
+            spec_of(RunningTotals()),
+            spec_of(TotalsOfFrames(), row_form=PandasFrames()),
+        )
+        rows, frames = new_backend(), new_backend()
+        for _ in range(2):
+            table = table_of(self.ROWS, 8)
+            assert emitted(by_frames, frames, table) == emitted(by_rows, rows, table)
+
+    def test_an_error_says_which_form_is_expected(self) -> None:
+        spec = spec_of(ReturnsNone(), row_form=PandasFrames())
+        with pytest.raises(OutputRowError, match="return an iterator of DataFrames"):
+            emitted(spec, new_backend(), table_of(self.ROWS, 8))
