@@ -87,13 +87,13 @@ class TableFacts:
             facts["ignoresNulls"],
         )
 
-    def check(self, url: str, known: TableFacts) -> None:
-        """Compare with what the stream knows. Raises StateReplacedError: what is at the URL now is
-        another state than the one that was read."""
-        facts_there = self.encode()
-        for name, value in known.encode().items():
-            if facts_there[name] != value:
-                raise StateReplacedError(url, name, value, facts_there[name])
+    def check(self, url: str, read_before: TableFacts) -> None:
+        """Compare these facts, of the state at `url`, with the facts of the state that the stream
+        has read. Raises StateReplacedError if they differ."""
+        facts_now = self.encode()
+        for name, value in read_before.encode().items():
+            if facts_now[name] != value:
+                raise StateReplacedError(url, name, value, facts_now[name])
 
 
 def facts_of(history: StateHistory) -> TableFacts:

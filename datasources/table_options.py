@@ -344,8 +344,8 @@ def _meant(name: str, uses: Sequence[str]) -> str:
     )
 
 
-def _near(name: str, known: Sequence[str]) -> str:
-    spelled = {other.lower(): other for other in known}
+def _near(name: str, candidates: Sequence[str]) -> str:
+    spelled = {candidate.lower(): candidate for candidate in candidates}
     near = difflib.get_close_matches(name.lower(), spelled)
     return f"did you mean {' or '.join(spelled[lower] for lower in near)}? " if near else ""
 

@@ -98,7 +98,7 @@ def flat_schema(shape: StateShape) -> pa.Schema:
     keys = parse_spark_schema(shape.key_schema_json).fields
     values = parse_spark_schema(shape.value_schema_json).fields
     names = [*(name for name, _ in keys), *_value_fields(shape)]
-    types = [of.arrow for _, of in (*keys, *values)]
+    types = [field_type.arrow for _, field_type in (*keys, *values)]
     return pa.schema(list(zip(names, types, strict=True)))
 
 

@@ -94,32 +94,36 @@ def changelogs_by_key_group(handles: Sequence[StateHandle], key_groups: KeyGroup
     return counts
 
 
-def part_due(found: Restored, min_changelogs: int) -> KeyGroupRange | None:
+def part_due(restored: Restored, min_changelogs: int) -> KeyGroupRange | None:
     """The key groups of which the first epoch after a restore is to name a snapshot."""
-    first = int(np.argmax(found.changelogs))
-    has_many_handles = len(found.handles) >= _MANY_HANDLES
-    is_long = found.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
-    rows, changelogs, entries = found.rows.sum(), found.changelogs.sum(), found.entries.sum()
-    most_changelogs = _MANY_CHANGELOGS * len(found.key_groups)
+    first = int(np.argmax(restored.changelogs))
+    has_many_handles = len(restored.handles) >= _MANY_HANDLES
+    is_long = restored.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
+    rows, changelogs, entries = (
+        restored.rows.sum(),
+        restored.changelogs.sum(),
+        restored.entries.sum(),
+    )
+    most_changelogs = _MANY_CHANGELOGS * len(restored.key_groups)
     is_due = rows >= entries or changelogs >= most_changelogs
     if not has_many_handles and not (is_long and is_due):
         return None
-    if _is_small(found):
-        return found.key_groups
+    if _is_small(restored):
+        return restored.key_groups
     # What a part writes and leaves, for each key group that it may end with.
-    written = np.cumsum(found.entries[first:])
-    leaves_due = (rows - np.cumsum(found.rows[first:]) >= entries) | (
-        changelogs - np.cumsum(found.changelogs[first:]) >= most_changelogs
+    written = np.cumsum(restored.entries[first:])
+    leaves_due = (rows - np.cumsum(restored.rows[first:]) >= entries) | (
+        changelogs - np.cumsum(restored.changelogs[first:]) >= most_changelogs
     )
     is_enough = (written * _SMALLEST_PART >= entries) & ~leaves_due & (not has_many_handles)
     fitting = max(1, int(np.count_nonzero(written * _LARGEST_PART <= entries)))
     enough = int(np.argmax(is_enough)) + 1 if is_enough.any() else len(written)
-    start = found.key_groups.start + first
+    start = restored.key_groups.start + first
     return KeyGroupRange(start, start + min(fitting, enough) - 1)
 
 
-def _is_small(found: Restored) -> bool:
+def _is_small(restored: Restored) -> bool:
     """Whether writing the state takes little longer than a request to an object store. The files
     have each entry at least once."""
-    size = sum({handle.name: handle.length for handle in found.handles}.values())
-    return bool(found.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)
+    size = sum({handle.name: handle.length for handle in restored.handles}.values())
+    return bool(restored.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)

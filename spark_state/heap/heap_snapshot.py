@@ -77,12 +77,12 @@ class HeapSnapshot:
         """Sorted rows of some key groups at a time, and the last of these; none is empty."""
         taken = self._nothing_taken()
         for key_group in self.key_groups:
-            for of_state, (_, _, snapshot) in zip(taken, self._snapshots, strict=True):
-                of_state.take(key_group, snapshot)
-            if sum(len(of_state.keys) for of_state in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+            for entries, (_, _, snapshot) in zip(taken, self._snapshots, strict=True):
+                entries.take(key_group, snapshot)
+            if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
                 yield self._table(taken), key_group
                 taken = self._nothing_taken()
-        if any(of_state.keys for of_state in taken):
+        if any(entries.keys for entries in taken):
             yield self._table(taken), self.key_groups.end
 
     def _nothing_taken(self) -> list[_Taken]:
@@ -92,8 +92,14 @@ class HeapSnapshot:
         return to_table(
             self._key_columns,
             [
-                StateEntries(one.name, one.serializer, one.keys, one.key_groups, one.states)
-                for one in taken
+                StateEntries(
+                    entries.name,
+                    entries.serializer,
+                    entries.keys,
+                    entries.key_groups,
+                    entries.states,
+                )
+                for entries in taken
             ],
         )
 

@@ -91,14 +91,14 @@ class ResidentState:
         """Carry the plan out. Returns what was found, if all was read again."""
         # Until then the backend equals no list of files.
         self._resident = None
-        found = None
+        restored = None
         match plan:
             case Restore():
                 self._backend = None
                 backend = self._new_backend(attempt.spec)
                 rows = self._apply(backend, base, base.handles, attempt)
                 self._backend = backend
-                found = Restored(
+                restored = Restored(
                     self.key_groups,
                     base.handles,
                     changelogs_by_key_group(base.handles, self.key_groups),
@@ -110,7 +110,7 @@ class ResidentState:
             case UndoSealed():
                 self.backend.undo_sealed()
         self._resident = Resident(base.handles, before_sealed=None)
-        return found
+        return restored
 
     def seal(self, handles: Handles) -> None:
         """End the epoch: the state now equals these files."""

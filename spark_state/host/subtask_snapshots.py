@@ -32,16 +32,16 @@ class SubtaskSnapshots:
             self._pending.abandon()
             self._pending = None
 
-    def begin_part(self, found: Restored, attempt: EpochAttempt, backend: Backend) -> None:
+    def begin_part(self, restored: Restored, attempt: EpochAttempt, backend: Backend) -> None:
         """After the restore of a run's first epoch: begin a part if one is due; `named` waits."""
-        part = part_due(found, attempt.settings.min_epochs_for_snapshot)
+        part = part_due(restored, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
             # A part waits for no other: the subtasks of a store in one host would wait in a row.
             queue = f"{self._url} subtask {attempt.task.subtask}"
             snapshot = backend.snapshot(part)
             self._pending = PendingSnapshot(
                 snapshot,
-                found.handles,
+                restored.handles,
                 attempt,
                 lambda job: self._maintenance.parts.submit(queue, job),
                 _useful_seconds(attempt),

@@ -43,7 +43,7 @@ private[cowstate] object ChangeFeed {
         } yield deltas.iterator.flatMap { delta =>
           checkpoints.adoptedRowsOf(delta, shape).iterator.map(change(delta.version))
         } ++ own(changelogs)
-      case found => found.map(own)
+      case changelogs => changelogs.map(own)
     }
     changes.map(new ChangeFeed(_))
   }

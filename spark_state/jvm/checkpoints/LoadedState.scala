@@ -19,7 +19,7 @@ private[cowstate] final class LoadedState(
   private var current = listing
   private var continued = Option(at)
 
-  /** Of the files that are written from it. */
+  /** The generation of the files that are written from it. */
   def generation: Long = synchronized(current)
 
   /**
@@ -66,7 +66,7 @@ private[cowstate] final class LoadedState(
     new TakenView(this, view, at)
   }
 
-  def snapshotWritten(of: TakenView, size: FileSize): Unit = schedule.written(of.at, size)
+  def snapshotWritten(view: TakenView, size: FileSize): Unit = schedule.written(view.at, size)
 
   /** The oldest files of changes that are to be merged; empty if there are none. */
   def mergeable: Seq[StateFileName] = schedule.mergeable(settled = versions.held.last.version)

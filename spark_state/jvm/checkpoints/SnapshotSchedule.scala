@@ -81,17 +81,17 @@ final class SnapshotSchedule(minChangelogs: Int) {
    */
   def mergeable(settled: Long): Seq[StateFileName] = synchronized {
     var rest = chain.takeWhile(_.name.version <= settled)
-    var found = Vector.empty[ChangeFile]
-    while (found.isEmpty && rest.nonEmpty) {
+    var due = Vector.empty[ChangeFile]
+    while (due.isEmpty && rest.nonEmpty) {
       val (run, after) = rest.span(_.sort == rest.head.sort)
       rest = after
       if (run.head.isSmall && run.size >= MergeWidth) {
         val total = run.map(_.bytes).scanLeft(0L)(_ + _).tail
         val chosen = run.take(math.max(total.count(_ <= MaxMergedBytes), MergeWidth))
-        if (mergedBytes + bytesOf(chosen) <= changelogBytes) found = chosen
+        if (mergedBytes + bytesOf(chosen) <= changelogBytes) due = chosen
       }
     }
-    found.map(_.name)
+    due.map(_.name)
   }
 
   /** These files were merged into one, which takes their place if they still count. */
@@ -105,7 +105,7 @@ final class SnapshotSchedule(minChangelogs: Int) {
 object SnapshotSchedule {
   private val MaxReadRatio = 2.5
   private val MaxRestoreRatio = 4
-  /** Of each byte of changelogs, in snapshots and merged files. */
+  /** Bytes of snapshots and merged files for each byte of changelogs. */
   private val MaxWritten = 1.9
   /** What a file takes that has no rows. */
   private val EmptyFileBytes = 2L << 10

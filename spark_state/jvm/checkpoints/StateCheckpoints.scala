@@ -168,10 +168,11 @@ final class StateCheckpoints(
   }
 
   private def check(name: StateFileName, reader: StateFileReader): Unit = {
-    val found = StateFileMetadata.header(name, keySchema, valueSchema).map(_._1)
+    val header = StateFileMetadata.header(name, keySchema, valueSchema)
+    val expected = header.toMap
+    val keys = header.map(_._1)
       .filterNot(key => key == StateFileMetadata.KeySchema || key == StateFileMetadata.ValueSchema)
-    val expected = StateFileMetadata.header(name, keySchema, valueSchema).toMap
-    found.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
+    keys.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
       throw new CowStateCorruptException(s"${directory.url}/$name",
         s"it says ${key.stripPrefix("cowstate.")} = " +
           s"${reader.metadata.getOrElse(key, "nothing")}, its name ${expected(key)}")

@@ -35,11 +35,11 @@ private[cowstate] final class StateFileCleanup(
   @tailrec
   private def unneeded(
       files: StateFiles, head: StateId, oldest: Long, cut: Set[StateFileName]): Deletable = {
-    val found = files.deletable(head, oldest, cut)
-    found.standIns.filterNot(file => whole(file) || checkpoints.looksWhole(file)) match {
+    val deletable = files.deletable(head, oldest, cut)
+    deletable.standIns.filterNot(file => whole(file) || checkpoints.looksWhole(file)) match {
       case Nil =>
-        whole = found.standIns.toSet
-        found
+        whole = deletable.standIns.toSet
+        deletable
       case more => unneeded(files, head, oldest, cut ++ more)
     }
   }

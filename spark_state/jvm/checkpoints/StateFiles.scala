@@ -83,9 +83,9 @@ final class StateFiles(
         beginningAt(at, damaged, fromSnapshot, damagedAdopted) match {
           case Right(Some(begin)) => return Right(begin.copy(changes = applied))
           case Right(None) =>
-            val found = changesTo.getOrElse(at, Nil).filterNot(damaged)
-            if (found.isEmpty) gap = gap.orElse(Some(at))
-            found.reverseIterator.foreach(file => open.push((file.from.get, file :: applied)))
+            val intact = changesTo.getOrElse(at, Nil).filterNot(damaged)
+            if (intact.isEmpty) gap = gap.orElse(Some(at))
+            intact.reverseIterator.foreach(file => open.push((file.from.get, file :: applied)))
           case Left(missing) => gap = gap.orElse(Some(missing))
         }
       }
@@ -100,7 +100,7 @@ final class StateFiles(
       fromSnapshot: Option[Long],
       damagedAdopted: Set[Long]): Either[StateId, Option[Lineage]] = {
     val snapshot =
-      snapshotOf(at, damaged).filter(found => fromSnapshot.forall(_ == found.version))
+      snapshotOf(at, damaged).filter(file => fromSnapshot.forall(_ == file.version))
     if (snapshot.isDefined) {
       Right(Some(Lineage(snapshot, Nil)))
     } else if (at.unique == StateId.Adopted) {
@@ -127,17 +127,17 @@ final class StateFiles(
    * the way that has none: merged files do not tell their versions apart.
    */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
-    var found = List.empty[StateFileName]
+    var chain = List.empty[StateFileName]
     var at = state
     while (at.version >= startVersion && at.unique != StateId.Empty.unique) {
       changesTo.getOrElse(at, Nil).find(_.isChangelog) match {
         case Some(file) =>
-          found = file :: found
+          chain = file :: chain
           at = file.from.get
         case None => return Left(at)
       }
     }
-    Right(found)
+    Right(chain)
   }
 
   /**

@@ -93,11 +93,11 @@ private[cowstate] final class HdfsStateFileReader(
 
   /** The rows of a file in its order: key, value (null: removed). Throws as `apply` does. */
   def rowsOf(file: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] = {
-    val found = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
+    val rows = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
     foreach(file, RowChecksums.Off) { (key, value) =>
-      found += ((copied(key, shape.keyFields), copied(value, shape.valueFields)))
+      rows += ((copied(key, shape.keyFields), copied(value, shape.valueFields)))
     }
-    found.result()
+    rows.result()
   }
 
   private def copied(row: UnsafeRow, fields: Int): UnsafeRow =

@@ -175,14 +175,14 @@ final class CopyOnWritePagedMap(
   /** Copies of the entries whose key begins with a prefix, in no order. */
   def prefixScan(
       prefix: UnsafeRow, keyFields: Int, valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = {
-    val found = Array.newBuilder[(UnsafeRow, UnsafeRow)]
+    val entries = Array.newBuilder[(UnsafeRow, UnsafeRow)]
     var address = prefixHead(prefix)
     while (address != 0) {
       val value = verifiedValue(address, valueFields)
-      found += ((copyOfKey(address, keyFields), value))
+      entries += ((copyOfKey(address, keyFields), value))
       address = records.getLong(address, PrefixNext)
     }
-    found.result()
+    entries.result()
   }
 
   /** What the map holds now. It stays readable, by any thread, until it is released. */

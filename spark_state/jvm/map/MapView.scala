@@ -7,8 +7,8 @@ import org.apache.spark.unsafe.Platform
  * The entries of a map at one moment: its pages, and the epoch that ended then. What was written or
  * removed in a later epoch is told by the records themselves, so nothing of the table is copied.
  *
- * A view of epoch e shows a record if it got its content up to e, and did not die up to e. Of each
- * key that the map had that is one record, whatever the map does afterwards:
+ * A view of epoch e shows a record if it got its content up to e, and did not die up to e. That is
+ * one record of each key that the map had, whatever the map does afterwards:
  *
  *     epoch 5                  epoch 6: another value, then a removal
  *     A   modified 5           A   modified 5, died 6       shown by a view of 5

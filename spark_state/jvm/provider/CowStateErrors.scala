@@ -23,17 +23,17 @@ class CowStateException(message: String, cause: Throwable = null)
 
 object CowStateException {
   /** The changes of a version are asked for, whose state is there; `first` has all from it on. */
-  def noChanges(url: String, of: StateId, first: Option[Long]): CowStateException = {
+  def noChanges(url: String, state: StateId, first: Option[Long]): CowStateException = {
     val why =
-      if (of.unique == StateId.Adopted) "it was adopted from another provider"
+      if (state.unique == StateId.Adopted) "it was adopted from another provider"
       else "its state was converted by cowstate adopt, or its changelog was merged or deleted as " +
         "one of an old batch"
     val from = first.map(version =>
       s"batch ${version - 1} on: set changeStartBatchId to that or a later one").getOrElse(
       "the next batch on that runs with this provider")
     new CowStateException(
-      s"$url: the changes of version ${of.version}, which batch ${of.version - 1} made, are not " +
-        s"known: $why. There is a change feed from $from")
+      s"$url: the changes of version ${state.version}, which batch ${state.version - 1} made, are " +
+        s"not known: $why. There is a change feed from $from")
   }
 }
 

@@ -75,8 +75,8 @@ private[cowstate] final class CowReadStore(
     only(colFamilyName)
     if (writer != null) return writer.prefixScan(prefixKey, colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
-    val found = loaded.versions.prefixScan(state, prefixKey, shape)
-    pairs(found.iterator, () => ())
+    val entries = loaded.versions.prefixScan(state, prefixKey, shape)
+    pairs(entries.iterator, () => ())
   }
 
   override def abort(): Unit = release()
@@ -148,8 +148,8 @@ private[cowstate] final class CowStateStore(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
-    val found = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
-    pairs(found.iterator, () => ())
+    val entries = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
+    pairs(entries.iterator, () => ())
   }
 
   /** What the store holds now. Changes made while iterating do not show. */

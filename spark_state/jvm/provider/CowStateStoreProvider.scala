@@ -262,7 +262,7 @@ class CowStateStoreProvider
   private def restore(
       files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
     val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
-      case Right(found) => found
+      case Right(whole) => whole
       case Left(gap) =>
         throw CowStateMissingException.onTheWay(checkpoints.directory.url, at, gap, damaged.names)
     }
@@ -270,7 +270,7 @@ class CowStateStoreProvider
     try {
       state.restored(checkpoints.restore(lineage, state.versions.map))
       validate(state)
-      lineage.snapshot.foreach(found => reportCovered(found.version))
+      lineage.snapshot.foreach(file => reportCovered(file.version))
       state
     } catch {
       case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
@@ -414,7 +414,7 @@ class CowStateStoreProvider
     val end = files.stateAt(endVersion, endUnique)
       .getOrElse(throw missing(endVersion, endUnique, files))
     val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
-      case Right(found) if snapshotUnique.forall(u => found.snapshot.forall(_.unique == u)) => found
+      case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
       case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
         s"${checkpoints.directory.url}, version $snapshotVersion", Name)
     }

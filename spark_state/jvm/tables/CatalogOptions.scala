@@ -157,8 +157,8 @@ private[cowstate] object CatalogOptions {
   }
 
   /** The option by which one of the two has other columns than the other. */
-  def otherColumns(one: CatalogOptions, other: CatalogOptions): Option[String] =
-    OfColumns.find(name => one.own.get(name) != other.own.get(name))
+  def otherColumns(left: CatalogOptions, right: CatalogOptions): Option[String] =
+    OfColumns.find(name => left.own.get(name) != right.own.get(name))
 
   /** Whether a property is one of OPTIONS. */
   def isOption(property: String): Boolean =
@@ -169,8 +169,8 @@ private[cowstate] object CatalogOptions {
     Seq(PathOption, Prefix + PathOption, TableCatalog.PROP_LOCATION, TableCatalog.PROP_COLLATION)
       .exists(property.equalsIgnoreCase)
 
-  private def isSamePlace(one: String, other: String): Boolean = {
-    val uris = Seq(one, other).map(new Path(_).toUri)
+  private def isSamePlace(left: String, right: String): Boolean = {
+    val uris = Seq(left, right).map(new Path(_).toUri)
     val schemes = uris.map(uri => Option(uri.getScheme).getOrElse("file"))
     schemes.distinct.size == 1 && uris.map(_.getAuthority).distinct.size == 1 &&
       uris.map(_.getPath).distinct.size == 1
