@@ -47,7 +47,7 @@ class UnsupportedSparkTypeError(CowstateError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FixedType:
-    """Values of `width` bytes: in a row alone in 8 bytes, in an array one after the other."""
+    """Values of `width` bytes. In a row each takes 8 bytes; in an array they follow each other."""
 
     arrow: pa.DataType
     width: int
