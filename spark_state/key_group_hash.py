@@ -109,7 +109,7 @@ def _unscaled_bytes(column: pa.Array[Any]) -> Iterator[bytes]:
 
 
 def _values(column: pa.Array[Any], as_type: np.dtype[Any], width: int) -> npt.NDArray[Any]:
-    """The bytes of values of `width` bytes as numbers; what stands where a null is, is anything."""
+    """The values, of `width` bytes each, as numbers. Where a null is, any number may stand."""
     count = len(column) * width // as_type.itemsize
     buffer = column.buffers()[1]
     if buffer is None:

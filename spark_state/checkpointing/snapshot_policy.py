@@ -39,8 +39,8 @@ FEW_BYTES = 8 << 20
 
 _LARGEST_PART = 4
 _SMALLEST_PART = 16
-# Parts leave changelogs that are twice as many as those that a key group is kept in on average, and
-# handles of them that are cut in two.
+# Parts leave a chain that has twice as many changelogs as a key group is kept in on average, and
+# more handles than files, because a part cuts handles in two.
 _MANY_CHANGELOGS = MANY_FILES // 2
 _MANY_HANDLES = 5 * MANY_FILES // 2
 
@@ -61,8 +61,8 @@ def snapshot_is_due(
 def _hold(
     handles: Sequence[StateHandle], snapshots: float, entries: int, min_changelogs: int
 ) -> bool:
-    """Whether a chain holds so many times what makes a snapshot due, or more: a file counts whole
-    although a part has replaced some of its key groups."""
+    """Whether a chain holds what makes a snapshot due, times `snapshots`, or more. A file counts
+    whole even if a part has replaced some of its key groups."""
     files = {handle.name: handle for handle in handles}
     if len(files) >= snapshots * MANY_FILES:
         return True

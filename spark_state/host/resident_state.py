@@ -88,7 +88,7 @@ class ResidentState:
     def bring_to(
         self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt
     ) -> Restored | None:
-        """Carry the plan out. Returns what was found, if all was read again."""
+        """Carry the plan out. Returns what the restore read if the plan is one."""
         # Until then the backend equals no list of files.
         self._resident = None
         restored = None
@@ -124,7 +124,7 @@ class ResidentState:
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
     ) -> Counts:
-        """Apply these files of the base; how many rows of changelogs each key group had."""
+        """Apply these files of the base; returns how many rows of changelogs each key group had."""
         for state in base.states:
             backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
         rows = np.zeros(len(self.key_groups), np.int64)

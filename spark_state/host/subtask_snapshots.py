@@ -26,7 +26,7 @@ class SubtaskSnapshots:
         self._restored: frozenset[str] = frozenset()
 
     def begin_anew(self, restored: Handles) -> None:
-        """The state is read again from these files: what is under way is not of it."""
+        """The state was read again from these files, so a snapshot under way is not one of it."""
         self._restored = frozenset(handle.name for handle in restored)
         if self._pending is not None:
             self._pending.abandon()
