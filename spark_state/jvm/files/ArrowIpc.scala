@@ -81,7 +81,10 @@ private[cowstate] object ArrowIpc {
     builder.sizedByteArray()
   }
 
-  /** Rows, and so many buffers of a record batch, from the flatbuffer of its message. */
+  /**
+   * The number of rows of a record batch, its codec and its `count` buffers, from the flatbuffer of
+   * its message.
+   */
   def parseRecordBatch(message: Array[Byte], count: Int): (Int, Byte, Buffers) = {
     val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(8)
     val header = Message.getRootAsMessage(buffer)
@@ -91,8 +94,8 @@ private[cowstate] object ArrowIpc {
     require(batch.buffersLength == count, s"a record batch has ${batch.buffersLength} buffers")
     val codec = if (batch.compression == null) -1 else batch.compression.codec
     val buffers = Array.tabulate(count) { i =>
-      val buffer = batch.buffers(i)
-      (buffer.offset, buffer.length)
+      val place = batch.buffers(i)
+      (place.offset, place.length)
     }
     (Math.toIntExact(batch.length), codec.toByte, buffers)
   }

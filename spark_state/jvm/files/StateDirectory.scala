@@ -179,7 +179,7 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
 
   override def delete(name: String): Unit = manager.delete(new Path(directory, name))
 
-  /** The manager's temporary files are its own. */
+  /** Nothing to do: the manager looks after its own temporary files. */
   override def deleteAbandoned(): Unit = ()
 }
 

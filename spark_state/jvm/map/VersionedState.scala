@@ -11,7 +11,7 @@ object StateId {
   /** The state before the first batch. */
   val Empty: StateId = StateId(0, "0")
 
-  /** The unique of states that an adopted checkpoint's own provider wrote. */
+  /** The id of states that an adopted checkpoint's own provider wrote. */
   val Adopted: String = "0000000000000adf"
 }
 
@@ -31,7 +31,7 @@ final class VersionedState(
     versionsToRetain: Int,
     start: StateId) {
   private var newest = start
-  /** Undo logs of committed versions with the state that each leads back to, newest first. */
+  /** Undo logs of committed versions, newest first, each with the state that it leads back to. */
   private val older = new util.ArrayDeque[(StateId, UndoLog)]
   private var writing: UndoLog = _
   @volatile private var broken = false

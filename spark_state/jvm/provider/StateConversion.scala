@@ -181,7 +181,7 @@ object StateConversion {
   private[cowstate] def isHdfs(providerClass: String): Boolean = providerClass == Hdfs
 }
 
-/** How many rows, and the sum of their hashes, which is the same in any order. */
+/** The number of rows, and the sum of their hashes, which is the same in any order. */
 private final case class Tally(rows: Long = 0, hash: Long = 0) {
   def plus(key: UnsafeRow, value: UnsafeRow): Tally =
     Tally(rows + 1, hash + key.hashCode.toLong * 1000003L + value.hashCode)
@@ -218,7 +218,7 @@ private final class StoreConversion(
       case NonFatal(e) => ConvertedStore(store, error = Some(s"$inPlace: ${reasonOf(e)}"))
     }
 
-  /** What happened, and the way out, which our own errors tell. */
+  /** What happened; our own errors tell the way out, too. */
   private def reasonOf(e: Throwable): String = {
     val causes = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
     causes.find(_.isInstanceOf[CowStateException]).map(_.getMessage).getOrElse {

@@ -17,7 +17,8 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * The options of a table of Spark's catalog, and those of a read or write of it, which count more.
+ * The options of a table in Spark's catalog, together with those of a read or write of it, which
+ * win.
  *
  * `properties`: all that the catalog says. `own`: what OPTIONS said when it was created, with the
  * location as option path.
@@ -46,7 +47,8 @@ private[cowstate] final class CatalogOptions private (
 
   /**
    * What the catalog says after ALTER TABLE. Spark compares names with their case, and keeps each of
-   * OPTIONS twice, with the prefix and without: what would leave two values of one option is refused.
+   * OPTIONS twice, with the prefix and without: a change that would leave two values of one option
+   * is refused.
    */
   def changed(changes: Seq[TableChange]): CatalogOptions = {
     val after = new HashMap[String, String](properties)
@@ -82,9 +84,9 @@ private[cowstate] final class CatalogOptions private (
     }
 
   /**
-   * The question whether a table may have these options and `columns`; without columns, whether the
-   * catalog may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a
-   * write that comes with it may name the keys.
+   * Ask whether a table may have these options and `columns`; without columns, whether the catalog
+   * may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a write
+   * that comes with it may name the keys.
    */
   def declaring(
       columns: Option[StructType],
@@ -127,7 +129,10 @@ private[cowstate] object CatalogOptions {
   /** With these a read has other columns than the catalog says. */
   private val OfColumns = Seq("columns", "flattenCollectionTypes", "readChangeFeed", "stateVarName")
 
-  /** None if the properties are the options of a path: those of the catalog name the provider. */
+  /**
+   * None if the properties are only the options of a path: the properties of the catalog name the
+   * provider.
+   */
   def of(properties: JavaMap[String, String]): Option[CatalogOptions] =
     if (!properties.containsKey(Provider)) None
     else {
