@@ -1,7 +1,7 @@
 """What to do about an object that is damaged or missing, by what the object is. Pure.
 
-Names are those of object_names. A name that it does not know is of a query that runs on the state
-store provider.
+`object_names` knows what names mean. An object whose name it does not know belongs to a query on
+the state store provider.
 """
 
 from __future__ import annotations

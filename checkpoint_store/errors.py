@@ -2,7 +2,7 @@
 
     CheckpointStoreError
     ├── ObjectMissingError      an object that was named is gone: restore it, or go back in time
-    ├── CorruptObjectError      an object's bytes are not what was written: the same
+    ├── CorruptObjectError      an object's bytes are not what was written: the same as above
     ├── ObjectExistsError       a create found its name taken; nothing was changed
     ├── StoreUnavailableError   the store failed for longer than we retry: try again later
     ├── StoreAccessError        the store cannot be reached this way: change URL or permissions
@@ -10,9 +10,9 @@
     ├── EpochNotRetainedError   the epoch to start from has been deleted by retention
     ├── RunOverError            a later run of the query has completed an epoch: stop one of them
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
-    ├── LostVersionError        batches of a query were in a version that is gone: the same
+    ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
-    ├── StateNotFoundError      an operator has no state of a name, or several: name one
+    ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
     ├── NotATableError          a table is to be where something else is: name another place
@@ -21,11 +21,11 @@
     ├── UnsupportedFormatError  a newer release wrote this: upgrade
     ├── VersionNotRetainedError  a table or operator's store lacks a version: ask for another one
     │   └── VersionMissingError    there are versions before and after it: restore it
-    ├── TimestampOutOfRangeError  no version, or not yet one, was the newest at a time: the same
+    ├── TimestampOutOfRangeError  no version is known for a time: ask for another time
     └── UnknownColumnError      a state has no column of a name: ask for one that it has
 
-`provider_errors` has those of reading what the provider wrote. CheckpointStoreError is a
-CowstateError, as every error is that cowstate raises on purpose.
+`provider_errors` has the errors of reading what the provider wrote. Every error that cowstate
+raises on purpose is a CowstateError.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -158,7 +158,7 @@ class PartialEpochError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class EpochNotRetainedError(CheckpointStoreError):
-    """What an epoch would start from existed once and has been deleted by retention."""
+    """Retention has deleted the epoch that a later one would start from."""
 
     url: str
     epoch: int
@@ -174,7 +174,7 @@ class EpochNotRetainedError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class RunOverError(CheckpointStoreError):
-    """A run asks for what it goes on from, and a later one has completed an epoch (I9)."""
+    """A run asks where to go on, but a later run has completed an epoch (I9)."""
 
     url: str
     run_id: str
@@ -206,8 +206,9 @@ class ConflictingWriterError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class LostVersionError(CheckpointStoreError):
-    """Batches of a query were in a version of a table that is gone. `name`: the version's;
-    `batch`: what the query writes now; `newest`: the last batch that the table holds, if any."""
+    """A version of a table is gone that held batches of a query. `name`: the version's object;
+    `batch`: what the query writes now; `newest`: the query's last batch that the table holds, if
+    any."""
 
     url: str
     name: str
@@ -264,11 +265,7 @@ class StateNotFoundError(CheckpointStoreError):
 
     def __str__(self) -> str:
         there = ", ".join(self.present) or "none"
-        asked = (
-            "which state is meant is not said"
-            if self.state is None
-            else (f"there is no state {self.state!r}")
-        )
+        asked = "no state is named" if self.state is None else f"there is no state {self.state!r}"
         return f"{self.url}: {asked}; its states are {there}. Name one with stateVarName"
 
 
@@ -290,7 +287,7 @@ class WrittenTwiceError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class StoreMismatchError(CheckpointStoreError):
-    """The store was created for something else than what opens it."""
+    """A store is opened for something else than it was created for."""
 
     url: str
     field: str
@@ -309,8 +306,8 @@ class StoreMismatchError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class TableMismatchError(StoreMismatchError):
-    """A table was created with another value of an option that is fixed then. `is_empty`: nothing
-    was written into it yet."""
+    """A table was created with another value of an option, which cannot change any more.
+    `is_empty`: nothing was written into the table yet."""
 
     is_empty: bool = False
 
@@ -329,8 +326,8 @@ class TableMismatchError(StoreMismatchError):
 
 @dataclass(eq=False)
 class NotATableError(CheckpointStoreError):
-    """A table is to be created where the store of an operator is, or `strangers`: names of others'
-    files and directories."""
+    """A table is to be created where something else is: the store of an operator, or files and
+    directories of others, which `strangers` names."""
 
     url: str
     strangers: tuple[str, ...] = ()
@@ -399,7 +396,7 @@ class VersionNotRetainedError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class VersionMissingError(VersionNotRetainedError):
-    """A version is gone, and versions before and after it are there: something else than retention
+    """A version is gone, but versions before and after it are there, so it was not retention that
     deleted it. `what`: the objects to restore; `between`: the versions next to it."""
 
     version: int
@@ -428,14 +425,14 @@ class TimestampOutOfRangeError(CheckpointStoreError):
     newest_ms: int
 
     def __str__(self) -> str:
-        at, oldest, newest = map(_utc, (self.timestamp_ms, self.oldest_ms, self.newest_ms))
+        asked, oldest, newest = map(_utc, (self.timestamp_ms, self.oldest_ms, self.newest_ms))
         if self.timestamp_ms > self.newest_ms:
             return (
-                f"which version of {self.url} will be the newest at {at} is not known yet: its "
-                f"newest is of {newest}. Ask for a time up to that, or for none to get the newest"
+                f"the newest version of {self.url} at {asked} is not known yet: the last one is of "
+                f"{newest}. Ask for a time up to that, or give no time to get the newest version"
             )
         return (
-            f"{self.url} has no version of {at}: its oldest is of {oldest}, its newest of "
+            f"{self.url} has no version of {asked}: its oldest is of {oldest}, its newest of "
             f"{newest}. Ask for a time between them. {_HOW_TO_KEEP_MORE}"
         )
 

@@ -89,13 +89,13 @@ def _breaks(array: Any, field: pa.Field[Any]) -> bool:
     if not field.nullable and array.null_count:
         return True
     # Taken, so that neither a slice nor a null one has hidden children.
-    of, present = field.type, array.take(pc.indices_nonzero(array.is_valid()))
-    if pa.types.is_struct(of):
-        children = zip(present.flatten(), of, strict=True)
-    elif pa.types.is_map(of):
-        children = zip([present.items], [of.item_field], strict=True)
-    elif pa.types.is_list(of):
-        children = zip([present.flatten()], [of.value_field], strict=True)
+    arrow_type, present = field.type, array.take(pc.indices_nonzero(array.is_valid()))
+    if pa.types.is_struct(arrow_type):
+        children = zip(present.flatten(), arrow_type, strict=True)
+    elif pa.types.is_map(arrow_type):
+        children = zip([present.items], [arrow_type.item_field], strict=True)
+    elif pa.types.is_list(arrow_type):
+        children = zip([present.flatten()], [arrow_type.value_field], strict=True)
     else:
         return False
     return any(_breaks(child, inner) for child, inner in children)

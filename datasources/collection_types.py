@@ -49,7 +49,10 @@ class FlattenedColumns:
     def schema(self, schema: StructType) -> StructType:
         """The columns of rows of elements, from those of the state."""
         types = _element_types(schema[self.stored].dataType)
-        elements = [StructField(name, of) for name, of in zip(self.names, types, strict=True)]
+        elements = [
+            StructField(name, element_type)
+            for name, element_type in zip(self.names, types, strict=True)
+        ]
         return StructType([*(schema[name] for name in self.key_names), *elements])
 
     def stored_names(self, asked: Sequence[str]) -> list[str]:
@@ -82,8 +85,8 @@ def _other_than(taken: Sequence[str], name: str) -> str:
     return name
 
 
-def _element_types(of: DataType) -> list[DataType]:
-    if isinstance(of, MapType):
-        return [of.keyType, of.valueType]
-    assert isinstance(of, ArrayType), "a state with elements is a list or a map"
-    return [of.elementType]
+def _element_types(data_type: DataType) -> list[DataType]:
+    if isinstance(data_type, MapType):
+        return [data_type.keyType, data_type.valueType]
+    assert isinstance(data_type, ArrayType), "a state with elements is a list or a map"
+    return [data_type.elementType]

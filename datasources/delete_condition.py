@@ -280,8 +280,12 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return compared
 
 
-def _is_number(of: pa.DataType) -> bool:
-    return pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of)
+def _is_number(arrow_type: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(arrow_type)
+        or pa.types.is_floating(arrow_type)
+        or pa.types.is_decimal(arrow_type)
+    )
 
 
 @_comparison

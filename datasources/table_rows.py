@@ -212,7 +212,7 @@ def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
     elif plan.on_duplicate == "first":
         places = places[::-1]
     winners = np.empty(keys, np.int64)
-    # Of several places that are assigned to one key, the last one stays.
+    # Where several places are assigned to one key, the last one stays.
     winners[codes[places]] = places
     return np.sort(winners)
 
@@ -319,13 +319,13 @@ def _check_columns(plan: RowPlan) -> None:
         )
 
 
-def _holds_interval(of: pa.DataType) -> bool:
+def _holds_interval(arrow_type: pa.DataType) -> bool:
     """Whether values have months, at any depth: pyarrow has no type for what Spark sends then."""
-    return pa.types.is_interval(of) or any(
-        _holds_interval(of.field(child).type) for child in range(of.num_fields)
+    return pa.types.is_interval(arrow_type) or any(
+        _holds_interval(arrow_type.field(child).type) for child in range(arrow_type.num_fields)
     )
 
 
-def _is_ordered(of: pa.DataType) -> bool:
+def _is_ordered(arrow_type: pa.DataType) -> bool:
     checks = ("integer", "floating", "decimal", "date", "timestamp", "string", "binary")
-    return any(getattr(pa.types, f"is_{check}")(of) for check in checks)
+    return any(getattr(pa.types, f"is_{check}")(arrow_type) for check in checks)

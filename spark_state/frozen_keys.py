@@ -35,7 +35,7 @@ class FrozenKeys:
         return keys if self._frozen_as_it_is else map(frozen, keys)
 
     def thaw(self, key: FrozenKey) -> tuple[Any, ...]:
-        """A key as callers see it: lists, and rows in it, are ones again."""
+        """A key as callers see it, with lists and rows in it again."""
         return key if self._frozen_as_it_is else self._serializer.to_state(key)
 
 

@@ -83,20 +83,20 @@ def _of_type(column: pa.Array[Any], type_name: str) -> pa.Array[Any]:
 
 
 def _hash(column: pa.Array[Any], seeds: Hashes) -> Hashes:
-    of = column.type
-    if pa.types.is_string(of) or pa.types.is_binary(of):
+    arrow_type = column.type
+    if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         texts = column.cast(pa.binary()).fill_null(b"").to_numpy(zero_copy_only=False)
         return np.fromiter(hash_bytes(texts, seeds.tolist()), np.uint64, len(column))
-    if pa.types.is_decimal(of):
-        if of.precision <= MAX_COMPACT_PRECISION:
+    if pa.types.is_decimal(arrow_type):
+        if arrow_type.precision <= MAX_COMPACT_PRECISION:
             low_words = _values(column, np.dtype(np.uint64), _DECIMAL_WIDTH)[::2]
             return _hash_8_bytes(low_words, seeds)
         return np.fromiter(
             hash_bytes(_unscaled_bytes(column), seeds.tolist()), np.uint64, len(column)
         )
-    if of.bit_width == 64:
+    if arrow_type.bit_width == 64:
         return _hash_8_bytes(_values(column, np.dtype(np.uint64), 8), seeds)
-    if of.bit_width < 32:
+    if arrow_type.bit_width < 32:
         column = column.cast(pa.int32())
     return _hash_4_bytes(_values(column, np.dtype(np.uint32), 4), seeds)
 
@@ -109,7 +109,7 @@ def _unscaled_bytes(column: pa.Array[Any]) -> Iterator[bytes]:
 
 
 def _values(column: pa.Array[Any], as_type: np.dtype[Any], width: int) -> npt.NDArray[Any]:
-    """The bytes of values of `width` bytes as numbers; what stands where a null is, is anything."""
+    """The values, of `width` bytes each, as numbers. Where a null is, any number may stand."""
     count = len(column) * width // as_type.itemsize
     buffer = column.buffers()[1]
     if buffer is None:

@@ -20,6 +20,13 @@ VAGUE_NAMES = {
     *("util", "utils", "helper", "helpers", "common", "base", "misc"),
     *("manager", "impl", "abstract", "factory"),
 }
+EMPTY_NAMES = {"found", "known", "of", "one"}
+# At the beginning of a text, a paragraph or an item of a list, or after the end of a sentence.
+OF_IN_FRONT = re.compile(r"(?:\A|[.!?]\s+|\n\s*\n)(?:\s|[-*|])*(Of\s\S+)")
+SCALA_COMMENT = re.compile(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+|//[^\n]*", re.DOTALL | re.MULTILINE)
+SCALA_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_NAME = f"({'|'.join(sorted(EMPTY_NAMES))})"
+SCALA_NAME = re.compile(rf"\bva[lr] {_NAME}\b|(?<![.\w]){_NAME}(?:: |\)? =>| <-)")
 BANNER = re.compile(r"^#\s*[-=#*~_+─═]{3,}")
 
 
@@ -30,6 +37,7 @@ def _files_in(language: str) -> list[Path]:
 
 FILES = _files_in("py")
 SCALA_FILES = _files_in("scala")
+PACKAGE_FILES = [path for path in FILES if path.relative_to(ROOT).parts[0] != "tests"]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -43,7 +51,7 @@ def long_functions(tree: ast.Module) -> list[str]:
 
 
 def crowded_signatures(tree: ast.Module) -> list[str]:
-    found = []
+    crowded = []
     for node in ast.walk(tree):
         if isinstance(node, Function):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -51,8 +59,8 @@ def crowded_signatures(tree: ast.Module) -> list[str]:
             if names[:1] in (["self"], ["cls"]):
                 names = names[1:]
             if len(names) > MAX_PARAMETERS:
-                found.append(f"{node.name} (line {node.lineno}) takes {len(names)} parameters")
-    return found
+                crowded.append(f"{node.name} (line {node.lineno}) takes {len(names)} parameters")
+    return crowded
 
 
 def star_imports(tree: ast.Module) -> list[str]:
@@ -85,6 +93,64 @@ def section_banners(source: str) -> list[str]:
     ]
 
 
+def comments(source: str) -> list[str]:
+    """Comments without their signs; lines that follow each other are one comment."""
+    blocks: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            text, line = token.string.lstrip("# "), token.start[0]
+            if blocks and blocks[-1][0] == line - 1 and not text.startswith("type:"):
+                text = f"{blocks.pop()[1]}\n{text}"
+            blocks.append((line, text))
+    return [text for _, text in blocks]
+
+
+def texts(source: str) -> list[str]:
+    """Comments, docstrings and messages."""
+    constants = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return comments(source) + [node.value for node in constants if isinstance(node.value, str)]
+
+
+def scala_comments(source: str) -> list[str]:
+    """Comments without their signs."""
+    return [
+        re.sub(r"^[ \t]*(?:/\*\*?|\*/|\*|//)", "", match[0], flags=re.MULTILINE)
+        for match in SCALA_COMMENT.finditer(source)
+    ]
+
+
+def sentences_that_begin_with_of(texts: Iterable[str]) -> list[str]:
+    return [" ".join(match[1].split()) for text in texts for match in OF_IN_FRONT.finditer(text)]
+
+
+def names_that_say_nothing(tree: ast.Module) -> list[str]:
+    """Locals and parameters that do not say what they hold."""
+    fields = {
+        id(statement.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign)
+    }
+    stored = [
+        (node.lineno, node.id)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields
+    ]
+    parameters = [(node.lineno, node.arg) for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    named = stored + parameters
+    return [f"line {line}: {name}" for line, name in named if name in EMPTY_NAMES]
+
+
+def scala_names_that_say_nothing(source: str) -> list[str]:
+    lines = SCALA_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), source).split("\n")
+    return [
+        f"line {number}: {match[1] or match[2]}"
+        for number, line in enumerate(lines, 1)
+        for match in SCALA_NAME.finditer(SCALA_TEXT.sub('""', line))
+    ]
+
+
 def long_modules(source: str) -> list[str]:
     lines = source.count("\n") + 1
     return [f"the module has {lines} lines"] if lines > MAX_MODULE_LINES else []
@@ -92,12 +158,12 @@ def long_modules(source: str) -> list[str]:
 
 def untidy_places(source: str) -> list[str]:
     tree = ast.parse(source)
-    found = long_modules(source)
+    places = long_modules(source)
     if not (ast.get_docstring(tree) or not source.strip()):
-        found.append("the module has no docstring")
+        places.append("the module has no docstring")
     for check in (long_functions, crowded_signatures, star_imports, vague_class_names):
-        found += check(tree)
-    return found + section_banners(source)
+        places += check(tree)
+    return places + section_banners(source)
 
 
 def by_file(places: Callable[[Path], Iterable[str]], files: Iterable[Path]) -> dict[str, list[str]]:
@@ -112,6 +178,28 @@ def test_modules_keep_the_limits() -> None:
 
 def test_files_in_scala_keep_the_limit_on_lines() -> None:
     assert by_file(lambda path: long_modules(path.read_text(encoding="utf-8")), SCALA_FILES) == {}
+
+
+def test_no_sentence_begins_with_of() -> None:
+    def in_python(path: Path) -> list[str]:
+        return sentences_that_begin_with_of(texts(path.read_text(encoding="utf-8")))
+
+    def in_scala(path: Path) -> list[str]:
+        return sentences_that_begin_with_of(scala_comments(path.read_text(encoding="utf-8")))
+
+    assert by_file(in_python, FILES) == {}
+    assert by_file(in_scala, SCALA_FILES) == {}
+
+
+def test_locals_and_parameters_say_what_they_hold() -> None:
+    def in_python(path: Path) -> list[str]:
+        return names_that_say_nothing(ast.parse(path.read_text(encoding="utf-8")))
+
+    def in_scala(path: Path) -> list[str]:
+        return scala_names_that_say_nothing(path.read_text(encoding="utf-8"))
+
+    assert by_file(in_python, PACKAGE_FILES) == {}
+    assert by_file(in_scala, SCALA_FILES) == {}
 
 
 def test_no_file_or_folder_has_a_vague_name() -> None:
@@ -141,4 +229,41 @@ def test_the_checks_find_what_they_look_for() -> None:
         "line 1 imports * from os",
         "class StoreManager (line 3)",
         "line 2: # ---- section ----",
+    ]
+
+
+def test_the_checks_of_words_find_what_they_look_for() -> None:
+    source = (
+        '"""Rows. OF two\n the later wins; of three, too.\n\n    OF these one."""\n'
+        "# OF a comment, and\n"
+        "# no more. OF\n"
+        "# its second line.\n"
+        "class Row:\n"
+        "    found: int\n"
+        "def f(of, *, rows):\n"
+        '    return [f"{one}. OF which" for one in rows]\n'
+    ).replace("OF", "Of")
+    assert [text.lower() for text in sentences_that_begin_with_of(texts(source))] == [
+        "of a",
+        "of its",
+        "of two",
+        "of these",
+        "of which",
+    ]
+    assert names_that_say_nothing(ast.parse(source)) == ["line 11: one", "line 10: of"]
+    scala = (
+        "/** Rows. OF two the later wins. */\n"
+        "def f(of: Int, rows: Seq[Int]) = { // OF a comment\n"
+        "  val found = rows.map(one => one + of)\n"
+        "  for (known <- found if found == rows.found) yield known\n"
+    ).replace("OF", "Of")
+    assert [text.lower() for text in sentences_that_begin_with_of(scala_comments(scala))] == [
+        "of two",
+        "of a",
+    ]
+    assert scala_names_that_say_nothing(scala) == [
+        "line 2: of",
+        "line 3: found",
+        "line 3: one",
+        "line 4: known",
     ]

@@ -37,14 +37,14 @@ class Source:
 
 
 def encode_document(kind: str, body: Body, version: int = FORMAT_VERSION) -> bytes:
-    """The document of a kind, whatever its body is."""
+    """A document of this kind with this body."""
     document = {"format": f"cowstate/{kind}", "version": version, "body": body}
     return _canonical({**document, "checksum": _checksum(document)})
 
 
 def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Body], _T]) -> _T:
-    """What `build` makes of the body of a verified document; a LookupError, TypeError or
-    ValueError of it means that the body is not what was written.
+    """Verify a document, and return what `build` makes of its body. When `build` raises
+    LookupError, TypeError or ValueError, the body is not what was written.
 
     Raises CorruptObjectError, UnsupportedFormatError.
     """

@@ -1,8 +1,8 @@
 """Which keys a file may hold: the least and the greatest value of each key column. Pure.
 
-Bounds are known of columns of integers, dates and strings, as JSON has them: whole numbers, days
-since 1970, and text, which compares by code points as UTF-8 compares by bytes. Nulls are left out:
-no range of values holds them.
+Columns of integers, dates and strings have bounds, which JSON can hold: whole numbers, days since
+1970, and text. Text is compared by code points, which is how UTF-8 compares by bytes. Nulls are
+left out: no range of values holds them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ValueRange:
 
 
 def bound_of(value: object) -> Bound | None:
-    """A value as bounds have it; None if there are no bounds of its type."""
+    """A value in the form of a bound; None if its type has no bounds."""
     if isinstance(value, datetime.datetime | bool):
         return None
     if isinstance(value, datetime.date):
@@ -77,7 +77,7 @@ def key_bounds(rows: pa.Table, key_names: Sequence[str]) -> tuple[KeyBounds, ...
 
 
 def _bound(end: int | bytes | None) -> Bound | None:
-    """None for text that is too long to be written down, or is none."""
+    """None for text that is too long to be written down, and for bytes that are no text."""
     if not isinstance(end, bytes):
         return end
     try:
@@ -88,8 +88,8 @@ def _bound(end: int | bytes | None) -> Bound | None:
 
 
 def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> bool:
-    """Whether a file with these bounds may have a key whose columns are all in the ranges that are
-    wanted of them; `wanted` is by the column's name."""
+    """Whether a file with these bounds may have a key with every column in its range of `wanted`,
+    which is by the column's name."""
     return all(
         of_column.column not in wanted or _meets(of_column, wanted[of_column.column])
         for of_column in bounds
@@ -97,8 +97,8 @@ def may_hold(bounds: Iterable[KeyBounds], wanted: Mapping[str, ValueRange]) -> b
 
 
 def rows_in(rows: pa.Table, wanted: Mapping[str, ValueRange]) -> pa.Table:
-    """The rows whose columns are all in the ranges that are wanted of them, as far as these are of
-    the types that have bounds, and the ends of the range of the column's."""
+    """The rows with every column in its range of `wanted`. A range is passed over if its column has
+    a type without bounds, or if its ends are of another type than the column."""
     for name, values in wanted.items():
         column: Any = rows[name]
         if pa.types.is_date32(column.type):
@@ -118,7 +118,7 @@ def _meets(bounds: KeyBounds, wanted: ValueRange) -> bool:
             wanted.greatest is None or ends[0] <= wanted.greatest
         )
     except TypeError:
-        # A value of another type than the column: it is the caller's to compare them.
+        # The value is of another type than the column: the caller has to compare the two.
         return True
 
 

@@ -47,7 +47,7 @@ class UnsupportedSparkTypeError(CowstateError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FixedType:
-    """Values of `width` bytes: in a row alone in 8 bytes, in an array one after the other."""
+    """Values of `width` bytes. In a row each takes 8 bytes; in an array they follow each other."""
 
     arrow: pa.DataType
     width: int
@@ -108,12 +108,12 @@ class StructType:
     @property
     def arrow(self) -> pa.DataType:
         """struct<fields>"""
-        return pa.struct([pa.field(name, of.arrow) for name, of in self.fields])
+        return pa.struct([pa.field(name, field_type.arrow) for name, field_type in self.fields])
 
     @property
     def layout(self) -> tuple[SparkType, ...]:
         """What the bytes of a row depend on: the types without the names, at every depth."""
-        return tuple(_nameless(of) for _, of in self.fields)
+        return tuple(_nameless(field_type) for _, field_type in self.fields)
 
 
 SparkType = FixedType | VariableType | VariantType | VoidType | ArrayType | MapType | StructType
@@ -186,16 +186,16 @@ def _atomic(name: str, path: str) -> SparkType:
     raise _unsupported(name, path)
 
 
-def _nameless(of: SparkType) -> SparkType:
-    match of:
+def _nameless(spark_type: SparkType) -> SparkType:
+    match spark_type:
         case StructType():
-            return StructType(tuple(("", nested) for nested in of.layout))
+            return StructType(tuple(("", nested) for nested in spark_type.layout))
         case ArrayType():
-            return ArrayType(_nameless(of.element))
+            return ArrayType(_nameless(spark_type.element))
         case MapType():
-            return MapType(_nameless(of.key), _nameless(of.value))
+            return MapType(_nameless(spark_type.key), _nameless(spark_type.value))
         case _:
-            return of
+            return spark_type
 
 
 def _below(path: str, name: str) -> str:

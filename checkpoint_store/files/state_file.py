@@ -15,8 +15,8 @@ a few key groups decompresses only the batches that have them:
     cowstate.rows            decimal
     cowstate.batches         [[first key group, last key group, rows], ...], JSON
 
-Changelogs and snapshots share this format whole; they differ in what their rows mean. A row is of
-the state that `_state` names, and puts or deletes a key, as `_op` says; the values are in the
+Changelogs and snapshots share this format whole; they differ in what their rows mean. A row belongs
+to the state that `_state` names, and puts or deletes a key, as `_op` says; the values are in the
 column whose metadata has that state's name (`cowstate.state`). The reader trusts nothing: length
 and checksum first, then the metadata.
 """
@@ -103,8 +103,8 @@ def decode_state_file(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the key groups that both `handle` and `key_groups` hold, in the file's order.
 
-    Everything is verified before the first batch is returned. `url`: the store's, for the errors,
-    CorruptObjectError and UnsupportedFormatError.
+    Everything is verified before the first batch is returned. `url` is the store's, for messages.
+    Raises CorruptObjectError, UnsupportedFormatError.
     """
     source = Source(url, handle.name, handle.epoch)
     if len(data) != handle.length:

@@ -18,7 +18,8 @@ class StateHandle:
     `name` is relative to the store; `length` and `checksum` (sha256, hex) are of the whole file,
     as are `rows` and `epoch`. `key_groups` says which of the file's rows count: after a rescale
     it is narrower than the file, because the other rows belong to another subtask, which may
-    have replaced them since. `key_bounds`: of the key columns whose bounds the writer has noted.
+    have replaced them since. `key_bounds`: the bounds that the writer has noted, of some key
+    columns.
     """
 
     kind: StateFileKind

@@ -1,4 +1,4 @@
-"""Work beside what users wait for, which may fail without harm: when it is tried, what is told.
+"""Work in the background that may fail without harm: when it is tried, and what the log says.
 
     number      0   1   2   4   8   16   32   64   96  ...
     failures    1   2   3   4   5    6    7    8    9        of a chore that fails each time
@@ -8,8 +8,9 @@ at multiples of 32 in the end. So failures alone say when it is due: a process t
 another one's count needs nothing else. What a number counts (versions of a table, clean-ups of a
 store) is the caller's.
 
-A failure is a warning when it is the first of its kind since the chore worked. In a process that
-goes on with the count of another one, the first kind is taken for the one that was told there.
+A failure is a warning when it is the first of its kind since the chore worked. A process that goes
+on with the count of another one takes its own first kind of failure for the one that the other has
+logged.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Chore:
     _kinds: set[str] = field(default_factory=set)
 
     def go_on_with(self, failures: int) -> None:
-        """Another process had so many failures, and told of the first."""
+        """Take over the failures of another process, which has logged the first of them."""
         self.failures = failures
         self._is_told = failures > 0
 
@@ -60,7 +61,7 @@ class Chore:
         self._kinds.clear()
 
     def failed(self, kind: str) -> bool:
-        """It failed; whether that is news."""
+        """Count a failure; returns whether it is news."""
         self.failures += 1
         is_news = kind not in self._kinds and not self._is_told
         self._is_told = False
@@ -74,7 +75,7 @@ def try_chore(chore: Chore, number: int, url: str, do: Callable[[], _T], otherwi
         return otherwise
     try:
         done = do()
-    except Exception as error:  # whatever it is, nobody's work is to fail for it
+    except Exception as error:  # no error of a chore may fail the work of its caller
         _log_failure(chore, url, error, is_news=chore.failed(type(error).__name__))
         return otherwise
     if chore.failures:
@@ -98,7 +99,7 @@ def _log_failure(chore: Chore, url: str, error: Exception, *, is_news: bool) -> 
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, without the advice to those whose batch failed."""
+    """What went wrong, without the advice that is meant for failed batches."""
     if isinstance(error, StoreAccessError | StoreUnavailableError):
         return error.problem
     return f"{type(error).__name__}: {error}"

@@ -54,7 +54,7 @@ _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
-# What file systems without hard links answer, and those that are cut in parts.
+# Answers of file systems that have no hard links, or none between their parts.
 _NO_HARD_LINKS = {
     errno.EMLINK,
     errno.ENOSYS,
@@ -105,7 +105,7 @@ class ObjectStore(Protocol):
         `UNPUBLISHED`, what writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:
-        """The names of the directories directly in `directory`, as they are now, but
+        """The names of the directories directly in `directory`, as they are now, without
         `UNPUBLISHED`."""
 
     def delete(self, names: Sequence[str]) -> None:
@@ -113,9 +113,9 @@ class ObjectStore(Protocol):
 
 
 def absolute_url(url: str) -> str:
-    """The URL of a store as a user writes it, whatever the working directory of who opens it: a
-    path is made absolute, and file:/path, as Java writes it, is one. Raises StoreAccessError for
-    another scheme with one slash: it would be a directory of that name."""
+    """The URL of the store that a user names, the same in every working directory: a path becomes
+    absolute, also after file:/, which is how Java writes it. Raises StoreAccessError for another
+    scheme with one slash, which would name a directory."""
     scheme = _ONE_SLASH.match(url)
     if scheme is not None and scheme[1] != "file":
         raise StoreAccessError(
@@ -151,9 +151,9 @@ def open_object_store(url: str, storage_options: Mapping[str, Any] | None = None
 class LocalObjectStore:
     """A directory; files and directories are synced.
 
-    An object is written under a name of its writer's own, and becomes one by a hard link to its
-    name: that happens at once or not at all, and fails if the name is taken. A writer deletes
-    nothing but its own name.
+    A writer fills a file with a name of its own, and then makes a hard link from the object's name
+    to it. The link is made whole or not at all, and fails if the name is taken. A writer deletes
+    only its own name.
     """
 
     root: Path
@@ -178,11 +178,12 @@ class LocalObjectStore:
             raise ObjectExistsError(self.url, name)
 
     def _link(self, own: Path, path: Path) -> bool:
-        """Give a file a second name; False if that is another file's."""
+        """Give a file a second name; False if another file has that name."""
         try:
             _in_directory(path.parent, lambda: os.link(own, path))
         except FileExistsError:
-            # A network file system asks its server again if an answer was lost: it may be its own.
+            # If an answer was lost, a network file system asks its server again, and meets its own
+            # link.
             return own.stat().st_nlink > 1
         except OSError as error:
             if error.errno in _NO_HARD_LINKS:
@@ -251,10 +252,10 @@ class LocalObjectStore:
 class FsspecObjectStore:
     """Any store that fsspec knows.
 
-    `mode="create"` is a conditional create on S3 and a look before the leap in memory; a file
-    system that ignores it overwrites, which is harmless: names are unique, and `store.json` has
-    one possible content. Listings are never cached. Retries of the client are switched off where
-    they would multiply with those of RetryingObjectStore.
+    `mode="create"` is a conditional create on S3, and a check before the write in memory. A file
+    system that ignores it overwrites, which is harmless: names are unique, and `store.json` has one
+    possible content. Listings are never cached. Retries of the client are switched off where they
+    would multiply with those of RetryingObjectStore.
     """
 
     url: str

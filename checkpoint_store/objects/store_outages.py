@@ -1,4 +1,4 @@
-"""Which object stores do not answer this process, said in the log once an outage.
+"""The object stores that do not answer this process; the log says so once for each outage.
 
 An outage begins when a call fails again after it was tried again, and ends when a call is answered
 and none is failing any more. However many calls and threads meet it, the log has one line when it
@@ -101,11 +101,11 @@ class StoreCall:
             self._outages.fails(self._url, self._failed_at, self._retry_seconds, problem)
 
     def seconds_failing(self) -> float:
-        """Since its first attempt failed."""
+        """Seconds since its first attempt failed."""
         return 0.0 if self._failed_at is None else self._clock() - self._failed_at
 
     def seconds_left(self) -> float:
-        """In which it is tried again; 0 if it is to be given up."""
+        """Seconds for which it is still tried again; 0 if it is to be given up."""
         return max(self._retry_seconds - self.seconds_failing(), 0.0)
 
     def __enter__(self) -> Self:

@@ -124,9 +124,9 @@ def _report_body(report: EpochReport) -> Body:
 
 
 def _report(body: Body) -> EpochReport:
-    known = {field.name for field in fields(EpochReport)}
+    field_names = {field.name for field in fields(EpochReport)}
     return EpochReport(
-        **{name: decode_number(number) for name, number in body.items() if name in known}
+        **{name: decode_number(number) for name, number in body.items() if name in field_names}
     )
 
 

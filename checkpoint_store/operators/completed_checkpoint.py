@@ -40,7 +40,7 @@ class Barrier:
 
     `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
     epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
-    what the epoch did; None of builds that did not say it.
+    what the epoch did; None if an early build wrote the barrier.
     """
 
     barrier_id: str

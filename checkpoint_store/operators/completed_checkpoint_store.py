@@ -115,7 +115,8 @@ class CompletedCheckpointStore:
         return self._runs.register(run_id, self._greatest_run_number())
 
     def _greatest_run_number(self) -> int:
-        """Also of runs whose marks are gone: what a later run writes must count before theirs."""
+        """The greatest number that any run had, also one whose marks are gone: what a later run
+        writes must count before what that one wrote."""
         completed = (name.run_number for name in self._published.manifests())
         begun = (directory.run_number for directory in self._published.epoch_directories())
         return max((*completed, *begun), default=0)
@@ -125,7 +126,7 @@ class CompletedCheckpointStore:
         return self._runs.registered(run_id)
 
     def runs(self) -> set[Run]:
-        """All runs that are registered, and those that are being so."""
+        """All runs that are registered or are being registered."""
         return self._runs.runs()
 
     def write_state(
@@ -216,7 +217,7 @@ class CompletedCheckpointStore:
     def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
         """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
 
-        `run`: the one that is to go on from it, None if none is. The cold path: two listings, one
+        `run`: the run that is to go on from it, None if no run is. The cold path: two listings, one
         more per epoch that has no manifest, and one read. Raises PartialEpochError when the newest
         epoch before has barriers of some subtasks only (I5), EpochNotRetainedError when what was
         before has been deleted, RunOverError (I9), CorruptObjectError.
@@ -298,14 +299,15 @@ class CompletedCheckpointStore:
         self._published.remember_manifest(name, checkpoint)
 
     def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
-        """A run that a later one has overtaken may go on for a while, or begin late: what it
-        publishes would never be built upon."""
+        """Raise RunOverError for a run that a later one has overtaken. It may go on for a while, or
+        begin late, but nothing is ever built upon what it publishes."""
         newest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
         if newest is not None and newest.run_number > run.number:
             raise RunOverError(self._store.url, run.run_id, newest.epoch)
 
     def _check_retained(self, epoch: int, manifests: Sequence[ManifestName]) -> None:
-        """Starting from nothing is right only if the oldest checkpoint did so, too."""
+        """Raise EpochNotRetainedError unless the oldest checkpoint started from nothing: only then
+        may another epoch do so."""
         oldest = min(manifests, key=lambda name: (name.epoch, name.run_number), default=None)
         if oldest is None or epoch == 0:
             return

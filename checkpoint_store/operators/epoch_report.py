@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """`rows_in`, `rows_out`: of the processor. `changed`, `removed`: entries that the changelog
-    puts and deletes. `entries`: of the state afterwards. `written_bytes`: of the state files that
-    the epoch's barrier names and the one before did not.
+    """`rows_in`, `rows_out`: rows that the processor got and gave. `changed`, `removed`: entries
+    that the changelog puts and deletes. `entries`: how many the state has afterwards.
+    `written_bytes`: bytes of the state files that the epoch's barrier names and the one before did
+    not.
 
     Milliseconds: `restore_ms` to find the epoch's base and bring the state there, `process_ms` in
     the processor, `write_ms` to write files, and to wait for a part of a snapshot; `publish_ms` to

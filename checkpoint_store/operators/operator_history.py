@@ -2,8 +2,8 @@
 
 A version is an epoch that is whole, on the live timeline: after a rollback the epochs that were
 rolled back are not. An epoch is whole when its manifest is there, or the barriers of all its
-subtasks are: its last writer died between barrier and manifest, and the query went on from it. When
-it was committed is what the store says of its manifest, or of its last barrier.
+subtasks are: its last writer died between barrier and manifest, and the query went on from it. Its
+time of commit is the time that the store gives its manifest, or its last barrier.
 
 An epoch whose manifest is damaged is read from its barriers, as a restore does. If these are
 damaged, too, it is still a version: reading it is an error, and never leads to an older one.
@@ -53,8 +53,8 @@ _REMEMBERED_MANIFESTS = 128
 
 @dataclass(frozen=True, slots=True)
 class _WholeEpoch:
-    """What one run completed at an epoch: its manifests, or else what its barriers make up, None if
-    they are damaged."""
+    """What one run completed at an epoch: its manifests or, if there is none, the checkpoint that
+    its barriers make up. That is None if they are damaged."""
 
     directory: EpochDirectory
     timestamp_ms: int
@@ -91,13 +91,13 @@ class OperatorHistory:
     def versions(self) -> list[int]:
         """See StateHistory. Two listings, and one for each epoch that has no manifest."""
         times: dict[ManifestName, int] = {}
-        of_epoch: dict[EpochDirectory, list[ManifestName]] = {}
+        names_of: dict[EpochDirectory, list[ManifestName]] = {}
         for info in self.store.list(object_names.MANIFESTS):
             name = layout.parse_manifest(info.name)
             if name is not None:
                 times[name] = _milliseconds(info)
-                of_epoch.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
-        latest = {directory: latest_first(names) for directory, names in of_epoch.items()}
+                names_of.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
+        latest = {directory: latest_first(names) for directory, names in names_of.items()}
         completed = {
             directory: _WholeEpoch(directory, times[names[0]], tuple(names))
             for directory, names in latest.items()
@@ -237,8 +237,8 @@ class OperatorHistory:
 def absent_epoch(
     history: StateHistory, version: int, versions: Sequence[int]
 ) -> VersionNotRetainedError:
-    """What `StateHistory.absent` says of epochs: Spark may leave some out, so one is missing only
-    if the epoch after it was built upon it, or upon a later one."""
+    """The error of `StateHistory.absent` for an epoch. Spark may leave epochs out, so one is
+    missing only if the epoch after it was built upon it, or upon a later one."""
     oldest, newest = min(versions, default=None), max(versions, default=None)
     place = bisect_left(versions, version)
     if oldest is not None and newest is not None and 0 < place < len(versions):
@@ -251,7 +251,7 @@ def absent_epoch(
 
 
 def _may_be_aligned(names: Iterable[BarrierName]) -> bool:
-    """Known from the names: no barrier is read for it."""
+    """Whether these barriers may be all of an epoch. Their names tell: no barrier is read."""
     subtasks = {(name.parallelism, name.subtask) for name in names}
     present = Counter(parallelism for parallelism, _ in subtasks)
     return any(count == parallelism for parallelism, count in present.items())

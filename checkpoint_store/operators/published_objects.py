@@ -1,9 +1,9 @@
 """What is published in a store: listings parsed, documents read and verified.
 
-One that is damaged counts as published: what it said is unknown, not void. It is passed over, with
-a warning in the log, only where another one stands for it. Objects are immutable (I1), so what was
-read or written once is remembered by name and not read again. How much is remembered is bounded, by
-number and by the files that it names, which are what takes memory.
+A damaged object counts as published: what it said is unknown, not void. It is passed over, with a
+warning in the log, only where another object stands for it. Objects are immutable (I1), so what was
+read or written once is remembered by name and not read again. The number of remembered objects is
+bounded, and so is the number of files that they name, which take most of the memory.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class PublishedObjects:
         return barrier
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
-        """As read_barrier, several at once. A damaged one that a later attempt of its subtask has
-        replaced is left out."""
+        """As read_barrier, several at once. A damaged barrier is left out if a later attempt of its
+        subtask has replaced it."""
         read = dict(zip(names, in_parallel(self._barrier_or_damage, names), strict=True))
         intact = {name: outcome for name, outcome in read.items() if isinstance(outcome, Barrier)}
         for name, outcome in read.items():
@@ -108,8 +108,8 @@ class PublishedObjects:
     def latest_intact(
         self, names: Iterable[ManifestName]
     ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """The latest intact manifest of those of one epoch and run; and why a later one, if there
-        is one, is not. Raises ObjectMissingError, UnsupportedFormatError."""
+        """The latest intact manifest among those of one epoch and run, and the damage of a later
+        one, if there is any. Raises ObjectMissingError, UnsupportedFormatError."""
         damage: CorruptObjectError | None = None
         for name in latest_first(names):
             try:
@@ -135,12 +135,12 @@ def latest_first(names: Iterable[ManifestName]) -> list[ManifestName]:
 
 def _replaces(name: BarrierName, other: BarrierName) -> bool:
     """Whether a barrier is of a later attempt of the same subtask."""
-    of_one = (name.directory, name.subtask, name.parallelism) == (
+    is_same_subtask = (name.directory, name.subtask, name.parallelism) == (
         other.directory,
         other.subtask,
         other.parallelism,
     )
-    return of_one and (name.attempt, name.unique) > (other.attempt, other.unique)
+    return is_same_subtask and (name.attempt, name.unique) > (other.attempt, other.unique)
 
 
 def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _T]:

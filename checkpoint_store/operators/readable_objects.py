@@ -42,8 +42,9 @@ class ReadableObjects:
     def manifests(
         self, names: Sequence[ManifestName], others: Iterable[ManifestName] = ()
     ) -> list[CompletedCheckpoint | Unknown | None]:
-        """What manifests say. None of one that is deleted, and of one that cannot be read and that
-        another one of its epoch and run replaced, of these or of `others`, which can be read."""
+        """What each manifest says. It is None for a manifest that was deleted, and for one that
+        cannot be read and was replaced: by another manifest of its epoch and run, among `names` or
+        `others`, that can be read."""
         read = in_parallel(self._manifest, names)
         attempts: dict[EpochDirectory, int] = {}
         could_be_read = [
@@ -78,7 +79,7 @@ class ReadableObjects:
         return None
 
     def barriers(self, directory: EpochDirectory) -> list[Barrier | Unknown | None]:
-        """What the barriers of an epoch and run say. None of one that is deleted."""
+        """What each barrier of an epoch and run says; None for a barrier that was deleted."""
         return in_parallel(
             lambda name: self._read(lambda: self._published.read_barrier(name), directory.epoch),
             self._published.barriers(directory),

@@ -57,15 +57,15 @@ from checkpoint_store.operators.operator_layout import RunName
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """That the run's number is for this run, on a level."""
+    """Says on one level that the run's number is for this run."""
 
     run: Run
     level: int
 
 
 def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mark:
-    """What a host of `run_id` does whose look showed `marks`: it has its number, or makes a mark.
-    `written`: the greatest number that something was written under. Pure."""
+    """What a host of `run_id` does after a look that showed `marks`: it has its number, or it makes
+    a mark. `written`: the greatest number that something was written under. Pure."""
     numbers: dict[int, dict[int, set[str]]] = {}
     for mark in marks:
         levels = numbers.setdefault(mark.run.number, {})

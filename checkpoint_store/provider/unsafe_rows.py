@@ -98,8 +98,8 @@ class _Decoder:
         self._data = pa.py_buffer(b"") if data is None else data
         self._bytes = self._data.size
         self._views = {
-            width: pa.Array.from_buffers(of, self._bytes // width, [None, self._data])
-            for width, of in _INTEGERS.items()
+            width: pa.Array.from_buffers(arrow_type, self._bytes // width, [None, self._data])
+            for width, arrow_type in _INTEGERS.items()
         }
         self._content = self._data.to_pybytes()
 
@@ -111,33 +111,37 @@ class _Decoder:
         self._check_words(spans, path)
         _require(pc.greater_equal(spans.sizes, fixed_bytes), path, "a row that is too short")
         children = []
-        for place, (name, of) in enumerate(schema.fields):
+        for place, (name, field_type) in enumerate(schema.fields):
             if place % _BITS == 0:
                 bits = self._words(pc.add(spans.starts, place // _BITS * WORD_BYTES))
             slots = pc.add(spans.starts, bit_bytes + place * WORD_BYTES)
             present = _present(bits, place % _BITS, slots)
-            children.append(self.values(of, _Slots(present, spans, fixed_bytes), f"{path}.{name}"))
+            children.append(
+                self.values(field_type, _Slots(present, spans, fixed_bytes), f"{path}.{name}")
+            )
         return _assembled(schema.arrow, spans.starts, [], children)
 
-    def values(self, of: SparkType, slots: _Slots, path: str) -> Any:
+    def values(self, spark_type: SparkType, slots: _Slots, path: str) -> Any:
         """The values in `slots`."""
-        match of:
+        match spark_type:
             case FixedType():
-                return _typed(self._integers(slots.positions, of.width), of.arrow, path)
+                return _typed(
+                    self._integers(slots.positions, spark_type.width), spark_type.arrow, path
+                )
             case VoidType():
                 return pa.nulls(len(slots.positions))
             case VariableType():
-                return self._variable(of.arrow, self._spans(slots, path), path)
+                return self._variable(spark_type.arrow, self._spans(slots, path), path)
             case VariantType():
-                return self._variants(of, self._spans(slots, path), path)
+                return self._variants(spark_type, self._spans(slots, path), path)
             case StructType():
-                return self.struct(self._spans(slots, path), of, path)
+                return self.struct(self._spans(slots, path), spark_type, path)
             case ArrayType():
                 spans = self._spans(slots, path)
-                ends, elements = self._elements(of.element, spans, f"{path}.element")
-                return _assembled(of.arrow, spans.starts, [ends], [elements])
+                ends, elements = self._elements(spark_type.element, spans, f"{path}.element")
+                return _assembled(spark_type.arrow, spans.starts, [ends], [elements])
             case MapType():
-                return self._maps(of, self._spans(slots, path), path)
+                return self._maps(spark_type, self._spans(slots, path), path)
 
     def _integers(self, positions: _Array, width: int) -> Any:
         return self._views[width].take(pc.shift_right(positions, _SHIFTS[width]))
@@ -161,9 +165,9 @@ class _Decoder:
         whole = pc.equal(pc.bit_wise_and(pc.bit_wise_or(spans.starts, spans.sizes), 7), 0)
         _require(whole, path, "a nested value of no whole number of words")
 
-    def _elements(self, of: SparkType, spans: _Spans, path: str) -> tuple[Any, Any]:
+    def _elements(self, element_type: SparkType, spans: _Spans, path: str) -> tuple[Any, Any]:
         """Where the elements of each array at `spans` end, beginning with 0, and the elements."""
-        width = of.width if isinstance(of, FixedType) else WORD_BYTES
+        width = element_type.width if isinstance(element_type, FixedType) else WORD_BYTES
         self._check_words(spans, path)
         _require(pc.greater_equal(spans.sizes, WORD_BYTES), path, "an array that is too short")
         counts = self._words(spans.starts)
@@ -184,7 +188,7 @@ class _Decoder:
         positions = pc.add(pc.add(starts, header.take(parents)), pc.multiply(places, width))
         present = _present(bits, pc.bit_wise_and(places, _BITS - 1), positions)
         owners = _Spans(starts, spans.sizes.take(parents))
-        return ends, self.values(of, _Slots(present, owners, fixed.take(parents)), path)
+        return ends, self.values(element_type, _Slots(present, owners, fixed.take(parents)), path)
 
     def _ends(self, counts: _Array, path: str) -> Any:
         """0 and the running sum, as int32, of bytes or elements that the buffer has."""
@@ -195,7 +199,7 @@ class _Decoder:
         ends = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(counts)])
         return ends.cast(pa.int32())
 
-    def _maps(self, of: MapType, spans: _Spans, path: str) -> Any:
+    def _maps(self, map_type: MapType, spans: _Spans, path: str) -> Any:
         self._check_words(spans, path)
         _require(pc.greater_equal(spans.sizes, WORD_BYTES), path, "a map that is too short")
         key_bytes = self._words(spans.starts)
@@ -204,16 +208,16 @@ class _Decoder:
         _require(inside, path, "keys that lead out of the map")
         after = pc.add(spans.starts, WORD_BYTES)
         keys_at, values_at = _Spans(after, key_bytes), _Spans(pc.add(after, key_bytes), rest)
-        ends, keys = self._elements(of.key, keys_at, f"{path}.key")
-        value_ends, values = self._elements(of.value, values_at, f"{path}.value")
+        ends, keys = self._elements(map_type.key, keys_at, f"{path}.key")
+        value_ends, values = self._elements(map_type.value, values_at, f"{path}.value")
         if not ends.equals(value_ends):
             raise _malformed(path, "a map of more keys than values, or fewer")
         if keys.null_count:
             raise _malformed(path, "a map with a null key")
-        entries = pa.StructArray.from_arrays([keys, values], fields=[*of.arrow.field(0).type])
-        return _assembled(of.arrow, spans.starts, [ends], [entries])
+        entries = pa.StructArray.from_arrays([keys, values], fields=[*map_type.arrow.field(0).type])
+        return _assembled(map_type.arrow, spans.starts, [ends], [entries])
 
-    def _variants(self, of: VariantType, spans: _Spans, path: str) -> Any:
+    def _variants(self, variant_type: VariantType, spans: _Spans, path: str) -> Any:
         whole = pc.equal(pc.bit_wise_and(spans.starts, 3), 0)
         _require(whole, path, "a variant at an odd place")
         _require(pc.greater_equal(spans.sizes, 4), path, "a variant that is too short")
@@ -224,7 +228,7 @@ class _Decoder:
         after = pc.add(spans.starts, 4)
         value = self._binary(_Spans(after, value_bytes), pa.binary(), path)
         metadata = self._binary(_Spans(pc.add(after, value_bytes), rest), pa.binary(), path)
-        return _assembled(of.arrow, spans.starts, [], [value, metadata])
+        return _assembled(variant_type.arrow, spans.starts, [], [value, metadata])
 
     def _variable(self, arrow: pa.DataType, spans: _Spans, path: str) -> Any:
         if pa.types.is_decimal(arrow):

@@ -1,8 +1,8 @@
 """How far in event time the writers of a state are. Pure.
 
 A writer's watermark is the greatest event time of the rows it has written, less the delay that rows
-may have. That of the state is the least of its writers', and never goes back: a row before it is
-late, as it is for Spark. A writer that never wrote a row holds nobody back.
+may have. The watermark of the state is the least of its writers' watermarks, and never goes back: a
+row before it is late, as it is for Spark. A writer that never wrote a row holds nobody back.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ class WriterWatermarks:
     least_ms: int | None = None
 
     def advanced(self, parallelism: int, reported: Mapping[int, int]) -> WriterWatermarks:
-        """After `parallelism` writers have written, those in `reported` up to there.
+        """The watermarks after `parallelism` writers have written; `reported` has the new ones by
+        subtask.
 
-        If their number is another than before they are other writers: each of them has seen what
-        all had, and begins at the least of these.
+        If the number of writers has changed, they are other writers: each has seen what all before
+        it had, and begins at the least of their watermarks.
         """
         by_subtask = dict(self.by_subtask) if parallelism == self.parallelism else {}
         floor = [] if self.least_ms is None else [self.least_ms]

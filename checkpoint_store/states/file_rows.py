@@ -34,7 +34,7 @@ def flatten(shape: StateShape, schema: pa.Schema) -> Callable[[Batches], pa.Tabl
 
 
 def files_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
-    """Those that have rows of the key groups."""
+    """The files that have rows of the key groups."""
     return tuple(file for file in files if file.key_groups.intersection(key_groups) is not None)
 
 
@@ -44,8 +44,8 @@ def read_files(
     key_groups: KeyGroupRange,
     taken: Callable[[Batches], pa.Table],
 ) -> list[pa.Table]:
-    """What is taken of each of the files that have rows of the key groups, in order. A file that is
-    there for several ranges of key groups, one after another, is read once."""
+    """What `taken` makes of each file that has rows of the key groups, in order. A file that
+    follows itself, for several ranges of key groups, is read once."""
     needed = groupby(files_of(files, key_groups), lambda handle: handle.name)
     pieces = [tuple(handles) for _, handles in needed]
     return in_parallel(lambda handles: taken(_read_pieces(history, handles, key_groups)), pieces)
@@ -67,7 +67,7 @@ def _read_pieces(
 
 
 def _is_of_any(column: Any, pieces: Sequence[StateHandle]) -> Any:
-    """Whether the key groups of a column are of one of the handles."""
+    """For each key group of a column, whether one of the handles has it."""
     of_each = (
         pc.and_(
             pc.greater_equal(column, handle.key_groups.start),

@@ -44,26 +44,26 @@ def _column_hashes(array: Any) -> Hashes:
 
 
 def _value_hashes(array: Any) -> Hashes:
-    of = array.type
-    if pa.types.is_struct(of):
+    arrow_type = array.type
+    if pa.types.is_struct(arrow_type):
         hashes = np.zeros(len(array), np.uint64)
         for values in array.flatten():
             hashes = _mixed(hashes, _column_hashes(values))
         return hashes
-    if pa.types.is_string(of) or pa.types.is_binary(of):
+    if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         return _bytes_hashes(array)
-    if pa.types.is_floating(of):
+    if pa.types.is_floating(arrow_type):
         # Equal values need equal bits: adding 0.0 makes -0.0 to 0.0, and all NaNs become one value.
         values = array.cast(pa.float64()).fill_null(0.0).to_numpy() + 0.0
         return np.where(np.isnan(values), 1.0, values).view(np.uint64)
-    if pa.types.is_decimal128(of):
+    if pa.types.is_decimal128(arrow_type):
         words = np.frombuffer(array.buffers()[1], np.uint64).reshape(-1, 2)
         words = words[array.offset : array.offset + len(array)]
         return _mixed(words[:, 0], words[:, 1])
-    if pa.types.is_boolean(of) or pa.types.is_integer(of):
+    if pa.types.is_boolean(arrow_type) or pa.types.is_integer(arrow_type):
         return _numbers(array)
-    if pa.types.is_temporal(of) and not pa.types.is_interval(of):
-        return _numbers(array.view(pa.int32() if of.bit_width == 32 else pa.int64()))
+    if pa.types.is_temporal(arrow_type) and not pa.types.is_interval(arrow_type):
+        return _numbers(array.view(pa.int32() if arrow_type.bit_width == 32 else pa.int64()))
     return np.zeros(len(array), np.uint64)
 
 

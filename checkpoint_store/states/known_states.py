@@ -38,7 +38,7 @@ _STATES_OF_PART = 3
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
-    """What a known state is of: the key groups of a state whose rows have this shape."""
+    """The part of a state that a known state holds: some key groups, with rows of this shape."""
 
     url: str
     shape: StateShape
@@ -70,8 +70,8 @@ class _IndexedRows:
 
 @dataclass(frozen=True)
 class KnownState:
-    """The state of `files` (in the order in which they apply), which version `version` names, and
-    `added` those that it added itself."""
+    """The state of `files`, in the order in which they apply. These are the files of version
+    `version`; `added` are those of them that this version added."""
 
     version: int
     files: tuple[StateHandle, ...]
@@ -82,8 +82,8 @@ class KnownState:
     def is_of(self, files: tuple[StateHandle, ...], added: tuple[StateHandle, ...]) -> bool:
         """Whether this is the state of a version that has these files now.
 
-        They are others once they were compacted. Those that a version added are never replaced, and
-        no other version has them.
+        A version has other files after a compaction. The files that it added itself are not
+        replaced, and no other version has added them.
         """
         return self.files == files or (self.added != () and self.added == added)
 
@@ -147,8 +147,8 @@ class KnownState:
 
 
 class KnownStates:
-    """Known states up to a bound of bytes, that of each call; what was not used for longest goes
-    first. A part keeps the last few that were used: the start of a batch, which may be read
+    """Known states within a bound of bytes, which every call gives; what was not used for longest
+    goes first. A part keeps the last few that were used: the start of a batch, which may be read
     again, its end, and where a reader that is behind goes on. Safe for several threads."""
 
     def __init__(self) -> None:
@@ -175,8 +175,8 @@ class KnownStates:
             return newest
 
     def fits(self, part: StatePart, file_bytes: int, most_bytes: int) -> bool:
-        """Whether a state of files of so many bytes may be within the bound, for all that is known:
-        files are compressed, so often only reading them tells."""
+        """Whether the state in files of so many bytes may be within the bound. Files are
+        compressed, so mostly only reading them tells; what was too large is remembered."""
         too_large = self._too_large.get(part)
         return file_bytes < (most_bytes if too_large is None else min(most_bytes, too_large))
 

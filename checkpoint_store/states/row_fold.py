@@ -98,7 +98,7 @@ def flat_schema(shape: StateShape) -> pa.Schema:
     keys = parse_spark_schema(shape.key_schema_json).fields
     values = parse_spark_schema(shape.value_schema_json).fields
     names = [*(name for name, _ in keys), *_value_fields(shape)]
-    types = [of.arrow for _, of in (*keys, *values)]
+    types = [field_type.arrow for _, field_type in (*keys, *values)]
     return pa.schema(list(zip(names, types, strict=True)))
 
 
@@ -143,8 +143,8 @@ def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) 
     """One row for each key, in the order of the rows that won.
 
     Has the columns of the key and the others. `keep_tombstones`: all columns that `rows` has, and
-    the keys that are deleted too; folding that together with rows that come later is as folding
-    all of them.
+    the keys that are deleted too; folding the result together with later rows gives the same as
+    folding all rows.
     """
     codes = key_codes(rows, rules.key_names)
     folded = _merged(rows, rules, codes) if rules.ignores_nulls else _winners(rows, rules, codes)
@@ -181,12 +181,12 @@ def fold_changes(base: pa.Table, rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
-    """What the rows of one version left of the keys that it wrote, whatever was before: the columns
+    """The outcome of one version for the keys that it wrote, without the state before: the columns
     and `_change_type`.
 
     As `fold_changes`, but every put is an update_postimage, and every delete a delete whose values
-    are null; a version that left a key as it was is not found out. For plain states only: in others
-    it takes the rows before to say which ones count. In the order of the rows that won.
+    are null; a version that left a key as it was shows as an update. For plain states only: in
+    others the rows before say which rows count. In the order of the rows that won.
     """
     assert not rules.sequenced, "which rows are late depends on those before"
     assert not rules.ignores_nulls, "what a null keeps depends on the rows before"
@@ -202,8 +202,8 @@ def fold_upserts(rows: pa.Table, rules: FoldRules) -> pa.Table:
 
 
 def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
-    """Whether that is known at a glance: a version mostly writes a key once, and hashes that differ
-    are found faster than keys."""
+    """Whether hashes show that all keys differ, which they mostly do in one version. Comparing
+    hashes is faster than comparing keys; two keys with one hash only cost the comparison."""
     hashes = np.sort(key_hashes(rows, key_names))
     return bool((hashes[1:] != hashes[:-1]).all())
 
@@ -286,7 +286,8 @@ class _Timeline:
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """A version and a key that it has rows of, each: the moments after it and before it."""
+    """One element for each version and each key that it has rows of: the moments after and
+    before."""
 
     after: _Numbers
     before: _Numbers
@@ -390,8 +391,8 @@ def _array(column: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _value_fields(shape: StateShape) -> dict[str, str]:
-    """The value columns' names in the file, by those that users see. `columns` has them in the
-    order of the value schema."""
+    """The names of the value columns in the file, by the names that users see, which
+    `shape.columns` has in the order of the value schema."""
     keys = {field["name"] for field in json.loads(shape.key_schema_json)["fields"]}
     fields = [field["name"] for field in json.loads(shape.value_schema_json)["fields"]]
     return dict(zip((name for name in shape.columns if name not in keys), fields, strict=True))

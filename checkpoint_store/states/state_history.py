@@ -1,7 +1,7 @@
 """The versions of a state, whoever wrote it: what readers of all stores share.
 
 A version is a table's version, an epoch of a Python operator, or a batch of a query on the
-provider. A StateShape and the files to apply, in order, say what it holds; `row_fold` applies them.
+provider. A StateShape and a list of files say what it holds; `row_fold` applies the files in order.
 
     StateHistory       versions, what each holds, and the rows of its files
       TableHistory     a table: table.json, versions/
@@ -29,8 +29,8 @@ class VersionInfo:
     """A version that can be read, and when it was committed (ms since 1970; grows).
 
     `watermark_ms`: how far in event time all its writers are (ms since 1970), None if its rows have
-    no event time; see event_time. `failed_upkeep`: of a table, how often its writer has
-    failed to fold files or to delete old ones since that last worked.
+    no event time; see event_time. `failed_upkeep`: how often the writer of a table has failed to
+    fold files or to delete old ones since it last succeeded.
     """
 
     version: int
@@ -94,23 +94,23 @@ class StateHistory(Protocol):
         """The number of key groups."""
 
     def versions(self) -> list[int]:
-        """What is there now, oldest first; need not be contiguous. Few listings. That a version is
-        damaged shows when it is read."""
+        """The versions that are there now, oldest first; numbers may be missing between them. Takes
+        few listings. Damaged versions are among them: only reading one shows that it is."""
 
     def at(self, version: int) -> StateVersion:
         """Raises VersionNotRetainedError, which names the versions that there are, and
         CorruptObjectError."""
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
-        """What is to be said of a version that is not among `versions`, those that there are:
-        VersionMissingError if there should be one."""
+        """The error for a version that is not among `versions`, which are all that there are. It is
+        a VersionMissingError if the version should be there."""
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of a file that are of `handle.key_groups` and of `key_groups`."""
 
 
 def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[int]) -> int | None:
-    """A version after `start` that is not there although one of the `later` ones was built upon it:
-    then their changes do not lead from `start` to the last of them. None if there is none."""
+    """A version after `start` that is gone although one of the `later` versions was built upon it,
+    so that their changes do not lead from `start` to the last of them. None if there is none."""
     bases = (version.base for version in later)
     return next((b for b in bases if b is not None and b > start and b not in versions), None)

@@ -1,9 +1,9 @@
 """The states that a process keeps in memory between two looks at a store.
 
-Whoever follows a state asks for the changes since the version that it saw last; what keys were at
-that version is then known here, and only the files of the changes are read. A state that another
-process has followed meanwhile is behind: the changes in between are read, if that is less than
-reading the state again.
+Whoever follows a state asks for the changes since the version that it saw last. The state at that
+version is then in memory, and only the files of the changes are read. A state that another process
+has followed meanwhile is behind: the changes in between are read, if that is less than reading the
+state again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StateMemory:
     def state_at(
         self, history: StateHistory, version: StateVersion | None, part: StatePart
     ) -> KnownState | None:
-        """The rows of a version, read if they are not known; of None, which means nothing, none.
-        Returns None if they are too many to be kept."""
+        """The state at a version, from memory or read. With `version` None it is the state before
+        the first version, which has no rows. Returns None if the state is too large to be kept."""
         schema = flat_schema(part.shape)
         nothing = KnownState(-1, (), fold_rules(part.shape, schema))
         if version is None:
@@ -55,7 +55,7 @@ class StateMemory:
     def followed(
         self, part: StatePart, known_state: KnownState, rows: pa.Table, version: StateVersion
     ) -> KnownState:
-        """What is known at `version`, to which `rows` lead; it is kept."""
+        """The state at `version`, to which `rows` lead from `known_state`. It is kept."""
         files = files_of(version.state, part.key_groups)
         state = known_state.followed_by(rows, version.info.version, files, version.changes)
         self.states.put(part, state, _bytes_of(files, part.key_groups), self.most_bytes)
@@ -65,8 +65,8 @@ class StateMemory:
 def _missing(
     history: StateHistory, known_state: KnownState, version: StateVersion, key_groups: KeyGroupRange
 ) -> tuple[StateHandle, ...] | None:
-    """The files that lead from what is known to a version. None if none do, or a version on the way
-    is damaged or lost, or if reading the state again takes less."""
+    """The files that lead from the known state to a version. None if no files do, if a version on
+    the way is damaged or lost, or if reading the whole state takes less."""
     files = files_of(version.state, key_groups)
     if known_state.version == version.info.version:
         return () if known_state.is_of(files, version.changes) else None
@@ -88,7 +88,7 @@ def _missing(
 
 
 def _bytes_of(files: Sequence[StateHandle], key_groups: KeyGroupRange) -> int:
-    """About so many bytes of the files are of the key groups."""
+    """About how many bytes of the files belong to the key groups."""
     size = 0.0
     needed: Counter[str] = Counter()
     for file in files:

@@ -1,7 +1,7 @@
 """Which version is meant by a time. Times grow with the versions.
 
 A version that is damaged or lost does not say when it was committed, only that it was after the one
-before. It stands in the way where it may be the one that is meant; every other time is answered.
+before. A time at which it may have been the newest is an error; every other time is answered.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class VersionTimes:
         return range(len(self._versions))
 
     def _time_up_to(self, place: int) -> float:
-        """When the version at a place was committed; of one that is damaged, the least that it may
-        be."""
+        """When the version at a place was committed; for a damaged one, the earliest time that is
+        possible."""
         for version in reversed(self._versions[: place + 1]):
             try:
                 time_ms = self._history.at(version).info.timestamp_ms

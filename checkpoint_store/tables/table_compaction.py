@@ -101,8 +101,8 @@ def merge_files(
 def compact_key_groups(
     table: TableStore, version: TableVersion, key_groups: KeyGroupRange, part: int
 ) -> StateHandle:
-    """Write the state of a version that is of some key groups as one snapshot. `part`: which of
-    the ranges of a compaction it is."""
+    """Write some key groups of a version's state as one snapshot. `part`: which of the ranges of a
+    compaction it is."""
     metadata = table.metadata()
     assert metadata is not None, "the table was opened"
     shape = shape_of(metadata, version.schema_json)

@@ -47,7 +47,7 @@ def file_schema(
     return pa.schema(fields)
 
 
-def row_structs(columns: Sequence[Any], of: pa.DataType, present: Any) -> pa.Array[Any]:
+def row_structs(columns: Sequence[Any], row_type: pa.DataType, present: Any) -> pa.Array[Any]:
     """The column `row` of columns (ChunkedArrays) where `present` (a BooleanArray), else null.
 
     From buffers, because from arrays a struct without fields has no length.
@@ -58,7 +58,7 @@ def row_structs(columns: Sequence[Any], of: pa.DataType, present: Any) -> pa.Arr
     ]
     # The bits of a slice begin somewhere in a byte; those of a struct do not.
     whole = pa.concat_arrays([present, pa.array([], pa.bool_())]) if present.offset else present
-    return pa.Array.from_buffers(of, len(whole), [whole.buffers()[1]], children=children)
+    return pa.Array.from_buffers(row_type, len(whole), [whole.buffers()[1]], children=children)
 
 
 def file_rows(rows: pa.Table, shape: StateShape) -> pa.Table:

@@ -8,8 +8,8 @@
 
 Numbers are decimal and padded with zeros: version, batch and attempt to 19 digits, subtask to 5; a
 length is not padded. `unique` is 12 hex digits that the writer draws (I1). `writer` is the id of
-the query or batch job whose rows a file holds, or `compacted`; `batch` is the query's batch, 0 of a
-batch job, the version of a compaction.
+the query or batch job whose rows a file holds, or `compacted`; `batch` is the number of the query's
+batch, 0 for a batch job, and the version for a compaction.
 
 A version's name is the same for every writer: creating it is how one of them wins. All other names
 are their writer's own. Names that do not parse are not ours and are left alone.
@@ -30,8 +30,8 @@ _BATCH = re.compile(rf"{DATA}/(?P<writer>[^/]+)/(?P<batch>\d{{19}})")
 
 
 def may_be_beside_a_table(name: str) -> bool:
-    """Whether something of this name, directly in a table's directory, is ours or nobody's rows:
-    Spark, too, takes what begins with `_` or `.` for no data."""
+    """Whether something with this name may lie in a table's directory: it is ours, or it is no
+    data, which Spark, too, takes for granted of names that begin with `_` or `.`."""
     return name in (TABLE, VERSIONS, COMPACTIONS, DATA) or name.startswith(("_", "."))
 
 
@@ -78,7 +78,7 @@ class BatchDirectory:
 
 
 def batches_of_writer(writer: str) -> str:
-    """The directory that has one for each batch of a writer that has files."""
+    """The directory of a writer, with a directory for each of its batches that has files."""
     return f"{DATA}/{writer}"
 
 

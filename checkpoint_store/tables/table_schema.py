@@ -23,10 +23,11 @@ def without_nullability(schema_json: str) -> str:
 
 
 def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
-    """The schema of a table after rows of another schema; both as `without_nullability` gives them.
+    """The schema of a table after rows of another schema were written into it; both are as
+    `without_nullability` gives them.
 
-    With `merge` the rows may have columns that the table has not. Raises TableSchemaError, which
-    names the column and both types.
+    With `merge` the rows may have columns that the table does not have. Raises TableSchemaError,
+    which names the column and both types.
     """
     stored, given = _types(table), _types(rows)
     for name, type_ in stored.items():

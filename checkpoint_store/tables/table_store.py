@@ -125,7 +125,7 @@ class TableStore:
         self._files = StateFileStore(store, unique)
         self._now = now
         self._metadata = metadata
-        # None: one that is damaged.
+        # A damaged one is None.
         self._known_compactions: dict[CompactionName, TableCompaction | None] = {}
 
     @property
@@ -156,7 +156,7 @@ class TableStore:
         return stored
 
     def check(self, metadata: TableMetadata) -> None:
-        """Whether this table could be created here, or is here.
+        """Check that this table is here, or could be created here.
 
         Raises TableMismatchError, which names the option and both values; NotATableError if the
         place is taken: by the store of an operator, or by what others have put there;
@@ -282,7 +282,8 @@ class TableStore:
         return self._files.read(handle, key_groups)
 
     def commit(self, commit: TableCommit, finish: Finish | None = None) -> TableVersion:
-        """Publish a version, and return it; of a batch that the table holds already, the newest.
+        """Publish a version, and return it. A batch that the table holds already publishes nothing,
+        and returns the newest version.
 
         `finish` may replace the files of the new version's state by others that hold the same, and
         `failed_upkeep`, which is that of the version before.
@@ -315,8 +316,8 @@ class TableStore:
             raise WrittenTwiceError(self.url, commit.writer, commit.batch)
 
     def _check_nothing_lost(self, newest: TableVersion | None, commit: TableCommit) -> None:
-        """A query that writes all its batches, and has files of one that no version holds, had a
-        version that is gone."""
+        """Raise LostVersionError if the query writes all its batches and has files of a batch that
+        no version holds: then a version is gone."""
         last_batch = None if newest is None else newest.batches.get(commit.writer)
         expected = 0 if last_batch is None else last_batch + 1
         if not commit.after_all or commit.batch <= expected:

@@ -80,7 +80,8 @@ class TableCompaction:
     files: tuple[StateHandle, ...]
 
     def applied_to(self, state: tuple[StateHandle, ...]) -> tuple[StateHandle, ...] | None:
-        """A state that begins with what is replaced, compacted; None if it does not."""
+        """`state` with these files in the place of those that they replace; None if it does not
+        begin with those."""
         count = len(self.replaces)
         if tuple(handle.name for handle in state[:count]) != self.replaces:
             return None
@@ -88,8 +89,8 @@ class TableCompaction:
 
 
 def compacted(version: TableVersion, compactions: tuple[TableCompaction, ...]) -> TableVersion:
-    """The version with the newest compaction that fits applied to its state; of several of one
-    version, the one with the fewest files."""
+    """The version with its state compacted, by the newest compaction that fits. Among several for
+    one version it is the one with the fewest files."""
     newest_first = sorted(
         compactions, key=lambda compaction: (-compaction.version, len(compaction.files))
     )

@@ -44,8 +44,8 @@ GateOutput = ChannelRecord[T] | EndOfChannel | EpochOutcome
 class BarrierHandler(Protocol):
     """Decides from barriers and ends of channels when an epoch is aligned.
 
-    It is told of no event of a channel while that is blocked, of no barrier that is not newer than
-    the channel's last one, and of none of a closed channel. Outcomes are in the order in which they
+    It hears nothing of a channel while the channel is blocked, no barrier that is not newer than
+    the channel's last one, and nothing of a closed channel. Outcomes are in the order in which they
     take place; each epoch that began ends once, and aligned epochs only grow.
     """
 

@@ -39,8 +39,8 @@ FEW_BYTES = 8 << 20
 
 _LARGEST_PART = 4
 _SMALLEST_PART = 16
-# Parts leave changelogs that are twice as many as those that a key group is kept in on average, and
-# handles of them that are cut in two.
+# Parts leave a chain that has twice as many changelogs as a key group is kept in on average, and
+# more handles than files, because a part cuts handles in two.
 _MANY_CHANGELOGS = MANY_FILES // 2
 _MANY_HANDLES = 5 * MANY_FILES // 2
 
@@ -61,8 +61,8 @@ def snapshot_is_due(
 def _hold(
     handles: Sequence[StateHandle], snapshots: float, entries: int, min_changelogs: int
 ) -> bool:
-    """Whether a chain holds so many times what makes a snapshot due, or more: a file counts whole
-    although a part has replaced some of its key groups."""
+    """Whether a chain holds what makes a snapshot due, times `snapshots`, or more. A file counts
+    whole even if a part has replaced some of its key groups."""
     files = {handle.name: handle for handle in handles}
     if len(files) >= snapshots * MANY_FILES:
         return True
@@ -94,32 +94,36 @@ def changelogs_by_key_group(handles: Sequence[StateHandle], key_groups: KeyGroup
     return counts
 
 
-def part_due(found: Restored, min_changelogs: int) -> KeyGroupRange | None:
+def part_due(restored: Restored, min_changelogs: int) -> KeyGroupRange | None:
     """The key groups of which the first epoch after a restore is to name a snapshot."""
-    first = int(np.argmax(found.changelogs))
-    has_many_handles = len(found.handles) >= _MANY_HANDLES
-    is_long = found.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
-    rows, changelogs, entries = found.rows.sum(), found.changelogs.sum(), found.entries.sum()
-    most_changelogs = _MANY_CHANGELOGS * len(found.key_groups)
+    first = int(np.argmax(restored.changelogs))
+    has_many_handles = len(restored.handles) >= _MANY_HANDLES
+    is_long = restored.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
+    rows, changelogs, entries = (
+        restored.rows.sum(),
+        restored.changelogs.sum(),
+        restored.entries.sum(),
+    )
+    most_changelogs = _MANY_CHANGELOGS * len(restored.key_groups)
     is_due = rows >= entries or changelogs >= most_changelogs
     if not has_many_handles and not (is_long and is_due):
         return None
-    if _is_small(found):
-        return found.key_groups
+    if _is_small(restored):
+        return restored.key_groups
     # What a part writes and leaves, for each key group that it may end with.
-    written = np.cumsum(found.entries[first:])
-    leaves_due = (rows - np.cumsum(found.rows[first:]) >= entries) | (
-        changelogs - np.cumsum(found.changelogs[first:]) >= most_changelogs
+    written = np.cumsum(restored.entries[first:])
+    leaves_due = (rows - np.cumsum(restored.rows[first:]) >= entries) | (
+        changelogs - np.cumsum(restored.changelogs[first:]) >= most_changelogs
     )
     is_enough = (written * _SMALLEST_PART >= entries) & ~leaves_due & (not has_many_handles)
     fitting = max(1, int(np.count_nonzero(written * _LARGEST_PART <= entries)))
     enough = int(np.argmax(is_enough)) + 1 if is_enough.any() else len(written)
-    start = found.key_groups.start + first
+    start = restored.key_groups.start + first
     return KeyGroupRange(start, start + min(fitting, enough) - 1)
 
 
-def _is_small(found: Restored) -> bool:
+def _is_small(restored: Restored) -> bool:
     """Whether writing the state takes little longer than a request to an object store. The files
     have each entry at least once."""
-    size = sum({handle.name: handle.length for handle in found.handles}.values())
-    return bool(found.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)
+    size = sum({handle.name: handle.length for handle in restored.handles}.values())
+    return bool(restored.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)

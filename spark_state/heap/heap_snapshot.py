@@ -24,16 +24,16 @@ from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 ROWS_OF_FILE = 1 << 20
-# Entries that are Python objects at once, and made into Arrow together: a table for each of many
-# small key groups would take longer than its rows do.
+# So many entries are Python objects at once and become Arrow together. To make a table for each of
+# many small key groups takes longer than to convert their rows.
 ROWS_OF_TABLE = 1 << 16
 
 TableSnapshot = CopyOnWriteStateTableSnapshot[tuple[Any, ...], None, Any]
 
 
 class HeapSnapshot:
-    """A KeyedStateSnapshot of these tables. A file has `ROWS_OF_FILE` rows at least, but for the
-    last one; a key group is in one file."""
+    """A KeyedStateSnapshot of these tables. Every file but the last has at least `ROWS_OF_FILE`
+    rows, and a key group is in one file."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class HeapSnapshot:
         ]
 
     def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
-        """Write all entries as puts; none means no file."""
+        """Write all entries as puts. Without entries there is no file."""
         try:
             return tuple(
                 files.write_snapshot(rows, key_groups) for rows, key_groups in self._files()
@@ -62,7 +62,7 @@ class HeapSnapshot:
             snapshot.release_all()
 
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
-        """The rows of each file, and the key groups that it has them for."""
+        """The rows of each file, with its key groups."""
         first, tables, rows = self.key_groups.start, [], 0
         for table, last in self._tables():
             tables.append(table)
@@ -74,15 +74,16 @@ class HeapSnapshot:
             yield pa.concat_tables(tables), KeyGroupRange(first, self.key_groups.end)
 
     def _tables(self) -> Iterator[tuple[pa.Table, int]]:
-        """Sorted rows of some key groups at a time, and the last of these; none is empty."""
+        """Tables of the sorted rows of some key groups, each with the last of these; none is
+        empty."""
         taken = self._nothing_taken()
         for key_group in self.key_groups:
-            for of_state, (_, _, snapshot) in zip(taken, self._snapshots, strict=True):
-                of_state.take(key_group, snapshot)
-            if sum(len(of_state.keys) for of_state in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+            for entries, (_, _, snapshot) in zip(taken, self._snapshots, strict=True):
+                entries.take(key_group, snapshot)
+            if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
                 yield self._table(taken), key_group
                 taken = self._nothing_taken()
-        if any(of_state.keys for of_state in taken):
+        if any(entries.keys for entries in taken):
             yield self._table(taken), self.key_groups.end
 
     def _nothing_taken(self) -> list[_Taken]:
@@ -92,8 +93,14 @@ class HeapSnapshot:
         return to_table(
             self._key_columns,
             [
-                StateEntries(one.name, one.serializer, one.keys, one.key_groups, one.states)
-                for one in taken
+                StateEntries(
+                    entries.name,
+                    entries.serializer,
+                    entries.keys,
+                    entries.key_groups,
+                    entries.states,
+                )
+                for entries in taken
             ],
         )
 
@@ -109,7 +116,7 @@ class _Taken:
     states: list[Any] = field(default_factory=list)
 
     def take(self, key_group: int, snapshot: TableSnapshot) -> None:
-        """Add those of a key group, and release them."""
+        """Add the entries of a key group, and release its snapshot."""
         entries = snapshot.of_key_group(key_group)
         if entries is None:
             return

@@ -1,13 +1,13 @@
 """The entries of one state on the heap, with what an epoch changed.
 
-For every key that the running epoch changed the table remembers its key group and the state before
-(None: absent).
-That is the epoch's changelog (which keys) and its undo list (what they were), so a commit and a
-rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one is sealed.
+For every key that the running epoch changed, the table remembers its key group and the state before
+(None: absent). That is the epoch's changelog (which keys) and its undo list (what they were), so a
+commit and a rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one
+is sealed.
 
 States are shared with undo lists and snapshots, and are replaced, not changed. The exception is the
-current key's own one: that which was put, or copied to be changed, since the key became the current
-one, since the epoch began and since the last snapshot. Nothing else can need that as it was.
+own state of the current key: one that was put, or copied to be changed, after the key became the
+current one, after the epoch began and after the last snapshot. Nothing else can need it as it was.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class HeapStateTable(Generic[S]):
         self._put_back(sealed)
 
     def _end_changes(self) -> dict[Key, tuple[int, S | None]]:
-        """What the running epoch changed; the next one has changed nothing, its current key
-        neither."""
+        """End the running epoch, and return what it changed. The next epoch begins without changes,
+        also of the current key."""
         self._own = None
         self._unchanged = True
         changes, self._changes = self._changes, {}

@@ -6,7 +6,7 @@
     epoch          its number, a base before it, and the overlay of that
 
 A lookup in epoch n takes what the overlay says of the key at n, else what the base has. What it can
-see never changes: changes of later epochs it skips, and the map copies what it shares with a base
+see never changes: it skips changes of later epochs, and the map copies what it shares with a base
 before it changes it. So readers take no lock, and keeping an epoch costs nothing at first; while it
 is kept, so are its overlay and the entries that were replaced since its base.
 
@@ -14,8 +14,8 @@ Cost: a lookup takes O(1), in an epoch that was kept also a step for every later
 the key under the same base. Applying an epoch takes O(its changes): a new base is a copy of the
 map's buckets, not of its entries, and is taken after as many changes as a sixteenth of them (I7).
 
-Source: multi-version reads as in databases, on the snapshots of Flink's CopyOnWriteStateMap. That a
-lookup in a dict and a copy of its keys are one step each is CPython's.
+Source: multi-version reads as in databases, on the snapshots of Flink's CopyOnWriteStateMap. It
+relies on CPython, where a lookup in a dict and a copy of its keys are one step each.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class StateMapEpochs(Generic[K, S]):
         self._release_unpinned()
         overlay = self._overlaid.overlay
         self._changes += len(changes)
-        # Nobody will ask the old overlay for an epoch that begins a new one.
+        # An epoch that begins a new overlay is never looked up in the old one.
         begins = self._changes > self._most_changes()
         for key, state in changes.items():
             if not begins:
@@ -141,7 +141,8 @@ class StateMapEpochs(Generic[K, S]):
         return overlaid
 
     def _release_unpinned(self) -> None:
-        """Here and not where the last reader lets go, because the map has one thread."""
+        """Release the bases that no reader holds. It is done here and not where the last reader
+        lets go, because only one thread may use the map."""
         for overlaid, base in self._pinned:
             if overlaid() is None:
                 base.release()

@@ -41,7 +41,8 @@ class FrozenGarbage:
                 self._lock.release()
 
     def collect_if_due(self) -> bool:
-        """Free frozen garbage if it is time to; whether it was. Everything else waits meanwhile."""
+        """Free frozen garbage if it is time to, and return whether it was. Everything else waits
+        meanwhile."""
         if not self._lock.acquire(blocking=False):
             return False
         try:

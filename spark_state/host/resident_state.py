@@ -88,17 +88,17 @@ class ResidentState:
     def bring_to(
         self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt
     ) -> Restored | None:
-        """Carry the plan out. Returns what was found, if all was read again."""
+        """Carry the plan out. Returns what the restore read if the plan is one."""
         # Until then the backend equals no list of files.
         self._resident = None
-        found = None
+        restored = None
         match plan:
             case Restore():
                 self._backend = None
                 backend = self._new_backend(attempt.spec)
                 rows = self._apply(backend, base, base.handles, attempt)
                 self._backend = backend
-                found = Restored(
+                restored = Restored(
                     self.key_groups,
                     base.handles,
                     changelogs_by_key_group(base.handles, self.key_groups),
@@ -110,7 +110,7 @@ class ResidentState:
             case UndoSealed():
                 self.backend.undo_sealed()
         self._resident = Resident(base.handles, before_sealed=None)
-        return found
+        return restored
 
     def seal(self, handles: Handles) -> None:
         """End the epoch: the state now equals these files."""
@@ -124,7 +124,7 @@ class ResidentState:
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
     ) -> Counts:
-        """Apply these files of the base; how many rows of changelogs each key group had."""
+        """Apply these files of the base; returns how many rows of changelogs each key group had."""
         for state in base.states:
             backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
         rows = np.zeros(len(self.key_groups), np.int64)

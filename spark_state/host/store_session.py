@@ -154,7 +154,8 @@ class StoreSession:
         self._maintenance.housekeeping.submit(self.url, lambda: self._clean_up(spec.checkpoints))
 
     def _clean_up(self, settings: CheckpointSettings) -> None:
-        """Neither of the two waits for the other, and no epoch for them."""
+        """Do what is due of the two chores. If one fails the other is done all the same, and no
+        epoch waits for them."""
         try:
             number, self._clean_ups = self._clean_ups, self._clean_ups + 1
             try_chore(self._retention, number, self.url, lambda: self._retain(settings), 0)

@@ -149,11 +149,11 @@ class SubtaskSession:
         plan = self.state.plan(base, spec)
         if isinstance(plan, Restore):
             self.snapshots.begin_anew(base.handles)
-        found = self.state.bring_to(base, plan, attempt)
+        restored = self.state.bring_to(base, plan, attempt)
         # A subtask that has published before is of a run that goes on: it names a snapshot that
         # is written beside its epochs, and does not wait for a part.
-        if found is not None and self._published is None:
-            self.snapshots.begin_part(found, attempt, self.state.backend)
+        if restored is not None and self._published is None:
+            self.snapshots.begin_part(restored, attempt, self.state.backend)
         return base
 
     def _make_durable(

@@ -26,22 +26,22 @@ class SubtaskSnapshots:
         self._restored: frozenset[str] = frozenset()
 
     def begin_anew(self, restored: Handles) -> None:
-        """The state is read again from these files: what is under way is not of it."""
+        """The state was read again from these files, so a snapshot under way is not one of it."""
         self._restored = frozenset(handle.name for handle in restored)
         if self._pending is not None:
             self._pending.abandon()
             self._pending = None
 
-    def begin_part(self, found: Restored, attempt: EpochAttempt, backend: Backend) -> None:
+    def begin_part(self, restored: Restored, attempt: EpochAttempt, backend: Backend) -> None:
         """After the restore of a run's first epoch: begin a part if one is due; `named` waits."""
-        part = part_due(found, attempt.settings.min_epochs_for_snapshot)
+        part = part_due(restored, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
             # A part waits for no other: the subtasks of a store in one host would wait in a row.
             queue = f"{self._url} subtask {attempt.task.subtask}"
             snapshot = backend.snapshot(part)
             self._pending = PendingSnapshot(
                 snapshot,
-                found.handles,
+                restored.handles,
                 attempt,
                 lambda job: self._maintenance.parts.submit(queue, job),
                 _useful_seconds(attempt),

@@ -122,7 +122,7 @@ def _as_column(
 def _present(array: Any) -> tuple[Any, list[int | None]]:
     """The lists or maps that are there, and for each state how long it is, None if absent."""
     present = array.is_valid()
-    # Filtered, so that no part of the values belongs to none of them.
+    # Filtered, so that every part of the values belongs to one of them.
     values = array.filter(present).field(0)
     lengths = iter(np.diff(values.offsets.to_numpy()).tolist())
     return values, [next(lengths) if valid else None for valid in present.to_pylist()]

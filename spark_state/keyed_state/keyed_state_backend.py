@@ -62,7 +62,8 @@ Table = TypeVar("Table", bound=KeyedStateTable[Any])
 class KeyedStateBackend(ABC, Generic[Table]):
     """The states of one subtask.
 
-    `key_groups`: its range; `key_columns`: of the grouping key; `forms`: of the values of states.
+    `key_groups`: the subtask's range; `key_columns`: those of the grouping key; `forms`: the Python
+    forms of values in states.
     """
 
     def __init__(self, key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms) -> None:

@@ -12,8 +12,8 @@ class KeyedStateTable(Protocol[S]):
     """The entries of one state within the backend's key groups.
 
     All but `set_current_key` act on the key that it named last. A state that was put belongs to the
-    table; a state that `get` returns must not be changed. What `own` returns may be, until the key
-    changes or `share` is called: then it is one that others may need as it is.
+    table; a state that `get` returns must not be changed. What `own` returns may be changed until
+    the key changes or `share` is called: from then on others may need it as it is.
     """
 
     def set_current_key(self, key: Key, key_group: int) -> None: ...

@@ -1,7 +1,7 @@
 """ListState: a list of the current key, with the methods of PySpark's ListState.
 
-Elements are checked, converted and handed out as the value of a ValueState is. To append costs what
-is appended; before the first time that a key's rows come in an epoch, its list is copied.
+Elements are checked, converted and handed out as the value of a ValueState is. An append costs as
+much as it appends. The first append to a key in an epoch also copies its list.
 
     class Tail(StatefulProcessor):
         def init(self, handle):
@@ -25,7 +25,7 @@ from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 
 
 class ListState:
-    """A list per key, which is never empty: an empty one is none. Raises what ValueState raises."""
+    """A list per key; an empty list counts as no list. Raises what ValueState raises."""
 
     __slots__ = ("_element", "_table", "_to_list")
 
@@ -42,13 +42,13 @@ class ListState:
         """The elements, as they are when the first one is taken; none if there is no list."""
         state = self._table.get()
         if state is not None:
-            # What is appended meanwhile is appended to this list.
+            # What is appended while the caller iterates is appended to this list.
             elements = islice(state, len(state))
             copy = self._element.copy
             yield from elements if self._element.immutable else map(copy, elements)
 
     def put(self, newState: Iterable[tuple[Any, ...]]) -> None:
-        """Set the list of the current key; of no elements, remove it."""
+        """Set the list of the current key; without elements, remove it."""
         if state := self._to_list(newState):
             self._table.put(state)
         else:
@@ -64,7 +64,7 @@ class ListState:
             state.append(element)
 
     def appendList(self, newState: Iterable[tuple[Any, ...]]) -> None:
-        """Append elements, all or, if one does not fit, none."""
+        """Append all elements, or none if one of them does not fit."""
         elements = self._to_list(newState)
         state = self._table.own() if elements else None
         if state is not None:

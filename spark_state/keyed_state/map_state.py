@@ -1,8 +1,8 @@
 """MapState: a map of the current key, with the methods of PySpark's MapState.
 
 User keys and values are checked, converted and handed out as the value of a ValueState is. To set
-or remove one costs the same however large the map is; but the map is copied before the first time
-that a key's rows come in an epoch, and again after an iterator was begun.
+or remove one costs the same however large the map is. The first change to a key's map in an epoch
+also copies the map, and so does the first change after an iterator was begun.
 
     class Visits(StatefulProcessor):
         def init(self, handle):
@@ -27,7 +27,7 @@ from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 
 
 class MapState:
-    """A map per key, which is never empty: an empty one is none. Raises what ValueState raises.
+    """A map per key; an empty map counts as no map. Raises what ValueState raises.
 
     Iterators give the entries as they are when the first one is taken, in the order in which user
     keys were first set; what is set or removed meanwhile does not change that.

@@ -87,7 +87,7 @@ class RowColumns:
         return self.keys.to_keys(arrays, 1)[0]
 
     def to_value(self, state: State) -> dict[str, Any]:
-        """A dict of the caller's own."""
+        """The values by column, as a dict that belongs to the caller."""
         value = dict(zip(self.value_names, state, strict=True))
         for place in self.nested:
             name = self.value_names[place]

@@ -53,7 +53,7 @@ class StateEntries:
 
 
 def rows_by_key_group(batch: pa.RecordBatch, key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
-    """How many rows of a file's batch are of each of `key_groups`, in order; of others none are."""
+    """How many rows a file's batch has of each of `key_groups`, in order. It has none of others."""
     indices = batch.column(KEY_GROUP_COLUMN).to_numpy() - key_groups.start
     return np.bincount(indices, minlength=len(key_groups))
 

@@ -1,4 +1,4 @@
-"""The states of one table on their way to files and back, whatever kind of state they are of."""
+"""Converts the states of one table for files and back, whatever their kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class StateSerializer(Protocol[S]):
     def struct_type(self) -> pa.StructType: ...
 
     def copy(self, state: S) -> S:
-        """One that may be changed in place, by the operations of its kind of state."""
+        """A copy that the operations of its kind of state may change in place."""
 
     def to_arrow(self, states: Sequence[S | None]) -> pa.StructArray:
         """States (None = null) as one array of `struct_type`, its fields nullable."""

@@ -22,7 +22,8 @@ class ListOperatorState:
         self._items = list(items)
 
     def get(self) -> list[Item]:
-        """The items. The list is the caller's, lists and dicts inside an item are the state's."""
+        """The items. The list belongs to the caller, lists and dicts inside an item belong to the
+        state."""
         return list(self._items)
 
     def add(self, item: Iterable[Any]) -> None:

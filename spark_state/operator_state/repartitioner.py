@@ -17,7 +17,8 @@ from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 
 @dataclass(frozen=True, slots=True)
 class AssignedItems:
-    """Items of one state in one snapshot. `snapshot`: the old subtask; `offsets`: as its own."""
+    """Items of one state in one snapshot. `snapshot`: the number of the old subtask that took it;
+    `offsets`: where it has them."""
 
     snapshot: int
     offsets: range

@@ -46,13 +46,13 @@ def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> 
     return schema
 
 
-def _holds_map(of: DataType) -> bool:
-    match of:
+def _holds_map(data_type: DataType) -> bool:
+    match data_type:
         case StructType():
-            return any(_holds_map(field.dataType) for field in of.fields)
+            return any(_holds_map(field.dataType) for field in data_type.fields)
         case ArrayType():
-            return _holds_map(of.elementType)
-    return isinstance(of, MapType)
+            return _holds_map(data_type.elementType)
+    return isinstance(data_type, MapType)
 
 
 def state_descriptor(name: str, kind: str, schema_json: str) -> StateDescriptor:

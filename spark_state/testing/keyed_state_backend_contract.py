@@ -57,7 +57,7 @@ class States:
 
     def __init__(self, backend: KeyedStateBackend[Any]) -> None:
         self.backend = backend
-        value, elements, entries = (backend.state(one) for one in (VALUE, LIST, MAP))
+        value, elements, entries = (backend.state(descriptor) for descriptor in (VALUE, LIST, MAP))
         assert isinstance(value, ValueState)
         assert isinstance(elements, ListState)
         assert isinstance(entries, MapState)
@@ -68,16 +68,16 @@ class States:
 
     def content(self, keys: Iterable[int]) -> Content:
         """What the keys have."""
-        found: Content = {}
+        content: Content = {}
         for key in keys:
             self.set_key(key)
             if (value := self._value.get()) is not None:
-                found["value", key] = value[0]
+                content["value", key] = value[0]
             if self._list.exists():
-                found["list", key] = [element[0] for element in self._list.get()]
+                content["list", key] = [element[0] for element in self._list.get()]
             if self._map.exists():
-                found["map", key] = {k[0]: v[0] for k, v in self._map.iterator()}
-        return found
+                content["map", key] = {k[0]: v[0] for k, v in self._map.iterator()}
+        return content
 
     def change(self, chance: random.Random, key: int, content: Content) -> None:
         """A random change of a key, here and in `content`."""

@@ -16,7 +16,7 @@ provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
     join     inner join of two streams (the other half)
     soak     500 batches that update the same keys, some values with another length each time
 
-The first keys of `a` and `b` come one by one, to fill the state; hashed ones follow. Of each batch
+The first keys of `a` and `b` come one by one, to fill the state; hashed ones follow. For each batch
 after warming up it takes wall time (Spark's triggerExecution) and task CPU; of all of them the CPU
 of the collector's threads (Linux) and the beans' collection time. Live heap is what is in use after
 a forced collection, with the query stopped and its state still loaded; RSS is the process's peak.

@@ -28,7 +28,7 @@ FORMATS = (1, 2)
 KEPT = ("offsets", "commits", "metadata", "state")
 KEYS = ("a", "ä longer key", None)
 
-# Of both partitions; version n + 1 is what batch n made.
+# Those of both partitions; version n + 1 is what batch n made.
 _SNAPSHOTS = f"checkpoint/state/0/*/{SNAPSHOT_BATCH + 1:019}-*.snapshot.arrow"
 _STATE_STORE = "spark.sql.streaming.stateStore"
 # Key, then rows, sum and the greatest pair of text and number.

@@ -32,7 +32,7 @@ LONG_VALUE_WORDS = 2_000
 MANY_KEYS = range(20_000)
 # What the map lets die before it compacts itself, and the pages being filled.
 SLACK_BYTES = 5 << 20
-# Of a record of 20 or 21 words with its links.
+# A record of 20 or 21 words with its links takes about as much.
 RECORD_BYTES = 256
 OUTCOMES = ("committed", "aborted")
 

@@ -44,7 +44,7 @@ def goes_on(stream: Stream) -> bool:
 
 @pytest.fixture
 def manager(spark: SparkSession) -> StreamingCheckpointManager:
-    """Of a session that was configured for cowstate."""
+    """The manager of a session that was configured for cowstate."""
     configure(SparkSession.Builder())
     return spark._streamingCheckpointManager
 

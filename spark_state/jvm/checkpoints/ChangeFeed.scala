@@ -24,8 +24,9 @@ private[cowstate] object ChangeFeed {
   type Change = (RecordType.Value, UnsafeRow, UnsafeRow, Long)
 
   /**
-   * The changes that lead to a state, from those that made `startVersion` on, or the state on the
-   * way whose own are not known. Those of an adopted checkpoint are in its deltas.
+   * The changes that lead to a state, from those that made `startVersion` on; or, if the changes of
+   * a state on the way are not known, that state. Changes of an adopted checkpoint are in its
+   * deltas.
    */
   def to(
       end: StateId,
@@ -43,7 +44,7 @@ private[cowstate] object ChangeFeed {
         } yield deltas.iterator.flatMap { delta =>
           checkpoints.adoptedRowsOf(delta, shape).iterator.map(change(delta.version))
         } ++ own(changelogs)
-      case found => found.map(own)
+      case changelogs => changelogs.map(own)
     }
     changes.map(new ChangeFeed(_))
   }

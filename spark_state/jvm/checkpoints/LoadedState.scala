@@ -19,13 +19,13 @@ private[cowstate] final class LoadedState(
   private var current = listing
   private var continued = Option(at)
 
-  /** Of the files that are written from it. */
+  /** The generation of the files that are written from it. */
   def generation: Long = synchronized(current)
 
   /**
    * A batch begins upon `base`. Unless it is the first attempt to continue what this holder loaded
-   * or committed last, another attempt may have written files since: its own are to outrank those,
-   * so the directory is listed.
+   * or committed last, another attempt may have written files since. The directory is then listed,
+   * so that the files of this batch outrank those.
    */
   def begin(base: StateId, isFirstAttempt: Boolean, list: () => StateFiles): Unit = synchronized {
     if (!isFirstAttempt || !continued.contains(base)) {
@@ -38,7 +38,7 @@ private[cowstate] final class LoadedState(
   def loadMs: Long = loadTime
   def loadMs_=(ms: Long): Unit = loadTime = ms
 
-  /** The time that loading took, once. */
+  /** The time that loading took; it is told once. */
   def takeLoadMs(): Long = synchronized {
     val ms = loadTime
     loadTime = 0
@@ -66,7 +66,7 @@ private[cowstate] final class LoadedState(
     new TakenView(this, view, at)
   }
 
-  def snapshotWritten(of: TakenView, size: FileSize): Unit = schedule.written(of.at, size)
+  def snapshotWritten(view: TakenView, size: FileSize): Unit = schedule.written(view.at, size)
 
   /** The oldest files of changes that are to be merged; empty if there are none. */
   def mergeable: Seq[StateFileName] = schedule.mergeable(settled = versions.held.last.version)
@@ -74,16 +74,16 @@ private[cowstate] final class LoadedState(
   def merged(files: Seq[StateFileName], into: StateFileName, size: FileSize): Unit =
     schedule.merged(files, into, size)
 
-  /** One more uses it: it stays charged until as many have left. */
+  /** Another user begins: the state stays charged until every user has left. */
   def use(): this.type = {
     users.incrementAndGet()
     this
   }
 
-  /** One of those who use it, at first whoever made it, leaves. */
+  /** A user leaves; whoever made the state is its first user. */
   def leave(): Unit = if (users.decrementAndGet() == 0) account.close()
 
-  /** It counts no more, whoever uses it still. */
+  /** Charge nothing for it any more, even if it is still used. */
   def close(): Unit = account.close()
 }
 
@@ -93,7 +93,7 @@ private[cowstate] final class TakenView(
     val view: MapView,
     val at: StateId)
 
-/** Who has a write store, and hears of its end, once. */
+/** Owns a write store, and hears of its end, once. */
 private[cowstate] trait StoreSession {
   /** Whether a snapshot is written before the commit returns. */
   def forcesSnapshot: Boolean

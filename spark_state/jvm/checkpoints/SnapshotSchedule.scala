@@ -8,18 +8,19 @@ final case class FileSize(bytes: Long, rowBytes: Long) {
 /**
  * Decides which files maintenance writes, from the sizes of those that a restore reads: the last
  * snapshot and the files of changes after it. All that is written is less than three times the
- * changelogs; of each of their bytes the first third is the changelog's own.
+ * changelogs: a third of it is for the changelogs themselves.
  *
  * Changelogs are merged, `MergeWidth` or more small ones at a time, and merged files again, so that
  * a restore does not open thousands of files, as long as merged files come to no more than the
  * changelogs do.
  *
- * A snapshot is due when a restore would read two and a half times what a new snapshot is. What it
- * reads too much was put by changelogs and is gone by others, and is one and a half times the
- * snapshot or more, so the snapshots take less than a third. It is also due when the changelogs are
- * half as large again as the last snapshot and the three thirds are not used up: of a state that
- * only grows, so that it rests on two snapshots. And when a restore would cost four times what
- * reading a new snapshot does, where opening a file counts as `OpeningBytes`: of a small state.
+ * A snapshot is due when a restore would read two and a half times what a new snapshot is. What
+ * such a restore reads too much was put by some changelogs and removed by others. It is one and a
+ * half times the snapshot or more, so snapshots take less than a third. For a state that only
+ * grows, one is also due when the changelogs are half as large again as the last snapshot and the
+ * three thirds are not used up, so that the state rests on two snapshots. For a small state, one is
+ * also due when a restore would cost four times what reading a new snapshot does, where opening a
+ * file counts as `OpeningBytes`.
  *
  * @param minChangelogs after a snapshot before the next one may be due
  */
@@ -52,7 +53,7 @@ final class SnapshotSchedule(minChangelogs: Int) {
     chain = chain.takeWhile(_.name.version <= version)
   }
 
-  /** Whether a snapshot is due of a state with so many bytes of keys and values. */
+  /** Whether a snapshot is due for a state with so many bytes of keys and values. */
   def isDue(rowBytes: Long): Boolean = synchronized {
     chain.map(_.name.versions).sum >= minChangelogs && snapshot.forall { last =>
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
@@ -64,7 +65,10 @@ final class SnapshotSchedule(minChangelogs: Int) {
     }
   }
 
-  /** A snapshot of `state` was written. It replaces what leads there, unless that was undone. */
+  /**
+   * A snapshot of `state` was written. It replaces the files that lead there, unless these were
+   * undone.
+   */
   def written(state: StateId, size: FileSize): Unit = synchronized {
     val last = chain.indexWhere(_.name.state == state)
     if (last >= 0) {
@@ -76,22 +80,22 @@ final class SnapshotSchedule(minChangelogs: Int) {
   }
 
   /**
-   * The oldest files that are to be merged, of versions up to `settled`, which are not undone any
-   * more; empty if there are none.
+   * The oldest files that are to be merged; empty if there are none. Their versions are at most
+   * `settled`, up to which nothing is undone any more.
    */
   def mergeable(settled: Long): Seq[StateFileName] = synchronized {
     var rest = chain.takeWhile(_.name.version <= settled)
-    var found = Vector.empty[ChangeFile]
-    while (found.isEmpty && rest.nonEmpty) {
+    var due = Vector.empty[ChangeFile]
+    while (due.isEmpty && rest.nonEmpty) {
       val (run, after) = rest.span(_.sort == rest.head.sort)
       rest = after
       if (run.head.isSmall && run.size >= MergeWidth) {
         val total = run.map(_.bytes).scanLeft(0L)(_ + _).tail
         val chosen = run.take(math.max(total.count(_ <= MaxMergedBytes), MergeWidth))
-        if (mergedBytes + bytesOf(chosen) <= changelogBytes) found = chosen
+        if (mergedBytes + bytesOf(chosen) <= changelogBytes) due = chosen
       }
     }
-    found.map(_.name)
+    due.map(_.name)
   }
 
   /** These files were merged into one, which takes their place if they still count. */
@@ -105,20 +109,20 @@ final class SnapshotSchedule(minChangelogs: Int) {
 object SnapshotSchedule {
   private val MaxReadRatio = 2.5
   private val MaxRestoreRatio = 4
-  /** Of each byte of changelogs, in snapshots and merged files. */
+  /** Bytes of snapshots and merged files for each byte of changelogs. */
   private val MaxWritten = 1.9
-  /** What a file takes that has no rows. */
+  /** The bytes of a file without rows. */
   private val EmptyFileBytes = 2L << 10
-  /** About twice that: so few that small changelogs outweigh snapshots. */
+  /** About twice that: small enough for small changelogs to outweigh snapshots. */
   private val OpeningBytes = 4L << 10
   private val MergeWidth = 64
-  /** A larger file is read as fast as it would be as a part of another one. */
+  /** A larger file is read as fast alone as it would be as a part of another file. */
   private val SmallBytes = 256L << 10
   private val MaxMergedBytes = MergeWidth * SmallBytes
 
   private final case class ChangeFile(name: StateFileName, bytes: Long) {
     def isSmall: Boolean = bytes < SmallBytes
-    /** How often it was merged, and whether it is small: those alike are merged. */
+    /** How often it was merged, and whether it is small: files of one sort are merged. */
     def sort: (Int, Boolean) =
       ((63 - java.lang.Long.numberOfLeadingZeros(name.versions)) / 6, isSmall)
   }

@@ -48,7 +48,7 @@ final class StateCheckpoints(
     }
   }
 
-  /** A file of the rows that `f` puts; its size. */
+  /** Write a file of the rows that `f` puts; returns its size. */
   private def written(name: StateFileName)(f: StateFileWriter => Unit): FileSize = {
     val file = create(name)
     try {
@@ -62,7 +62,9 @@ final class StateCheckpoints(
     }
   }
 
-  /** Write what files of changes, each upon the one before it, come to. */
+  /**
+   * Write one file with the outcome of files of changes, each of which is upon the one before it.
+   */
   def merge(files: Seq[StateFileName], into: StateFileName): FileSize = {
     val last = new util.LinkedHashMap[UnsafeRow, (UnsafeRow, Int)]
     foreachBatch(files, _ => ()) { (_, batch) =>
@@ -79,7 +81,7 @@ final class StateCheckpoints(
     }
   }
 
-  /** Read the files of a lineage into an empty map, in order; their sizes. */
+  /** Read the files of a lineage into an empty map, in order; returns their sizes. */
   def restore(lineage: Lineage, map: CopyOnWritePagedMap): Seq[(StateFileName, FileSize)] = {
     val key = new UnsafeRow(keySchema.length)
     val value = new UnsafeRow(valueSchema.length)
@@ -121,8 +123,8 @@ final class StateCheckpoints(
   }
 
   /**
-   * How many entries files may come to, of which `first` is one that is read into an empty map:
-   * those of a snapshot, or, as if no key came twice and all rows were as long, of all changelogs.
+   * How many entries a restore from files may end with; `first` is the first of them. A snapshot
+   * has its entries; changelogs count as if no key came twice and all their rows were equally long.
    */
   private def expectedEntries(files: Seq[StateFileName], first: OpenFile): Long =
     if (first.name.isSnapshot || files.size == 1) first.reader.rows
@@ -168,10 +170,11 @@ final class StateCheckpoints(
   }
 
   private def check(name: StateFileName, reader: StateFileReader): Unit = {
-    val found = StateFileMetadata.header(name, keySchema, valueSchema).map(_._1)
+    val header = StateFileMetadata.header(name, keySchema, valueSchema)
+    val expected = header.toMap
+    val keys = header.map(_._1)
       .filterNot(key => key == StateFileMetadata.KeySchema || key == StateFileMetadata.ValueSchema)
-    val expected = StateFileMetadata.header(name, keySchema, valueSchema).toMap
-    found.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
+    keys.find(key => !reader.metadata.get(key).contains(expected(key))).foreach { key =>
       throw new CowStateCorruptException(s"${directory.url}/$name",
         s"it says ${key.stripPrefix("cowstate.")} = " +
           s"${reader.metadata.getOrElse(key, "nothing")}, its name ${expected(key)}")

@@ -6,7 +6,7 @@ import scala.annotation.tailrec
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
-/** Deletes files of one store that no version needs which is to stay restorable. */
+/** Deletes files of one store that no restorable version needs. */
 private[cowstate] final class StateFileCleanup(
     checkpoints: StateCheckpoints, conf: StateStoreConf) {
   private var cleanedBefore = 0L
@@ -14,8 +14,8 @@ private[cowstate] final class StateFileCleanup(
   private var whole = Set.empty[StateFileName]
 
   /**
-   * Delete what no version needs from `minBatchesToRetain` before `head` on, of at most
-   * `maxVersionsToDeletePerMaintenance` versions at once. What that limit leaves is for the next
+   * Delete the files that none of the last `minBatchesToRetain` versions up to `head` needs, of at
+   * most `maxVersionsToDeletePerMaintenance` versions at once. What that limit leaves goes the next
    * time, whether there were batches or not. Nothing is deleted for the sake of a snapshot or a
    * merged file that a power failure or somebody has cut.
    */
@@ -31,20 +31,20 @@ private[cowstate] final class StateFileCleanup(
     }
   }
 
-  /** Looks at each file that stands for others until it was found whole once. */
+  /** Looks at each file that stands for others, until it has seen once that the file is whole. */
   @tailrec
   private def unneeded(
       files: StateFiles, head: StateId, oldest: Long, cut: Set[StateFileName]): Deletable = {
-    val found = files.deletable(head, oldest, cut)
-    found.standIns.filterNot(file => whole(file) || checkpoints.looksWhole(file)) match {
+    val deletable = files.deletable(head, oldest, cut)
+    deletable.standIns.filterNot(file => whole(file) || checkpoints.looksWhole(file)) match {
       case Nil =>
-        whole = found.standIns.toSet
-        found
+        whole = deletable.standIns.toSet
+        deletable
       case more => unneeded(files, head, oldest, cut ++ more)
     }
   }
 
-  /** Unfinished files of killed writers grow old at any time: to look once an hour is enough. */
+  /** Unfinished files of killed writers may grow old at any time: a look once an hour is enough. */
   def deleteAbandoned(): Unit = synchronized {
     val now = System.nanoTime
     if (sweptNs.forall(now - _ > TimeUnit.HOURS.toNanos(1))) {

@@ -20,13 +20,13 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
  * generation counts: a batch that runs again replaces the run that it follows, and a zombie that
  * looked before its successor did, and wrote by then, never wins by writing late.
  *
- * What generations cannot order are two attempts of which the later one did not see a file of the
- * earlier: a zombie whose file comes after its successor looked, or a second action of foreachBatch
- * that goes, as a first attempt, to an executor that holds the state. Then either may count, whole:
- * both ran one batch upon one base, but their results may differ. Checkpoint format 2 names the one
- * that Spark took.
+ * Generations cannot order two attempts if the later one did not see a file of the earlier one.
+ * That may be a zombie whose file comes after its successor looked, or a second action of
+ * foreachBatch that goes, as a first attempt, to an executor that holds the state. Then either may
+ * count, as a whole: both ran one batch upon one base, but their results may differ. Checkpoint
+ * format 2 names the one that Spark took.
  *
- * StateFiles says which of them make up a state.
+ * StateFiles says which files make up a state.
  */
 final case class StateFileName(
     version: Long,
@@ -84,7 +84,10 @@ object StateFileName {
   def ofSnapshot(state: StateId, generation: Long, attempt: String): StateFileName =
     StateFileName(state.version, generation, state.unique, None, attempt = Some(attempt))
 
-  /** The name of what files of changes, each upon the state of the one before it, come to. */
+  /**
+   * The name of the file that files of changes are merged to; each is upon the state of the one
+   * before it.
+   */
   def merging(files: Seq[StateFileName], generation: Long, attempt: String): StateFileName =
     files.last.copy(
       generation = generation,

@@ -13,7 +13,7 @@ final case class Lineage(
   def files: Seq[StateFileName] = snapshot.toSeq ++ changes
 }
 
-/** Files that may be deleted, and those that then stand for them, which had better be whole. */
+/** Files that may be deleted, and the files that then stand for them, which must be whole. */
 final case class Deletable(
     files: Seq[StateFileName], adopted: Seq[HdfsStateFile], standIns: Seq[StateFileName]) {
   /** By version. */
@@ -65,9 +65,9 @@ final class StateFiles(
   }
 
   /**
-   * The lineage of a state, through files of as many versions as there are, or the state on the way
-   * to it whose file is missing. Files in `damaged` are not used, and of snapshots only that of
-   * version `fromSnapshot` if it is given.
+   * The lineage of a state, which prefers files of many versions; or, if a file is missing, the
+   * state on the way that has none. Files in `damaged` are not used. If `fromSnapshot` is given,
+   * only the snapshot of that version is used.
    */
   def lineageOf(
       state: StateId,
@@ -83,9 +83,9 @@ final class StateFiles(
         beginningAt(at, damaged, fromSnapshot, damagedAdopted) match {
           case Right(Some(begin)) => return Right(begin.copy(changes = applied))
           case Right(None) =>
-            val found = changesTo.getOrElse(at, Nil).filterNot(damaged)
-            if (found.isEmpty) gap = gap.orElse(Some(at))
-            found.reverseIterator.foreach(file => open.push((file.from.get, file :: applied)))
+            val intact = changesTo.getOrElse(at, Nil).filterNot(damaged)
+            if (intact.isEmpty) gap = gap.orElse(Some(at))
+            intact.reverseIterator.foreach(file => open.push((file.from.get, file :: applied)))
           case Left(missing) => gap = gap.orElse(Some(missing))
         }
       }
@@ -93,14 +93,14 @@ final class StateFiles(
     Left(gap.get)
   }
 
-  /** The lineage of a state that needs no changes, if there is one, or the state that ends here. */
+  /** The lineage of a state if it needs no changes; or, on the left, the state that it lacks. */
   private def beginningAt(
       at: StateId,
       damaged: Set[StateFileName],
       fromSnapshot: Option[Long],
       damagedAdopted: Set[Long]): Either[StateId, Option[Lineage]] = {
     val snapshot =
-      snapshotOf(at, damaged).filter(found => fromSnapshot.forall(_ == found.version))
+      snapshotOf(at, damaged).filter(file => fromSnapshot.forall(_ == file.version))
     if (snapshot.isDefined) {
       Right(Some(Lineage(snapshot, Nil)))
     } else if (at.unique == StateId.Adopted) {
@@ -115,7 +115,10 @@ final class StateFiles(
     }
   }
 
-  /** The oldest version from which on each, up to the newest, has a changelog, if one does. */
+  /**
+   * The oldest version such that it and all later ones have a changelog; None if the newest has
+   * none.
+   */
   def firstWithChanges: Option[Long] =
     latestOwn.flatMap(stateAt(_, None)).flatMap { newest =>
       val first = changelogsTo(newest, 1).fold(_.version + 1, _.head.version)
@@ -123,21 +126,22 @@ final class StateFiles(
     }
 
   /**
-   * The changelogs that lead to a state, from the one that made `startVersion` on, or the state on
-   * the way that has none: merged files do not tell their versions apart.
+   * The changelogs that lead to a state, from the one that made `startVersion` on; or the state on
+   * the way that has no changelog. Merged files do not count: they do not tell their versions
+   * apart.
    */
   def changelogsTo(state: StateId, startVersion: Long): Either[StateId, Seq[StateFileName]] = {
-    var found = List.empty[StateFileName]
+    var chain = List.empty[StateFileName]
     var at = state
     while (at.version >= startVersion && at.unique != StateId.Empty.unique) {
       changesTo.getOrElse(at, Nil).find(_.isChangelog) match {
         case Some(file) =>
-          found = file :: found
+          chain = file :: chain
           at = file.from.get
         case None => return Left(at)
       }
     }
-    Right(found)
+    Right(chain)
   }
 
   /**
@@ -163,7 +167,7 @@ final class StateFiles(
       (if (oldestKept.isDefined) kept else Nil) ++ merged.map(_._1))
   }
 
-  /** A lineage that uses the snapshot needs the files that were merged across it. */
+  /** Whether a file was merged across a snapshot: a lineage that uses it needs what was merged. */
   private def hasSnapshotInside(merged: StateFileName): Boolean =
     snapshots.keys.exists(s => s.version > merged.from.get.version && s.version < merged.version)
 
@@ -181,7 +185,7 @@ final class StateFiles(
     reached.toSeq.filter(_.version <= oldest).flatMap(snapshotOf(_, damaged))
       .sortBy(-_.version).take(2)
 
-  /** A state and those it was built upon, as far as there are files. */
+  /** A state and the states that it was built upon, as far as there are files. */
   private def ancestors(head: StateId): collection.Set[StateId] = {
     val reached = mutable.Set(head)
     val open = mutable.Stack(head)

@@ -22,10 +22,10 @@ private[cowstate] final class ViewHandover {
 
   /** The view that was left, if it is of this state. */
   def take(state: LoadedState): Option[TakenView] = synchronized {
-    val found = Option(left).filter(_.state eq state)
-    if (found.isDefined) left = null
+    val view = Option(left).filter(_.state eq state)
+    if (view.isDefined) left = null
     clear()
-    found
+    view
   }
 
   /** Nothing is asked for any more, and what was left is released. */

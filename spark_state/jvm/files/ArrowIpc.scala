@@ -81,7 +81,10 @@ private[cowstate] object ArrowIpc {
     builder.sizedByteArray()
   }
 
-  /** Rows, and so many buffers of a record batch, from the flatbuffer of its message. */
+  /**
+   * The number of rows of a record batch, its codec and its `count` buffers, from the flatbuffer of
+   * its message.
+   */
   def parseRecordBatch(message: Array[Byte], count: Int): (Int, Byte, Buffers) = {
     val buffer = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN).position(8)
     val header = Message.getRootAsMessage(buffer)
@@ -91,8 +94,8 @@ private[cowstate] object ArrowIpc {
     require(batch.buffersLength == count, s"a record batch has ${batch.buffersLength} buffers")
     val codec = if (batch.compression == null) -1 else batch.compression.codec
     val buffers = Array.tabulate(count) { i =>
-      val one = batch.buffers(i)
-      (one.offset, one.length)
+      val place = batch.buffers(i)
+      (place.offset, place.length)
     }
     (Math.toIntExact(batch.length), codec.toByte, buffers)
   }
@@ -137,14 +140,14 @@ private[cowstate] object ArrowIpc {
     field(builder, "checksum", nullable = false, Type.Int, IntType.createInt(builder, 32, true))
 
   private def field(
-      builder: FlatBufferBuilder, name: String, nullable: Boolean, kind: Byte, of: Int): Int = {
+      builder: FlatBufferBuilder, name: String, nullable: Boolean, kind: Byte, typeOffset: Int): Int = {
     val nameOffset = builder.createString(name)
     val children = Field.createChildrenVector(builder, Array.empty[Int])
     Field.startField(builder)
     Field.addName(builder, nameOffset)
     Field.addNullable(builder, nullable)
     Field.addTypeType(builder, kind)
-    Field.addType(builder, of)
+    Field.addType(builder, typeOffset)
     Field.addChildren(builder, children)
     Field.endField(builder)
   }

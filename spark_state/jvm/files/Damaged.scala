@@ -6,7 +6,7 @@ private[cowstate] final case class Damaged(
   def names: Seq[String] =
     own.map(_.toString).toSeq ++ adopted.map(HdfsStateFile(_, isSnapshot = true).toString)
 
-  /** These and the file of `lineage` that an error is about, if others may take its place. */
+  /** These files, and the file of `lineage` that an error is about if others may take its place. */
   def withFileIn(lineage: Lineage, error: CowStateException): Option[Damaged] = {
     val file = error match {
       case corrupt: CowStateCorruptException => Some(corrupt.file)

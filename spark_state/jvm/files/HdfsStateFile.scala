@@ -44,7 +44,9 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
 
   def all: Iterable[HdfsStateFile] = files
 
-  /** What the batches that made these versions changed; None if that is not known of each. */
+  /**
+   * The files with the changes that made these versions; None if those of one version are missing.
+   */
   def deltas(from: Long, to: Long): Option[Seq[HdfsStateFile]] =
     Option.when((from to to).forall(deltaVersions))(
       (from to to).map(HdfsStateFile(_, isSnapshot = false)))
@@ -72,9 +74,10 @@ final class HdfsStateFiles(files: Iterable[HdfsStateFile]) {
 }
 
 /**
- * Reads them: int key length (-1 at the end), key, int value length (negative: removed), value, and
- * so on, compressed by Spark's codec. With row checksums 4 bytes precede each value, and each key
- * that was removed; they are verified. Values of very old files have 4 bytes too many at their end.
+ * Reads such files: int key length (-1 at the end), key, int value length (negative: removed),
+ * value, and so on, compressed by Spark's codec. With row checksums 4 bytes precede each value, and
+ * each key that was removed; they are verified. Values of very old files have 4 bytes too many at
+ * their end.
  */
 private[cowstate] final class HdfsStateFileReader(
     directory: Path, conf: Configuration, codecName: String) {
@@ -93,11 +96,11 @@ private[cowstate] final class HdfsStateFileReader(
 
   /** The rows of a file in its order: key, value (null: removed). Throws as `apply` does. */
   def rowsOf(file: HdfsStateFile, shape: StoreShape): Seq[(UnsafeRow, UnsafeRow)] = {
-    val found = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
+    val rows = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
     foreach(file, RowChecksums.Off) { (key, value) =>
-      found += ((copied(key, shape.keyFields), copied(value, shape.valueFields)))
+      rows += ((copied(key, shape.keyFields), copied(value, shape.valueFields)))
     }
-    found.result()
+    rows.result()
   }
 
   private def copied(row: UnsafeRow, fields: Int): UnsafeRow =

@@ -173,13 +173,13 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
     catch { case _: FileNotFoundException => Nil }
 
   override def lengths(names: Seq[String]): Map[String, Long] = {
-    val found = manager.list(directory).map(file => file.getPath.getName -> file.getLen).toMap
-    found.filter { case (name, _) => names.contains(name) }
+    val listed = manager.list(directory).map(file => file.getPath.getName -> file.getLen).toMap
+    listed.filter { case (name, _) => names.contains(name) }
   }
 
   override def delete(name: String): Unit = manager.delete(new Path(directory, name))
 
-  /** The manager's temporary files are its own. */
+  /** Nothing to do: the manager looks after its own temporary files. */
   override def deleteAbandoned(): Unit = ()
 }
 

@@ -54,7 +54,7 @@ private[cowstate] object StateFileMetadata {
     hex(crc).getBytes(UTF_8).copyToArray(footer, checksumPosition(footer))
   }
 
-  /** Whether a footer is what was sealed. Of other bytes no place of the checksum may be found. */
+  /** Whether a footer is what was sealed. Other bytes may have no place for a checksum. */
   def isIntact(footer: Array[Byte]): Boolean = {
     val position =
       try checksumPosition(footer) catch { case NonFatal(_) => return false }

@@ -16,8 +16,8 @@ import org.apache.spark.unsafe.Platform
  * CRC-32 of each record batch (message and body), and one of the footer itself, computed with its
  * own eight digits as zeros.
  *
- * `open` is called when the first bytes are to be written, so that a file whose rows are few costs
- * nothing before `finish`. With `checksums` that are not off the rows carry theirs.
+ * `open` is called when the first bytes are to be written, so that a file with few rows costs
+ * nothing before `finish`. Unless `checksums` are off, the rows carry theirs.
  */
 final class StateFileWriter(
     open: () => OutputStream,
@@ -215,7 +215,7 @@ private object StateFileWriter {
       present(index >> 3) = (present(index >> 3) | (1 << (index & 7))).toByte
     }
 
-    /** Room for one more of this length; where it begins. */
+    /** Make room for one more value of this length; returns where it begins. */
     private def room(length: Int): Int = {
       val from = dataBytes
       val end = Math.addExact(from, length)

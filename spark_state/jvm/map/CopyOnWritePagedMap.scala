@@ -13,11 +13,11 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  *
  * Time is counted in epochs. Opening a view ends one: what was written in it or before is shared
  * with the view, and a change to a shared record goes to a copy, while the view goes on reading the
- * old one. Records that no view shares are changed in place if the length of the value stays. Why
- * views stay right is told at MapView.
+ * old one. Records that no view shares are changed in place if the length of the value stays.
+ * MapView tells why views stay right.
  *
- * Dead records are freed page by page: whenever some more bytes are dead, what is alive is moved
- * out of pages that are dead by more than half. Freeing a byte costs at most copying one.
+ * Dead records are freed page by page: whenever enough bytes have died, the live records move out
+ * of pages that are dead by more than half. Freeing a byte costs at most copying one.
  *
  * With `prefixOf`, records whose keys have the same prefix are linked with each other, and
  * `prefixScan` follows the links.
@@ -51,7 +51,7 @@ final class CopyOnWritePagedMap(
   private var compactAt = MinCompactBytes
   private val scratchKey = new UnsafeRow(0)
   private lazy val prefetched = new Array[Long](PrefetchWindow)
-  /** Keeps the compiler from leaving the reads out. */
+  /** Keeps the compiler from dropping the reads. */
   private[cowstate] var prefetchedSum = 0
 
   def size: Int = entries
@@ -71,15 +71,15 @@ final class CopyOnWritePagedMap(
     epoch
   }
 
-  /** Before it is filled: room in the table for so many entries, as far as memory permits. */
+  /** To be called before the map is filled: makes room for so many entries, if memory permits. */
   def reserve(expected: Long): Unit = if (rehashed == null) {
     val capacity = capacityFor(expected)
     if (capacity > primary.length && account.permits(capacity * 8L)) replaceTable(capacity)
   }
 
   /**
-   * After it was filled: a smaller table if much less came than was expected. Takes time of `size`,
-   * so a table that is one size too large stays.
+   * To be called after the map was filled: makes the table smaller if much less came than was
+   * expected. That takes time of `size`, so a table that is one size too large stays.
    */
   def trim(): Unit = {
     val capacity = capacityFor(entries)
@@ -116,9 +116,9 @@ final class CopyOnWritePagedMap(
   }
 
   /**
-   * Before many keys are looked up: bring what that reads into the processor's caches. A lookup
-   * waits for the bucket, then for the record; here all buckets are fetched at once, then all
-   * records.
+   * To be called before many keys are looked up: brings what that reads into the processor's
+   * caches. A lookup waits for the bucket, then for the record; here all buckets are fetched at
+   * once, then all records.
    */
   def prefetch(hashes: Array[Int], count: Int): Unit = {
     var sum = 0
@@ -159,7 +159,7 @@ final class CopyOnWritePagedMap(
     }
   }
 
-  /** Remove a key; whether it was there. What it held goes to `undo`, unless that is null. */
+  /** Remove a key; returns whether it was there. Its value goes to `undo`, unless that is null. */
   def remove(key: UnsafeRow, undo: UndoLog): Boolean = {
     val address = find(key)
     if (address == 0) return false
@@ -175,14 +175,14 @@ final class CopyOnWritePagedMap(
   /** Copies of the entries whose key begins with a prefix, in no order. */
   def prefixScan(
       prefix: UnsafeRow, keyFields: Int, valueFields: Int): Array[(UnsafeRow, UnsafeRow)] = {
-    val found = Array.newBuilder[(UnsafeRow, UnsafeRow)]
+    val entries = Array.newBuilder[(UnsafeRow, UnsafeRow)]
     var address = prefixHead(prefix)
     while (address != 0) {
       val value = verifiedValue(address, valueFields)
-      found += ((copyOfKey(address, keyFields), value))
+      entries += ((copyOfKey(address, keyFields), value))
       address = records.getLong(address, PrefixNext)
     }
-    found.result()
+    entries.result()
   }
 
   /** What the map holds now. It stays readable, by any thread, until it is released. */
@@ -296,7 +296,7 @@ final class CopyOnWritePagedMap(
     }
   }
 
-  /** Link the records of a bucket of `primary` into another table; their number. */
+  /** Link the records of a bucket of `primary` into another table; returns how many there were. */
   private def moveBucket(index: Int, into: Array[Long]): Int = {
     var moved = 0
     var address = primary(index)

@@ -4,11 +4,11 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * The entries of a map at one moment: its pages, and the epoch that ended then. What was written or
- * removed in a later epoch is told by the records themselves, so nothing of the table is copied.
+ * The entries of a map at one moment: its pages, and the epoch that ended then. The records
+ * themselves tell what was written or removed in a later epoch, so nothing of the table is copied.
  *
- * A view of epoch e shows a record if it got its content up to e, and did not die up to e. Of each
- * key that the map had that is one record, whatever the map does afterwards:
+ * A view of epoch e shows a record if it got its content up to e, and did not die up to e. That is
+ * one record of each key that the map had, whatever the map does afterwards:
  *
  *     epoch 5                  epoch 6: another value, then a removal
  *     A   modified 5           A   modified 5, died 6       shown by a view of 5
@@ -32,7 +32,7 @@ final class MapView private[cowstate] (
   private val checksums = map.checksums
   private var released = false
 
-  /** Let the map change in place what this view shares with it. Twice is once. */
+  /** Let the map change in place what this view shares with it. Safe to call again. */
   def release(): Unit = map.synchronized {
     if (!released) {
       released = true
@@ -69,7 +69,7 @@ final class MapView private[cowstate] (
     var valueLength = 0
     var checksum = 0
 
-    /** Whether the entry is as it was put; else Spark's error. */
+    /** Throws Spark's error unless the entry is as it was put. */
     def verify(): Unit =
       checksums.verify(page, keyOffset, keyLength + valueLength, checksum)
 

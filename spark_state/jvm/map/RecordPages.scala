@@ -120,7 +120,7 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
   /** The epoch in which a page was allocated. */
   def bornIn(number: Int): Int = born(number)
 
-  /** Drop a page that holds nothing that is needed; the bytes that this frees. */
+  /** Drop a page that holds nothing that is needed; returns the bytes that this frees. */
   def drop(number: Int): Int = {
     assert(number != tail)
     val bytes = pages(number).length

@@ -12,7 +12,7 @@ import org.apache.spark.unsafe.Platform
  * snapshots. It is verified when a row comes from a file, before it goes to a snapshot, and at
  * every n-th read.
  *
- * It is that of Spark: CRC-32C over the bytes of key and value, over those of the key if the row
+ * The checksum is Spark's: CRC-32C over the bytes of key and value, or of the key alone if the row
  * was removed. Each state in memory has its own instance, which remembers whether it was damaged.
  */
 sealed abstract class RowChecksums {
@@ -39,7 +39,7 @@ object RowChecksums {
     if (conf.rowChecksumEnabled) new KeptRowChecksums(owner, conf.rowChecksumReadVerificationRatio)
     else Off
 
-  /** Rows have no checksums; theirs in memory are 0. */
+  /** Rows have no checksums; records have a 0 instead. */
   object Off extends RowChecksums {
     override def algorithm: Option[String] = None
     override def of(key: UnsafeRow, value: UnsafeRow): Int = 0

@@ -7,7 +7,7 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
- * What one version changed: for each changed key its value before, as bytes.
+ * What one version changed: the earlier value of each changed key, as bytes.
  *
  * An entry is int key length, int value length (-1: the key was not there), key, value, int
  * checksum of the two (see RowChecksums), and its own length as int at the end, so that the log can
@@ -214,7 +214,7 @@ object UndoLog {
   private val MinSlots = 64
   private val MaxBlockBytes = (256 << 10) - 64
 
-  /** A value that a log gave out for a key is read. */
+  /** Tell the checksums that a value is read which a log gave out for a key. */
   def read(key: UnsafeRow, value: UnsafeRow, checksums: RowChecksums): Unit = {
     val keyLength = key.getSizeInBytes
     checksums.read(

@@ -11,7 +11,7 @@ object StateId {
   /** The state before the first batch. */
   val Empty: StateId = StateId(0, "0")
 
-  /** The unique of states that an adopted checkpoint's own provider wrote. */
+  /** The id of states that an adopted checkpoint's own provider wrote. */
   val Adopted: String = "0000000000000adf"
 }
 
@@ -31,7 +31,7 @@ final class VersionedState(
     versionsToRetain: Int,
     start: StateId) {
   private var newest = start
-  /** Undo logs of committed versions with the state that each leads back to, newest first. */
+  /** Undo logs of committed versions, newest first, each with the state that it leads back to. */
   private val older = new util.ArrayDeque[(StateId, UndoLog)]
   private var writing: UndoLog = _
   @volatile private var broken = false
@@ -45,10 +45,10 @@ final class VersionedState(
 
   /** The states that can be read: the newest first. */
   def held: Seq[StateId] = map.synchronized {
-    val found = Seq.newBuilder[StateId]
-    found += newest
-    older.forEach(entry => found += entry._1)
-    found.result()
+    val states = Seq.newBuilder[StateId]
+    states += newest
+    older.forEach(entry => states += entry._1)
+    states.result()
   }
 
   /** Begin a version on top of `base`, undoing what is newer. `base` must be held. */
@@ -125,14 +125,14 @@ final class VersionedState(
       before: util.Map[UnsafeRow, UnsafeRow],
       keyFields: Int,
       valueFields: Int): Seq[(UnsafeRow, UnsafeRow)] = {
-    val found = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
+    val rows = Seq.newBuilder[(UnsafeRow, UnsafeRow)]
     before.forEach { (key, old) =>
       if (old != null) {
         UndoLog.read(key, old, map.checksums)
-        found += ((withFields(key, keyFields), withFields(old, valueFields)))
+        rows += ((withFields(key, keyFields), withFields(old, valueFields)))
       }
     }
-    found.result()
+    rows.result()
   }
 
   /**
@@ -156,14 +156,14 @@ final class VersionedState(
     var logs = if (writing == null) List.empty[UndoLog] else List(writing)
     if (state != newest) {
       val newer = older.iterator
-      var found = false
-      while (!found) {
+      var isReached = false
+      while (!isReached) {
         if (!newer.hasNext) {
           throw new CowStateException(s"version ${state.version} is not held any more")
         }
         val (before, log) = newer.next()
         logs = log :: logs
-        found = before == state
+        isReached = before == state
       }
     }
     logs.iterator

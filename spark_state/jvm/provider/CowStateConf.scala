@@ -28,9 +28,9 @@ object CowStateConf {
   /** Throws IllegalArgumentException for a key that is unknown or a value that is out of range. */
   def apply(conf: StateStoreConf): CowStateConf = {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
-    val known = Seq(MaxMemoryMb, LockTimeoutSeconds, Fsync)
-    ours.keys.find(key => !known.exists(_.equalsIgnoreCase(key))).foreach { key =>
-      throw new IllegalArgumentException(s"$key is not known; allowed are ${known.mkString(", ")}")
+    val ourKeys = Seq(MaxMemoryMb, LockTimeoutSeconds, Fsync)
+    ours.keys.find(key => !ourKeys.exists(_.equalsIgnoreCase(key))).foreach { key =>
+      throw new IllegalArgumentException(s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
     }
     checkCodec(conf.compressionCodec)
     val values = ours.map { case (key, value) => key.toLowerCase -> value }

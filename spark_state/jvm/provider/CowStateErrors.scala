@@ -16,24 +16,28 @@ import org.apache.hadoop.fs.ChecksumException
  * What loading a state or committing a batch raises comes with a condition of Spark's around it:
  * CowStateLoadException, CowStateCommitException.
  *
- * Reading a file may also fail as reading any file may: StateFileReadException, an IOException.
+ * A file may also be unreadable for the moment, as any file may: StateFileReadException, an
+ * IOException.
  */
 class CowStateException(message: String, cause: Throwable = null)
   extends RuntimeException(message, cause)
 
 object CowStateException {
-  /** The changes of a version are asked for, whose state is there; `first` has all from it on. */
-  def noChanges(url: String, of: StateId, first: Option[Long]): CowStateException = {
+  /**
+   * The state of a version is there, but not its changes. From version `first` on, changes are
+   * there.
+   */
+  def noChanges(url: String, state: StateId, first: Option[Long]): CowStateException = {
     val why =
-      if (of.unique == StateId.Adopted) "it was adopted from another provider"
+      if (state.unique == StateId.Adopted) "it was adopted from another provider"
       else "its state was converted by cowstate adopt, or its changelog was merged or deleted as " +
         "one of an old batch"
     val from = first.map(version =>
       s"batch ${version - 1} on: set changeStartBatchId to that or a later one").getOrElse(
       "the next batch on that runs with this provider")
     new CowStateException(
-      s"$url: the changes of version ${of.version}, which batch ${of.version - 1} made, are not " +
-        s"known: $why. There is a change feed from $from")
+      s"$url: the changes of version ${state.version}, which batch ${state.version - 1} made, are " +
+        s"not known: $why. There is a change feed from $from")
   }
 }
 
@@ -48,7 +52,7 @@ private[cowstate] object WaysOut {
   def restoreOrRestartFrom(batch: Long): String =
     s"from a copy, or restart the query from batch $batch or an earlier one: $Section"
 
-  /** A file is lost that nothing else stands for: the batches that made it may run again. */
+  /** A file is lost, and no other stands for it: the batches that made it may run again. */
   def restoreOrRestartWithout(file: String): String = {
     val name = file.split('/').last
     val before = StateFileName.parse(name).map(own => own.from.fold(own.version - 1)(_.version))

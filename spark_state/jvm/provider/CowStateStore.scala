@@ -8,7 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** What stores refuse: it needs column families, which Spark asks of RocksDB only. */
+/** What stores refuse, because it needs column families, which Spark asks of RocksDB only. */
 private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
   protected def only(colFamilyName: String): Unit =
     if (colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME) {
@@ -38,8 +38,8 @@ private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
 }
 
 /**
- * Reads one state. Its rows are the caller's own. It is one of the users of `loaded`, until it is
- * released, or its task ends: aggregations never release theirs.
+ * Reads one state. Its rows are the caller's own. It uses `loaded` until it is released or its task
+ * ends: aggregations never release their stores.
  */
 private[cowstate] final class CowReadStore(
     provider: CowStateStoreProvider, loaded: LoadedState, state: StateId)
@@ -75,8 +75,8 @@ private[cowstate] final class CowReadStore(
     only(colFamilyName)
     if (writer != null) return writer.prefixScan(prefixKey, colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
-    val found = loaded.versions.prefixScan(state, prefixKey, shape)
-    pairs(found.iterator, () => ())
+    val entries = loaded.versions.prefixScan(state, prefixKey, shape)
+    pairs(entries.iterator, () => ())
   }
 
   override def abort(): Unit = release()
@@ -94,7 +94,7 @@ private[cowstate] final class CowReadStore(
     CowStateStore.pairs(rows, release)
 }
 
-/** One batch's changes. Made by a session, which hears of its commit or abort. */
+/** The changes of one batch. A session makes it, and hears of its commit or abort. */
 private[cowstate] final class CowStateStore(
     provider: CowStateStoreProvider,
     val state: LoadedState,
@@ -148,8 +148,8 @@ private[cowstate] final class CowStateStore(
       prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     only(colFamilyName)
     if (shape.prefixColumns == 0) refuse("prefixScan")
-    val found = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
-    pairs(found.iterator, () => ())
+    val entries = map.synchronized(map.prefixScan(prefixKey, shape.keyFields, shape.valueFields))
+    pairs(entries.iterator, () => ())
   }
 
   /** What the store holds now. Changes made while iterating do not show. */

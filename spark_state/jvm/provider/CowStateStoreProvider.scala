@@ -220,8 +220,8 @@ class CowStateStoreProvider
   }
 
   /**
-   * Restore a version from files, in the place of the state that is held until now. That one is
-   * given up first: two of them at once may be more than memory permits.
+   * Restore a version from files, in place of the state that was held until now. That state is
+   * given up first: two at once may be more than memory permits.
    */
   private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
     val files = checkpoints.list()
@@ -256,13 +256,13 @@ class CowStateStoreProvider
   }
 
   /**
-   * A damaged snapshot is passed over for the one before it and the changelogs after that, and a
-   * damaged merged file for what was merged, if that is still there.
+   * Instead of a damaged snapshot, the one before it is read, and the changelogs after that one;
+   * instead of a damaged merged file, the files that were merged, if they are still there.
    */
   private def restore(
       files: StateFiles, at: StateId, damaged: Damaged): LoadedState = {
     val lineage = files.lineageOf(at, damaged.own, damagedAdopted = damaged.adopted) match {
-      case Right(found) => found
+      case Right(whole) => whole
       case Left(gap) =>
         throw CowStateMissingException.onTheWay(checkpoints.directory.url, at, gap, damaged.names)
     }
@@ -270,7 +270,7 @@ class CowStateStoreProvider
     try {
       state.restored(checkpoints.restore(lineage, state.versions.map))
       validate(state)
-      lineage.snapshot.foreach(found => reportCovered(found.version))
+      lineage.snapshot.foreach(file => reportCovered(file.version))
       state
     } catch {
       case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
@@ -362,8 +362,9 @@ class CowStateStoreProvider
   }
 
   /**
-   * A restore of this version reads little: there is a snapshot of it, or none is due. Spark takes
-   * stores that do not say so for a while for ones whose maintenance fails, and forces snapshots.
+   * Tell Spark that a restore of this version reads little: there is a snapshot of it, or none is
+   * due. If a store does not say so for a while, Spark thinks that its maintenance fails, and
+   * forces snapshots.
    */
   private def reportCovered(version: Long): Unit = if (storeConf.reportSnapshotUploadLag) {
     val run = UUID.fromString(StateStoreProvider.getRunId(hadoopConf))
@@ -414,7 +415,7 @@ class CowStateStoreProvider
     val end = files.stateAt(endVersion, endUnique)
       .getOrElse(throw missing(endVersion, endUnique, files))
     val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
-      case Right(found) if snapshotUnique.forall(u => found.snapshot.forall(_.unique == u)) => found
+      case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
       case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
         s"${checkpoints.directory.url}, version $snapshotVersion", Name)
     }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadSto
 
 /**
  * An error as Spark's own providers raise it, for tools that go by its condition. Its message is
- * that of the cause, which says what happened and the way out.
+ * the cause's, which says what happened and the way out.
  */
 private[cowstate] sealed abstract class ConditionException(
     condition: String, parameters: Map[String, String], what: String, cause: Throwable)

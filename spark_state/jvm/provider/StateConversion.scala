@@ -112,12 +112,12 @@ object StateConversion {
     }
     val storeConf = storeConfOf(session, order.settings)
     val broadcastConf = session.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
-    val one = order.copy(stores = Nil)
+    val withoutStores = order.copy(stores = Nil)
     val results = new ConcurrentHashMap[Int, ConvertedStore]
     val job = session.sparkContext.submitJob(
       session.sparkContext.parallelize(tasks, math.max(tasks.size, 1)),
       (rows: Iterator[(StoreToConvert, StoreShape)]) => rows.map { case (store, shape) =>
-        new StoreConversion(one, store, shape, storeConf, broadcastConf.value.value).run()
+        new StoreConversion(withoutStores, store, shape, storeConf, broadcastConf.value.value).run()
       }.toSeq,
       tasks.indices,
       (number: Int, done: Seq[ConvertedStore]) => done.foreach(results.put(number, _)),
@@ -139,7 +139,7 @@ object StateConversion {
     val location = StateStoreId(s"$checkpoint/state", operator,
       StateStore.PARTITION_ID_TO_CHECK_SCHEMA, store).storeCheckpointLocation()
     val file = StateSchemaCompatibilityChecker.schemaFile(location)
-    val found =
+    val schemas =
       try Using.resource(file.getFileSystem(conf).open(file))(
         StateSchemaCompatibilityChecker.readSchemaFile)
       catch {
@@ -147,7 +147,7 @@ object StateConversion {
           s"$file is missing, so the types of the state are not known. Run the query once with its " +
             "present provider and spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
       }
-    found match {
+    schemas match {
       case List(only) => (only.keySchema, only.valueSchema)
       case several => throw new CowStateException(
         s"$file has ${several.size} column families; only stores with one can be converted")
@@ -181,7 +181,7 @@ object StateConversion {
   private[cowstate] def isHdfs(providerClass: String): Boolean = providerClass == Hdfs
 }
 
-/** How many rows, and the sum of their hashes, which is the same in any order. */
+/** The number of rows, and the sum of their hashes, which is the same in any order. */
 private final case class Tally(rows: Long = 0, hash: Long = 0) {
   def plus(key: UnsafeRow, value: UnsafeRow): Tally =
     Tally(rows + 1, hash + key.hashCode.toLong * 1000003L + value.hashCode)
@@ -218,7 +218,7 @@ private final class StoreConversion(
       case NonFatal(e) => ConvertedStore(store, error = Some(s"$inPlace: ${reasonOf(e)}"))
     }
 
-  /** What happened, and the way out, which our own errors tell. */
+  /** What happened; our own errors tell the way out, too. */
   private def reasonOf(e: Throwable): String = {
     val causes = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
     causes.find(_.isInstanceOf[CowStateException]).map(_.getMessage).getOrElse {
@@ -301,7 +301,7 @@ private final class StoreConversion(
       new HdfsStateFileReader(directory, hadoopConf, codec), shape.keySchema, shape.valueSchema, codec)
   }
 
-  /** Of the HDFS provider the snapshot alone: its delta holds changes upon an empty store. */
+  /** For the HDFS provider only the snapshot: its delta holds changes upon an empty store. */
   private def newFiles(): Seq[MovableFile] = {
     val fs = inScratch.getFileSystem(hadoopConf)
     val written = HdfsStateFile(HdfsVersion, isSnapshot = true).toString

@@ -5,7 +5,7 @@ import java.util.concurrent.atomic.AtomicLong
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * What one store reports with a batch: of the batch, of the state in memory, and of the files that
+ * What one store reports with a batch: about the batch, the state in memory, and the files that
  * maintenance has written since the batch before.
  */
 private[cowstate] final class StoreMetrics {

@@ -15,7 +15,7 @@ private[cowstate] final case class StoreShape(
     }
     val projection = UnsafeProjection.create(references)
     val whole = new UnsafeRow(keyFields)
-    // Rows made of bytes alone, as of an undo log, do not know how many fields they have.
+    // Rows that are made of bytes alone, as in an undo log, do not know how many fields they have.
     key => {
       whole.pointTo(key.getBaseObject, key.getBaseOffset, key.getSizeInBytes)
       projection(whole)

@@ -17,7 +17,8 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * The options of a table of Spark's catalog, and those of a read or write of it, which count more.
+ * The options of a table in Spark's catalog, together with those of a read or write of it, which
+ * win.
  *
  * `properties`: all that the catalog says. `own`: what OPTIONS said when it was created, with the
  * location as option path.
@@ -46,7 +47,8 @@ private[cowstate] final class CatalogOptions private (
 
   /**
    * What the catalog says after ALTER TABLE. Spark compares names with their case, and keeps each of
-   * OPTIONS twice, with the prefix and without: what would leave two values of one option is refused.
+   * OPTIONS twice, with the prefix and without: a change that would leave two values of one option
+   * is refused.
    */
   def changed(changes: Seq[TableChange]): CatalogOptions = {
     val after = new HashMap[String, String](properties)
@@ -82,9 +84,9 @@ private[cowstate] final class CatalogOptions private (
     }
 
   /**
-   * The question whether a table may have these options and `columns`; without columns, whether the
-   * catalog may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a
-   * write that comes with it may name the keys.
+   * Ask whether a table may have these options and `columns`; without columns, whether the catalog
+   * may have the properties. `beside`: the names in TBLPROPERTIES. `mayLackKeys`: whether a write
+   * that comes with it may name the keys.
    */
   def declaring(
       columns: Option[StructType],
@@ -127,7 +129,10 @@ private[cowstate] object CatalogOptions {
   /** With these a read has other columns than the catalog says. */
   private val OfColumns = Seq("columns", "flattenCollectionTypes", "readChangeFeed", "stateVarName")
 
-  /** None if the properties are the options of a path: those of the catalog name the provider. */
+  /**
+   * None if the properties are only the options of a path: the properties of the catalog name the
+   * provider.
+   */
   def of(properties: JavaMap[String, String]): Option[CatalogOptions] =
     if (!properties.containsKey(Provider)) None
     else {
@@ -157,8 +162,8 @@ private[cowstate] object CatalogOptions {
   }
 
   /** The option by which one of the two has other columns than the other. */
-  def otherColumns(one: CatalogOptions, other: CatalogOptions): Option[String] =
-    OfColumns.find(name => one.own.get(name) != other.own.get(name))
+  def otherColumns(left: CatalogOptions, right: CatalogOptions): Option[String] =
+    OfColumns.find(name => left.own.get(name) != right.own.get(name))
 
   /** Whether a property is one of OPTIONS. */
   def isOption(property: String): Boolean =
@@ -169,8 +174,8 @@ private[cowstate] object CatalogOptions {
     Seq(PathOption, Prefix + PathOption, TableCatalog.PROP_LOCATION, TableCatalog.PROP_COLLATION)
       .exists(property.equalsIgnoreCase)
 
-  private def isSamePlace(one: String, other: String): Boolean = {
-    val uris = Seq(one, other).map(new Path(_).toUri)
+  private def isSamePlace(left: String, right: String): Boolean = {
+    val uris = Seq(left, right).map(new Path(_).toUri)
     val schemes = uris.map(uri => Option(uri.getScheme).getOrElse("file"))
     schemes.distinct.size == 1 && uris.map(_.getAuthority).distinct.size == 1 &&
       uris.map(_.getPath).distinct.size == 1

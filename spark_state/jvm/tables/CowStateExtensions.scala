@@ -44,7 +44,7 @@ private[cowstate] object CowStateExtensions {
   private def checkCreated(create: CreateTable): Unit = create.tableSpec match {
     case spec: TableSpec if isOurs(spec) && !isDone(create) =>
       val declared = CatalogOptions.of(spec)
-      // What has both is asked about when the catalog creates the table.
+      // A statement with both is checked when the catalog creates the table.
       if (create.columns.isEmpty || !declared.own.containsKey("keys")) {
         CowStateTableProvider.newSource()
           .inferSchema(declared.declaring(
@@ -55,7 +55,7 @@ private[cowstate] object CowStateExtensions {
 
   private def checkReplaced(name: LogicalPlan, spec: TableSpecBase): Unit = name match {
     case ResolvedIdentifier(catalog, table) if isThere(name) =>
-      // What cannot be loaded is up to Spark. A view may be there, too: Spark drops that as well.
+      // Spark decides about what cannot be loaded. A view may be there, and Spark drops it as well.
       Try(catalog.asTableCatalog.loadTable(table)).foreach { there =>
         if (isOurs(spec) || there.isInstanceOf[CowStateTable]) {
           throw CowStateTableErrors.replaced((table.namespace :+ table.name).mkString("."))

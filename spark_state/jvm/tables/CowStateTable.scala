@@ -41,8 +41,8 @@ private[cowstate] final class CowStateTable(
     new UpsertBuilder(source(), catalog.fold(info)(_.forWrite(info)))
 
   /**
-   * Whether Spark's catalog may change what it says of the table: options that reads and writes
-   * have, columns that come with their first rows, and properties that mean nothing here.
+   * Check that Spark's catalog may change what it says of the table. It may change options of reads
+   * and writes, columns that come with their first rows, and properties that mean nothing here.
    */
   def checkChanges(changes: Seq[TableChange]): Unit = catalog.foreach { before =>
     val added = changes.flatMap {
@@ -58,7 +58,7 @@ private[cowstate] final class CowStateTable(
     val beside = changes.collect {
       case set: SetProperty if !CatalogOptions.isOption(set.property) => set.property
     }
-    // What means nothing to the table needs no table: it may be away, or lost.
+    // A change that means nothing to the table does not need the table, which may be away or lost.
     val asked = Option.when(added.nonEmpty || after.own != before.own)(columns ++ added)
     if (asked.nonEmpty || beside.nonEmpty) {
       source().inferSchema(after.declaring(asked.map(StructType(_)), beside, mayLackKeys = false))

@@ -20,8 +20,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *   output mode update     the rows of an aggregation are upserts, as those of append are
  *   tables of the catalog  Spark keeps their path and options, and tells a source in Python neither
  *
- * Spark takes a source of its class path before one in Python of the same name. Reading and writing
- * is up to the one in Python all the same.
+ * Spark takes a source of its class path before one in Python of the same name. The source in
+ * Python reads and writes all the same.
  */
 class CowStateTableProvider extends TableProvider with DataSourceRegister {
   import CowStateTableProvider._
@@ -62,12 +62,12 @@ class CowStateTableProvider extends TableProvider with DataSourceRegister {
   }
 
   /**
-   * The columns that a table has by now, and after them those that only the catalog says it has: it
-   * gets them when they are written. Only the latter if nothing was written yet, or if the table
-   * cannot be read: whoever reads it is told why, and whoever drops it need not know.
+   * The columns that a table has by now, and after them those that only the catalog knows: the
+   * table gets them when they are written. If nothing was written yet, or if the table cannot be
+   * read, only the catalog's: a reader is told why, and whoever drops the table need not know.
    */
   private def known(declared: StructType, catalog: CatalogOptions): StructType = {
-    // A table keeps no NOT NULL, and rows from before a column was added have none in it.
+    // A table keeps no NOT NULL: rows from before a column was added have a null in it.
     val nullable = declared.map(_.copy(nullable = true))
     Try(source.inferSchema(catalog.own)).map { actual =>
       val names = actual.fieldNames.map(_.toLowerCase(Locale.ROOT)).toSet

@@ -38,7 +38,7 @@ def keyed_input(
     """
     df: DataFrame = grouped._df
     spark = df.sparkSession
-    columns = [_column(spark, one) for one in _elements(grouped._jgd.groupingExprs())]
+    columns = [_column(spark, expression) for expression in _elements(grouped._jgd.groupingExprs())]
     key_fields = list(df.select(*columns).schema) if columns else []
     _check_keys(df, key_fields)
     attributes = _output(df)
@@ -49,7 +49,8 @@ def keyed_input(
         computed.index(index) if identity is None else len(computed) + places.index(identity)
         for index, identity in enumerate(identities)
     ]
-    inputs = [columns[index] for index in computed] + [_column(spark, one) for one in attributes]
+    inputs = [columns[index] for index in computed]
+    inputs += [_column(spark, attribute) for attribute in attributes]
     names = [*(key_fields[index].name for index in computed), *df.columns]
     distinct = [
         column if name == on_the_way else column.alias(on_the_way)
@@ -57,7 +58,7 @@ def keyed_input(
     ]
     projected = df.select(*distinct)
     # From the columns as they were computed: an expression may give something else a second time.
-    output = [_column(spark, one) for one in _output(projected)]
+    output = [_column(spark, attribute) for attribute in _output(projected)]
     key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output, key_group)
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields

@@ -18,9 +18,9 @@ final class FilesScript {
 
   private def step(words: List[String]): String = words match {
     case List("writer", writer, version) =>
-      val found = files.stateAt(version.toLong, None)
-      found.foreach(head => writers(writer) = new Writer(head, files.nextGeneration))
-      found.map(_.unique).getOrElse("none")
+      val head = files.stateAt(version.toLong, None)
+      head.foreach(state => writers(writer) = new Writer(state, files.nextGeneration))
+      head.map(_.unique).getOrElse("none")
     case List("again", writer) =>
       writers(writer).generation = files.nextGeneration
       ""
@@ -60,13 +60,13 @@ final class FilesScript {
       show(files.lineageOf(state, cut.toSet ++ newest))
     case List("changes", version, unique, start) =>
       files.changelogsTo(StateId(version.toLong, unique), start.toLong) match {
-        case Right(found) => found.mkString(" ")
+        case Right(changelogs) => changelogs.mkString(" ")
         case Left(gap) => s"gap ${gap.version}"
       }
     case _ => throw new IllegalArgumentException(words.mkString(" "))
   }
 
-  private def show(found: Either[StateId, Lineage]): String = found match {
+  private def show(outcome: Either[StateId, Lineage]): String = outcome match {
     case Right(lineage) => lineage.files.mkString(" ")
     case Left(gap) => s"gap ${gap.version}"
   }
@@ -79,9 +79,9 @@ final class FilesScript {
 
   /** What a name parses to, written again; "none" for names that are not ours. */
   def parsed(name: String): String =
-    StateFileName.parse(name).map { found =>
-      assert(StateFileName.parse(found.toString).contains(found))
-      val upon = found.base.getOrElse("-")
-      s"${found.version} ${found.generation} ${found.unique} $upon ${found.versions} $found"
+    StateFileName.parse(name).map { file =>
+      assert(StateFileName.parse(file.toString).contains(file))
+      val upon = file.base.getOrElse("-")
+      s"${file.version} ${file.generation} ${file.unique} $upon ${file.versions} $file"
     }.getOrElse("none")
 }

@@ -56,12 +56,12 @@ object HeldBytes {
       field[PendingStateFile](store, "changelog"),
       () => directory.create("changelog", isDurable = true))
 
-  private def field[T](of: AnyRef, name: String): T = fieldOf(of, name).get(of).asInstanceOf[T]
+  private def field[T](owner: AnyRef, name: String): T = fieldOf(owner, name).get(owner).asInstanceOf[T]
 
-  private def fieldOf(of: AnyRef, name: String): java.lang.reflect.Field = {
-    val found = of.getClass.getDeclaredFields
+  private def fieldOf(owner: AnyRef, name: String): java.lang.reflect.Field = {
+    val declared = owner.getClass.getDeclaredFields
       .find(f => f.getName == name || f.getName.endsWith(s"$$$$$name")).get
-    found.setAccessible(true)
-    found
+    declared.setAccessible(true)
+    declared
   }
 }

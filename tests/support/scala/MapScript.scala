@@ -73,10 +73,10 @@ final class MapScript(withPrefix: Boolean) {
 /** A view, and what its reader has read so far. */
 private final class OpenView(val view: MapView) {
   private val rows = view.rows(ScriptedRows.KeyFields, ScriptedRows.ValueFields)
-  private val found = mutable.ArrayBuffer.empty[(UnsafeRow, UnsafeRow)]
+  private val entries = mutable.ArrayBuffer.empty[(UnsafeRow, UnsafeRow)]
   private var watcher: Watcher = _
 
-  def read(count: Int): Unit = found ++= rows.take(count)
+  def read(count: Int): Unit = entries ++= rows.take(count)
 
   /** Let another thread read all entries, again and again until the release. */
   def watch(): Unit = if (watcher == null) {
@@ -87,9 +87,9 @@ private final class OpenView(val view: MapView) {
   /** All entries, those that were read before too. */
   def release(): String = {
     if (watcher != null) watcher.end()
-    found ++= rows
+    entries ++= rows
     view.release()
-    ScriptedRows.show(found.iterator)
+    ScriptedRows.show(entries.iterator)
   }
 }
 

@@ -232,12 +232,12 @@ final class ProviderScript(root: String) {
   private def flip(number: Long): Unit = {
     val view = state.versions.map.openView()
     val walk = view.cursor()
-    val found = new UnsafeRow(KeyFields)
+    val row = new UnsafeRow(KeyFields)
     while (walk.next()) {
-      found.pointTo(walk.page, walk.keyOffset, walk.keyLength)
-      if (found == key(number)) {
-        found.pointTo(walk.page, walk.keyOffset + walk.keyLength, walk.valueLength)
-        flip(found)
+      row.pointTo(walk.page, walk.keyOffset, walk.keyLength)
+      if (row == key(number)) {
+        row.pointTo(walk.page, walk.keyOffset + walk.keyLength, walk.valueLength)
+        flip(row)
       }
     }
     view.release()

@@ -15,7 +15,7 @@ import org.apache.spark.sql.types.{DataType, StructType}
 final class UnsafeRowBytes {
   EvaluatePython.registerPicklers()
 
-  /** Of a pickled list of tuples of Spark's internal values. */
+  /** The rows of a pickled list of tuples of Spark's internal values. */
   def ofValues(schemaJson: String, pickled: Array[Byte]): Array[Byte] = {
     val schema = DataType.fromJson(schemaJson).asInstanceOf[StructType]
     val convert = EvaluatePython.makeFromJava(schema)
@@ -24,7 +24,7 @@ final class UnsafeRowBytes {
     joined(rows.toArray.iterator.map(row => projection(convert(row).asInstanceOf[InternalRow])))
   }
 
-  /** Of the rows that a query gives. */
+  /** The rows that a query gives. */
   def ofQuery(query: Dataset[_]): Array[Byte] = {
     val frame = query.asInstanceOf[classic.Dataset[_]]
     val projection = UnsafeProjection.create(frame.schema)

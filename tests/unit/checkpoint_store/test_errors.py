@@ -120,7 +120,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (NotAStoreError(URL, ("q/totals",)), [URL, "table.json", "store.json", "q/totals"]),
     (NotAStoreError(URL), [URL, "Name the directory", "checkpointLocation", "commits/"]),
     (StateNotFoundError(URL, "a", ("b", "c")), [URL, "'a'", "b, c", "stateVarName"]),
-    (StateNotFoundError(URL, None, ("b", "c")), [URL, "not said", "b, c", "stateVarName"]),
+    (StateNotFoundError(URL, None, ("b", "c")), [URL, "no state is named", "b, c", "stateVarName"]),
     (TableMismatchError(URL, "keys", "a", "b"), ["table", URL, "keys a", "not b", "leave"]),
     (
         TableMismatchError(URL, "keys", "a", "b", is_empty=True),
