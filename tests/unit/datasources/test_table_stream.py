@@ -301,7 +301,8 @@ class TestLostVersions:
         self.rows(self.stream(tmp_path, failOnDataLoss=False), after(0))
         (message,) = caplog.messages
         assert message.endswith(
-            "the stream passes over the changes after version 1 up to version 3, because version 2 is gone"
+            "the stream passes over the changes after version 1 up to version 3, because version 2 "
+            "is gone"
         )
 
     def test_the_error_says_which_option_passes_over_what_is_lost(self, tmp_path: Path) -> None:
@@ -333,8 +334,8 @@ class TestLostVersions:
         rows = [row for part in parts for row in stream.read(part)]
         assert sorted(id for batch in rows for id in batch["id"].to_pylist()) == [0, 1, 2, 3]
         assert (
-            "at version 2 is gone; the state at version 3 is read instead, with the changes of versions "
-            "2 to 3 in it" in caplog.text
+            "at version 2 is gone; the state at version 3 is read instead, with the changes of "
+            "versions 2 to 3 in it" in caplog.text
         )
         for version in (3, 4, 5):
             (tmp_path / version_name(version)).unlink()
