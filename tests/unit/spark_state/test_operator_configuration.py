@@ -67,7 +67,9 @@ def test_a_local_master_without_a_store_gets_one_and_says_so(
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
 def test_a_cluster_without_a_store_is_refused(master: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"spark\.cowstate\.store is not set, and the executors"):
+    with pytest.raises(
+        ConfigurationError, match=r"spark\.cowstate\.store is not set, and the executors"
+    ):
         parse_configuration({}, facts(master=master))
 
 
