@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources by itself: modules whose name begins with `pyspark_`."""
+"""Lets Spark find `format("cowstate")`: it imports modules whose name begins with `pyspark_`."""
 
 from datasources.cowstate_source import CowStateDataSource as DefaultSource
 

@@ -1,1 +1,1 @@
-"""The command line, and the demo: applications on top of engine, tables and stores."""
+"""The command line and the demo: applications on top of the engine, the tables and the stores."""

@@ -22,8 +22,8 @@ _QUIET = f"'-Dlog4j2.configurationFile={_LOGGING.as_uri()}'"
 def command_session(
     name: str, master: str, settings: Mapping[str, str], *, shows_stages: bool = False
 ) -> Iterator[SparkSession]:
-    """The session of this process, or else one for as long as a `with` lasts. `shows_stages`: with
-    Spark's own progress bar, if somebody looks."""
+    """The session of this process, or a new one that ends with the `with`. `shows_stages`: show
+    Spark's own progress bar, if there is a terminal."""
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running

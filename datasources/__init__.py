@@ -1,7 +1,7 @@
 """State as a table: Spark's data source "cowstate", a keyed upsert sink with readers.
 
-Spark finds the format where cowstate is installed; `spark.dataSource.register(CowStateDataSource)`
-makes it known to a session that does not. The errors are what rows that cannot be written raise.
+Spark finds the format where cowstate is installed. For a session that does not find it, call
+`spark.dataSource.register(CowStateDataSource)`. Reads and writes raise the errors.
 """
 
 from importlib import import_module
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datasources.cowstate_source import CowStateDataSource
     from datasources.lost_changes import ChangesLostError
 
-# Imported when they are asked for: they need libraries that Spark does not import anyway.
+# These are imported on first use, because they need libraries that Spark does not import itself.
 _MODULES = {"ChangesLostError": "lost_changes", "CowStateDataSource": "cowstate_source"}
 
 __all__ = [
@@ -40,5 +40,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All names, also those that are not imported yet: what tab completion offers."""
+    """All names for tab completion, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

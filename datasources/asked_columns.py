@@ -1,7 +1,8 @@
-"""The columns that Spark asked a reader for: their order, and which of them are never null.
+"""The columns that Spark asks a reader for: their order, and whether they may be null.
 
-A state says of no column that it is never null, but a schema of the user's own may. Spark compares
-the batches with it, nullability and all, and then trusts it: a null there would be read as a value.
+Every column of a state may be null, but a schema of the user's own may say NOT NULL. Spark compares
+our batches with that schema, including nullability, and then trusts it: Spark would read a null in
+such a column as a value.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ pc: Any = pyarrow.compute
 
 @dataclass(frozen=True, slots=True)
 class AskedColumns:
-    """`asked`: what Spark compares batches with. `stored`: the same as states have it, where every
-    field may be null. `url`: the state's, for the error."""
+    """`asked`: the columns with which Spark compares batches. `stored`: the same columns, where
+    every field may be null, as in states. `url`: where the state is, for the error."""
 
     url: str
     asked: pa.Schema
@@ -33,12 +34,15 @@ class AskedColumns:
 
     @property
     def names(self) -> list[str]:
-        """In order."""
+        """The names of the columns, in order."""
         return list(self.asked.names)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """The columns of `rows`, which has all of them. One of another type is left as it is: Spark
-        refuses it, and shows both types. Raises ConfigurationError for a null that cannot be."""
+        """These columns of `rows`, which has all of them.
+
+        A column of another type stays as it is: Spark refuses it, and shows both types. Raises
+        ConfigurationError for a null in a column that is NOT NULL.
+        """
         columns: list[Any] = []
         for asked, stored in zip(self.asked, self.stored, strict=True):
             column: Any = rows[asked.name]
@@ -51,7 +55,7 @@ class AskedColumns:
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
     def of_some(self, rows: pa.Table) -> pa.Table:
-        """As `of`, with nulls in the columns that `rows` does not have."""
+        """These columns of `rows`, with nulls in the columns that `rows` does not have."""
         for column in self.stored:
             if column.name not in rows.column_names:
                 rows = rows.append_column(column, pa.nulls(rows.num_rows, column.type))
@@ -68,13 +72,14 @@ class AskedColumns:
 
     def _null_in(self, name: str) -> ConfigurationError:
         return ConfigurationError(
-            f"column {name!r} of {self.url} has a null where the schema that is set says that "
-            "there is none: leave out its NOT NULL (nullable=False, containsNull=False)"
+            f"column {name!r} of {self.url} has a null, but the schema that you set does not "
+            "allow one: leave out its NOT NULL (nullable=False, containsNull=False)"
         )
 
 
 def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
-    """The rows in pieces: Spark holds a whole one, and reads it while the next one is sent."""
+    """The rows in pieces. Spark holds a whole piece in memory, and reads it while we send the next
+    one."""
     return rows.to_batches(max_chunksize=_BATCH_ROWS)
 
 
@@ -88,14 +93,14 @@ def _breaks(array: Any, field: pa.Field[Any]) -> bool:
     """Whether the array has a null that the field does not allow, at any depth."""
     if not field.nullable and array.null_count:
         return True
-    # Taken, so that neither a slice nor a null one has hidden children.
-    arrow_type, present = field.type, array.take(pc.indices_nonzero(array.is_valid()))
-    if pa.types.is_struct(arrow_type):
-        children = zip(present.flatten(), arrow_type, strict=True)
-    elif pa.types.is_map(arrow_type):
-        children = zip([present.items], [arrow_type.item_field], strict=True)
-    elif pa.types.is_list(arrow_type):
-        children = zip([present.flatten()], [arrow_type.value_field], strict=True)
+    # `take` drops children that a slice or a null value would hide.
+    data_type, present = field.type, array.take(pc.indices_nonzero(array.is_valid()))
+    if pa.types.is_struct(data_type):
+        children = zip(present.flatten(), data_type, strict=True)
+    elif pa.types.is_map(data_type):
+        children = zip([present.items], [data_type.item_field], strict=True)
+    elif pa.types.is_list(data_type):
+        children = zip([present.flatten()], [data_type.value_field], strict=True)
     else:
         return False
     return any(_breaks(child, inner) for child, inner in children)

@@ -1,9 +1,9 @@
-"""Tables of Spark's catalog, as the options of a read or write tell them. Pure.
+"""Recognizes tables of Spark's catalog by the options of a read or write. Pure.
 
-Spark tells a source in Python nothing of what its catalog knows of a table. The jar that
-`spark_state.configure` adds does: it hands on OPTIONS of CREATE TABLE, the location as option
-`path`, and option `inCatalog`. Before a table is created or altered it asks with option
-`declaration`, too; see table_declaration.
+Spark does not tell a source in Python what its catalog knows about a table. The jar that
+`spark_state.configure` adds tells it: the jar passes the OPTIONS of CREATE TABLE, the location as
+option `path`, and option `inCatalog`. Before Spark creates or alters a table, the jar asks with
+option `declaration`, too; see table_declaration.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 IN_CATALOG = "incatalog"
 DECLARATION = "declaration"
-# What Spark says itself when such a table is created, and there is no jar between.
+# Options that Spark itself passes when such a table is created in a session without the jar.
 OF_CATALOG = frozenset({"owner", "provider", "location"})
 NO_CATALOG = (
     "Spark tells a source in Python neither the path nor the options of a table of its catalog. "
@@ -22,7 +22,7 @@ NO_CATALOG = (
 
 
 def are_of_catalog(options: Mapping[str, str]) -> bool:
-    """Whether the table is one of Spark's catalog."""
+    """Whether the table is in Spark's catalog."""
     return _has(options, IN_CATALOG)
 
 
@@ -32,8 +32,10 @@ def is_declared(options: Mapping[str, str]) -> bool:
 
 
 def may_be_unwritten(options: Mapping[str, str]) -> bool:
-    """Whether the table is made by its first write: CREATE TABLE says its keys. Any
-    other table of the catalog that is missing is lost."""
+    """Whether the table's first write creates it, because CREATE TABLE named its keys.
+
+    Any other table of the catalog that does not exist is lost.
+    """
     return are_of_catalog(options) and _has(options, "keys")
 
 

@@ -1,6 +1,6 @@
-"""The versions of a state as one channel has them: the whole ones, and after these its own.
+"""The versions of a state as one channel sees them: whole versions, then the channel's own epochs.
 
-A subtask publishes its barrier before others have, and the barrier names all files of its key
+A subtask may publish its barrier before the others do, and the barrier names all files of its key
 groups. So for these key groups an epoch that is not whole yet is as readable as any other.
 """
 
@@ -27,8 +27,8 @@ Ahead = Mapping[int, tuple[BarrierName, int]]
 class ChannelHistory:
     """The StateHistory of one subtask's key groups.
 
-    `ahead`: the subtask's barriers of epochs that need not be whole, oldest first, with the times
-    at which they were published (ms since 1970). Whole versions count up to the first of them.
+    `ahead`: the subtask's barriers of epochs that need not be whole, oldest first, with their times
+    of publication (ms since 1970). Whole versions count only up to the first of these epochs.
     """
 
     operator: OperatorHistory
@@ -49,20 +49,22 @@ class ChannelHistory:
         return self.versions_with(self.operator.versions())
 
     def versions_with(self, whole: Sequence[int]) -> list[int]:
-        """The versions of the channel when these are the operator's."""
+        """The versions of the channel, if `whole` are the versions of the operator."""
         return [*(version for version in whole if version < min(self.ahead)), *self.ahead]
 
     def at(self, version: int) -> StateVersion:
-        """See StateHistory. A version that is not whole has only the subtask's key groups. Raises
-        VersionNotRetainedError, too, if the barrier was deleted since."""
+        """See StateHistory. A version that is not whole has only the subtask's key groups.
+
+        Also raises VersionNotRetainedError if the barrier was deleted in the meantime.
+        """
         if version not in self.ahead:
             return self.operator.at(version)
         name, timestamp_ms = self.ahead[version]
         try:
             barrier = self.operator.published.read_barrier(name)
         except ObjectMissingError as error:
-            there = [other for other in self.versions() if other != version]
-            raise self.absent(version, there) from error
+            retained = [other for other in self.versions() if other != version]
+            raise self.absent(version, retained) from error
         own = CompletedCheckpoint(version, barrier.run, barrier.parallelism, (barrier,))
         return self.operator.version_of(own, timestamp_ms)
 
@@ -76,8 +78,9 @@ class ChannelHistory:
 
 
 def barriers_ahead(operator: OperatorHistory, positions: Positions, after: int) -> dict[int, Ahead]:
-    """By subtask, what `ChannelHistory.ahead` is of the channels at these positions: all after
-    epoch `after`. A channel whose barrier at its position is not there any more is left out.
+    """`ChannelHistory.ahead` of the channels at these positions, by subtask, after epoch `after`.
+
+    A channel is left out if its barrier at the position does not exist any more.
     """
     barriers: dict[int, dict[int, tuple[BarrierName, int]]] = {subtask: {} for subtask in positions}
     last = max((position.epoch for position in positions.values()), default=after)

@@ -1,7 +1,7 @@
-"""How far each channel of an operator was read, and what lies between two such states. Pure.
+"""How far each channel of an operator was read, and what lies between two such positions. Pure.
 
-A stream of `at_least_once` hands on what a channel delivered before the epoch is whole, so how far
-it is differs by key group: some are of a channel that is ahead, all others are at a version.
+A stream with `at_least_once` passes on the changes of a channel before the epoch is whole. So some
+key groups belong to a channel that is ahead, and all others are at a version.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from checkpoint_store.operators.operator_layout import BarrierName, EpochDirecto
 
 @dataclass(frozen=True, slots=True)
 class ChannelPosition:
-    """The barrier up to which a channel was read. An epoch that is run again by a later attempt,
-    or in a later run, has another one."""
+    """The barrier up to which a channel was read.
+
+    If a later attempt or run repeats the epoch, its barrier is another one.
+    """
 
     subtask: int
     epoch: int
@@ -27,12 +29,12 @@ class ChannelPosition:
     parallelism: int
 
     def includes(self, name: BarrierName) -> bool:
-        """Whether this barrier is the channel's, and not one after the position."""
+        """Whether this barrier belongs to the channel, and is not after the position."""
         channel = (name.subtask, name.parallelism, name.directory.run_number)
-        place = (name.directory.epoch, name.attempt)
+        epoch = name.directory.epoch
         if channel != (self.subtask, self.parallelism, self.run):
             return False
-        return place[0] < self.epoch or place == (self.epoch, self.attempt)
+        return epoch < self.epoch or (epoch, name.attempt) == (self.epoch, self.attempt)
 
 
 Positions = Mapping[int, ChannelPosition]
@@ -51,8 +53,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far all was read: `version` by all channels (None: nothing), the channels in `ahead`, by
-    subtask, further."""
+    """How far a stream has read: all channels up to `version` (None: nothing), and the channels in
+    `ahead`, by subtask, further."""
 
     version: int | None
     ahead: Positions
@@ -60,7 +62,7 @@ class Reached:
     def ranges(
         self, max_parallelism: int
     ) -> Iterator[tuple[KeyGroupRange, ChannelPosition | None]]:
-        """All key groups, each with the channel if it is ahead."""
+        """Ranges of all key groups, each with its channel's position if the channel is ahead."""
         parallelism = next((position.parallelism for position in self.ahead.values()), 1)
         for subtask in range(parallelism):
             own = key_group_range_of_subtask(max_parallelism, parallelism, subtask)
@@ -76,7 +78,7 @@ def position_of(name: BarrierName) -> ChannelPosition:
 
 
 def encode_positions(positions: Positions) -> dict[str, Any]:
-    """As JSON has it in an offset: by subtask, in order."""
+    """The positions as JSON values for an offset: by subtask, in order."""
     channels = {}
     for subtask in sorted(positions):
         channels[str(subtask)] = asdict(positions[subtask])
@@ -85,7 +87,7 @@ def encode_positions(positions: Positions) -> dict[str, Any]:
 
 
 def decode_positions(channels: Mapping[str, Any]) -> Positions:
-    """What `encode_positions` made."""
+    """The positions that `encode_positions` wrote."""
     return {
         int(subtask): ChannelPosition(int(subtask), **fields)
         for subtask, fields in channels.items()
@@ -97,10 +99,10 @@ def still_counts(
     end: Reached,
     checkpoint_at: Callable[[int], CompletedCheckpoint | None],
 ) -> bool:
-    """Whether what was read up to `position` is part of what is read up to `end`.
+    """Whether the changes that were read up to `position` are part of the changes up to `end`.
 
-    If not, the epoch was run again since, and the channel's changes come again. `checkpoint_at`
-    gives a version's barriers, None if it is not there.
+    If not, the epoch was run again, and the channel's changes come again. `checkpoint_at` returns
+    the barriers of a version, or None if the version does not exist.
     """
     later = end.ahead.get(position.subtask)
     if end.version is None or position.epoch > end.version:
@@ -110,7 +112,7 @@ def still_counts(
 
 
 def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
-    """Whether the barriers of the position's epoch have the one at the position."""
+    """Whether the barrier at the position is one of the barriers of the whole epoch."""
     if whole.parallelism != position.parallelism:
         return False
     barrier = whole.barriers[position.subtask]
@@ -118,8 +120,11 @@ def holds(whole: CompletedCheckpoint, position: ChannelPosition) -> bool:
 
 
 def was_begun_again(position: ChannelPosition, directories: Iterable[EpochDirectory]) -> bool:
-    """Whether a later run has begun with the position's epoch, or with one before it: then the
-    channel delivers the epoch again. `directories`: what runs wrote in epochs."""
+    """Whether a later run has begun with the position's epoch, or with an earlier one.
+
+    Then the channel delivers the epoch again. `directories`: each names a run and an epoch in which
+    the run wrote.
+    """
     return any(
         directory.run_number > position.run and directory.epoch <= position.epoch
         for directory in directories
@@ -127,7 +132,7 @@ def was_begun_again(position: ChannelPosition, directories: Iterable[EpochDirect
 
 
 def stretches(start: Reached, end: Reached, max_parallelism: int) -> list[Stretch]:
-    """What to read so that all that was at `start` is at `end`. All of `start.ahead` counts."""
+    """What to read to get from `start` to `end`. Every position in `start.ahead` must count."""
     common: list[Stretch] = []
     for mine, before in start.ranges(max_parallelism):
         for other, after in end.ranges(max_parallelism):

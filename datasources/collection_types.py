@@ -28,7 +28,7 @@ _COLUMNS = {"list": (_ELEMENT,), "map": (_USER_KEY, _USER_VALUE)}
 
 @dataclass(frozen=True, slots=True)
 class FlattenedColumns:
-    """`stored`: the column of the lists or maps; `names`: those that come instead of it."""
+    """`stored`: the column of the lists or maps; `names`: the columns that replace it."""
 
     key_names: tuple[str, ...]
     stored: str
@@ -36,10 +36,10 @@ class FlattenedColumns:
 
     @classmethod
     def of(cls, shape: StateShape, url: str) -> Self:
-        """Raises ConfigurationError for a state that has no elements."""
+        """The columns for a state. Raises ConfigurationError for a state without elements."""
         if shape.kind not in _COLUMNS:
             raise ConfigurationError(
-                f"option flattenCollectionTypes is of list and map states; {shape.state!r} of "
+                f"option flattenCollectionTypes is for list and map states, but {shape.state!r} of "
                 f"{url} is a {shape.kind} state: leave the option out"
             )
         *key_names, stored = shape.columns
@@ -47,22 +47,20 @@ class FlattenedColumns:
         return cls(tuple(key_names), stored, names)
 
     def schema(self, schema: StructType) -> StructType:
-        """The columns of rows of elements, from those of the state."""
+        """The schema of the flattened rows, for a state with this schema."""
         types = _element_types(schema[self.stored].dataType)
-        elements = [
-            StructField(name, element_type)
-            for name, element_type in zip(self.names, types, strict=True)
-        ]
+        elements = map(StructField, self.names, types)
         return StructType([*(schema[name] for name in self.key_names), *elements])
 
     def stored_names(self, asked: Sequence[str]) -> list[str]:
-        """What to read of the state: the columns, and always that which says how many rows."""
+        """The columns of the state to read. They always include the lists or maps, because their
+        sizes say how many rows there are."""
         return [*(name for name in self.key_names if name in asked), self.stored]
 
     def rows(self, state: pa.Table) -> Iterator[pa.Table]:
         """A row for each element of `state`, which has the `stored_names` of some columns."""
         for batch in state.to_batches():
-            # Taken, so that neither a slice nor a null one has elements of others.
+            # `take` drops elements that a slice or a null value would hide.
             collections: Any = batch.column(self.stored).take(_places(np.arange(len(batch))))
             if pa.types.is_map(collections.type):
                 elements = [collections.keys, collections.items]
@@ -85,8 +83,8 @@ def _other_than(taken: Sequence[str], name: str) -> str:
     return name
 
 
-def _element_types(data_type: DataType) -> list[DataType]:
-    if isinstance(data_type, MapType):
-        return [data_type.keyType, data_type.valueType]
-    assert isinstance(data_type, ArrayType), "a state with elements is a list or a map"
-    return [data_type.elementType]
+def _element_types(collection_type: DataType) -> list[DataType]:
+    if isinstance(collection_type, MapType):
+        return [collection_type.keyType, collection_type.valueType]
+    assert isinstance(collection_type, ArrayType), "a state with elements is a list or a map"
+    return [collection_type.elementType]

@@ -1,16 +1,17 @@
-"""`format("cowstate")`: states and tables as what Spark reads and writes.
+"""`format("cowstate")`: Spark's data source for states and tables.
 
-Spark finds the format by itself where cowstate is installed (module `pyspark_cowstate`); on a
-session that was started before that, `spark.dataSource.register(CowStateDataSource)`.
+Spark finds the format by itself where cowstate is installed (module `pyspark_cowstate`). In a
+session that was started before the installation, call
+`spark.dataSource.register(CowStateDataSource)`.
 
-    schema             source_schema, or table_declaration for what the catalog is to know
+    schema             source_schema; table_declaration, if the catalog asks
     spark.read         table_source
     spark.readStream   table_stream
     df.write           table_sink
     df.writeStream     table_sink
 
-For each of these Spark imports this module in a new Python process, so a method imports what it
-needs, and nobody pays for the others.
+For each of these Spark imports this module in a new Python process. So each method imports only
+what it needs.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class CowStateDataSource(DataSource):
         return "cowstate"
 
     def schema(self) -> StructType:
-        """Raises ConfigurationError, and the errors of the store."""
+        """The columns of a read. Raises ConfigurationError, and the errors of the store."""
         if is_declared(self.options):
             from datasources.table_declaration import declared_schema
 
@@ -46,25 +47,26 @@ class CowStateDataSource(DataSource):
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Raises ConfigurationError, and the errors of the store."""
+        """The reader of a batch. Raises ConfigurationError, and the errors of the store."""
         from datasources.table_source import table_reader
 
         return table_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A stream that cannot be says so when it is asked for its first offset."""
+        """The reader of a stream. A refused stream raises its error at the first offset."""
         from datasources.table_stream import table_stream_reader
 
         return table_stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Raises ConfigurationError."""
+        """The sink of a batch job. Raises ConfigurationError."""
         from datasources.table_sink import table_batch_writer
 
         return table_batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Output mode "complete" upserts all rows of each batch. Raises ConfigurationError."""
+        """The sink of a query; output mode "complete" upserts all rows of each batch. Raises
+        ConfigurationError."""
         from datasources.table_sink import table_stream_writer
 
         return table_stream_writer(self.options, schema)

@@ -1,8 +1,8 @@
 """Option `deleteWhen`: which rows delete their key instead of writing it.
 
-It is the name of a boolean column, or a predicate in Spark's SQL, with its three-valued logic:
+The option is the name of a boolean column, or a predicate in Spark's SQL, with three-valued logic:
 
-    columns       name, `a name`; of any case
+    columns       name, `a name`; in any case
     literals      1, 1.5, 1e3, 'text', TRUE, FALSE, NULL,
                   DATE '2026-01-31', TIMESTAMP '2026-01-31 12:00:00', TIMESTAMP_NTZ '…'
     comparisons   = == <> != < <= > >= <=>, [NOT] BETWEEN … AND …, [NOT] IN (…),
@@ -10,9 +10,9 @@ It is the name of a boolean column, or a predicate in Spark's SQL, with its thre
     conditions    AND, OR, NOT, parentheses
     arithmetic    + - *
 
-As in Spark, NaN equals NaN and is greater than any other number, and an overflow is an error. Apart
-from it, a TIMESTAMP without a zone is UTC whatever the session's zone is, and nothing is cast
-between texts and other types. Columns that a condition uses are stored like all others.
+As in Spark, NaN equals NaN and is greater than any other number, and an overflow is an error.
+Unlike in Spark, a TIMESTAMP without a zone is UTC whatever the session's zone is, and nothing is
+cast between texts and other types. The columns that a condition uses are stored like all others.
 
 This is the only module that imports sqlglot.
 """
@@ -46,18 +46,18 @@ _ALLOWED = (
     "+ - * and parentheses"
 )
 _Value = Callable[[Rows], Any]
-# Part of a predicate as sqlglot parses it. It has changed the names of its base classes.
+# Part of a predicate as sqlglot parses it. sqlglot has renamed its base classes between releases.
 _Node = Any
 _LONG = 1 << 63
 _ARGUMENTS = {"this", "expression", "expressions", "low", "high", "to", "is_string", "negate"}
 
 
 def compile_delete_condition(text: str, schema: pa.Schema) -> DeleteCondition:
-    """What tells of rows of `schema`, as an array or a chunked array of booleans without nulls,
-    which are deletions.
+    """A function that says which rows of `schema` are deletions.
 
-    Raises ConfigurationError for what is not allowed here, a column that is not there, and types
-    that do not go together; later, for rows, only for an overflow.
+    It returns an array or a chunked array of booleans without nulls. Raises ConfigurationError for
+    a part that is not allowed, a missing column, and types that cannot be combined. The function
+    itself raises it only for an overflow.
     """
     compiler = _Compiler(schema)
     value = compiler.condition(_parsed(text, schema))
@@ -83,7 +83,7 @@ def _parsed(text: str, schema: pa.Schema) -> _Node:
         places = [
             f" at {place['highlight']!r} (character {place['col']})" for place in error.errors[:1]
         ]
-        raise _no_predicate(text, f"it is not understood{''.join(places)}") from error
+        raise _no_predicate(text, f"it cannot be parsed{''.join(places)}") from error
     except sqlglot.errors.TokenError as error:
         raise _no_predicate(text, "a quote has no end, or a character is not allowed") from error
     if len(parsed) != 1 or parsed[0] is None:
@@ -92,19 +92,22 @@ def _parsed(text: str, schema: pa.Schema) -> _Node:
 
 
 def _no_predicate(text: str, problem: str) -> ConfigurationError:
-    return ConfigurationError(f"{_OPTION} {text!r} is no predicate: {problem}; {_ALLOWED}")
+    return ConfigurationError(f"{_OPTION} {text!r} is not a predicate: {problem}; {_ALLOWED}")
 
 
 class _Compiler:
-    """Turns parts of a predicate into functions of rows. Each is tried at once on a row of nulls,
-    so that types that do not go together are noticed, and the error names the smallest part."""
+    """Turns parts of a predicate into functions of rows.
+
+    Each function is tried at once on a row of nulls. So types that cannot be combined are noticed
+    early, and the error names the smallest part that has them.
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         nulls = [pa.nulls(1, field.type) for field in schema]
         self._nulls = pa.RecordBatch.from_arrays(nulls, schema.names)
 
     def condition(self, node: _Node) -> _Value:
-        """The value of a part that must be true, false or null."""
+        """The function of a part whose values must be true, false or null."""
         value = self._value(node)
         value_type = value(self._nulls).type
         if pa.types.is_null(value_type):
@@ -129,7 +132,7 @@ class _Compiler:
         except pa.ArrowException as error:
             raise ConfigurationError(
                 f"{_OPTION}: {_text(node)} cannot be computed{self._types_in(node)}. Values that "
-                "are compared or computed with each other must be of one kind, numbers, texts or "
+                "are compared or computed with each other must be of one kind: numbers, texts or "
                 f"times; {_ALLOWED}"
             ) from error
         return value
@@ -148,7 +151,7 @@ class _Compiler:
         return lambda rows: rows.column(name)
 
     def connected(self, node: _Node) -> _Value:
-        """AND and OR, flat however many there are."""
+        """AND and OR. A chain of any length is compiled without recursion."""
         function = pc.and_kleene if isinstance(node, sql.And) else pc.or_kleene
         conditions = [self.condition(part) for part in node.flatten()]
         return lambda rows: reduce(function, (condition(rows) for condition in conditions))
@@ -158,7 +161,7 @@ class _Compiler:
         return _applied(pc.invert, self.condition(node.this))
 
     def in_parentheses(self, node: _Node) -> _Value:
-        """The same without them."""
+        """A part in parentheses."""
         return self._value(node.this)
 
     def binary(self, node: _Node) -> _Value:
@@ -177,7 +180,7 @@ class _Compiler:
         return _applied(pc.is_null, self._value(node.this))
 
     def in_list(self, node: _Node) -> _Value:
-        """IN: equal to one of them; null if it is to none, but one is null."""
+        """IN: true if some value of the list is equal; else null if a value is null, else false."""
         sought = self._value(node.this)
         others = [self._value(other) for other in node.expressions]
 
@@ -250,7 +253,7 @@ def _null(_: _Compiler, __: _Node) -> _Value:
 
 
 def _typed_literal(_: _Compiler, node: _Node) -> _Value:
-    """DATE '…' and its like. CAST is another kind of node in this dialect."""
+    """A literal with a type, such as DATE '…'. CAST is another kind of node in this dialect."""
     text = node.this.name
     try:
         if node.to.is_type("date"):
@@ -267,7 +270,7 @@ def _typed_literal(_: _Compiler, node: _Node) -> _Value:
 
 
 def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """With nulls of any type, and with floating-point numbers as doubles."""
+    """Lets `compare` take nulls of any type, and compares floating-point numbers as doubles."""
 
     def compared(left: Any, right: Any) -> Any:
         if pa.types.is_null(left.type) or pa.types.is_null(right.type):
@@ -280,12 +283,9 @@ def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return compared
 
 
-def _is_number(arrow_type: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(arrow_type)
-        or pa.types.is_floating(arrow_type)
-        or pa.types.is_decimal(arrow_type)
-    )
+def _is_number(data_type: pa.DataType) -> bool:
+    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(check(data_type) for check in checks)
 
 
 @_comparison

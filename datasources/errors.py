@@ -1,13 +1,13 @@
 """Errors of tables, named by what the caller can do about them.
 
     CowstateError (spark_state.errors)
-    ├── InputRowError           rows that cannot be written as they are: nothing was changed
-    │   ├── DuplicateKeyError   several rows of a key, and nothing says which one wins
+    ├── InputRowError           rows cannot be written as they are; the table did not change
+    │   ├── DuplicateKeyError   a batch has several rows of a key, and nothing says which one wins
     │   ├── NullKeyError        a key column is null
-    │   └── NullSequenceError   the value that says which row wins is missing
-    └── StateReplacedError      a stream finds another state where the one that it read was
+    │   └── NullSequenceError   a row lacks the value that says which row wins
+    └── StateReplacedError      the state at the URL is not the one that the stream has read
 
-Every error keeps its values as attributes and survives pickling: errors cross processes.
+Every error keeps its values as attributes, and can be pickled because errors cross processes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class DuplicateKeyError(InputRowError):
         )
         return (
             f"one batch has several rows of one key, such as {shown}, and nothing says which of "
-            "them wins: set option sequenceBy to a column that grows with every change, or "
-            'onDuplicate to "first" or "last", or leave one row of a key in the batch'
+            "them wins: set option sequenceBy to a column that grows with every change, set "
+            'onDuplicate to "first" or "last", or keep only one row of each key in the batch'
         )
 
 
@@ -50,14 +50,14 @@ class NullKeyError(InputRowError):
 
     def __str__(self) -> str:
         return (
-            f"key column {self.column!r} is null in {self.rows} rows of a task: filter them out, "
-            'or set option onNullKey to "drop", or to "keep" if null is a key like any other'
+            f"key column {self.column!r} is null in {self.rows} rows of a task: filter these rows "
+            'out, or set option onNullKey to "drop", or to "keep" if null is a key like any other'
         )
 
 
 @dataclass(eq=False)
 class NullSequenceError(InputRowError):
-    """`rows` rows have a null or NaN in `column`, by which rows of a key are ordered."""
+    """`rows` rows have a null or NaN in `column`, the column that orders the rows of a key."""
 
     column: str
     rows: int
@@ -65,15 +65,18 @@ class NullSequenceError(InputRowError):
     def __str__(self) -> str:
         return (
             f"column {self.column!r} of option sequenceBy is null or NaN in {self.rows} rows of a "
-            "task, so nothing says whether they are older than others of their key: filter them "
-            "out, or fill the column"
+            "task, so it cannot order them among the rows of their key: filter these rows out, or "
+            "fill the column"
         )
 
 
 @dataclass(eq=False)
 class StateReplacedError(CowstateError):
-    """A stream has read another state at `url` than the one that is there: the two differ in
-    `fact`, which was fixed when each was created."""
+    """The state at `url` is not the state that a stream has read.
+
+    The two differ in `fact`, which is fixed when a state is created: `known` is its value in the
+    state that was read, `found` its value in the state at the URL.
+    """
 
     url: str
     fact: str
@@ -83,6 +86,6 @@ class StateReplacedError(CowstateError):
     def __str__(self) -> str:
         return (
             f"{self.url} is not the state that this query has read so far: its {self.fact} is "
-            f"{self.found!r} and was {self.known!r}. Give the query the URL that it had, or a new "
-            "checkpoint location to read the state that is there from its beginning"
+            f"{self.found!r} and was {self.known!r}. Give the query its former URL, or a new "
+            "checkpoint location to read the new state from its beginning"
         )

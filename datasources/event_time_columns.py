@@ -1,7 +1,7 @@
-"""Which columns of rows are event times, and how far rows are by them.
+"""Finds the columns that are event times, and computes the watermark of rows.
 
-Spark marks the column of `withWatermark` in the schema, with the delay that its rows may have; the
-mark stays on what is selected from it, and on the ends of windows.
+Spark marks the column of `withWatermark` in the schema, together with the delay that its rows may
+have. The mark stays on columns that are selected from it, and on the ends of windows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EventTimeColumn:
 
 
 def event_time_columns(schema: StructType) -> tuple[EventTimeColumn, ...]:
-    """The columns at the top level that are marked."""
+    """The marked columns at the top level."""
     return tuple(
         EventTimeColumn(field.name, int(field.metadata[_DELAY_MS]))
         for field in schema
@@ -38,9 +38,9 @@ def event_time_columns(schema: StructType) -> tuple[EventTimeColumn, ...]:
 
 
 def watermark_ms(rows: pa.Table, columns: Iterable[EventTimeColumn]) -> int | None:
-    """The greatest event time less the delay, in ms since 1970; of several columns the least.
+    """The greatest event time minus the delay, in ms since 1970; the least one of several columns.
 
-    None if there is no event time.
+    None if the rows have no event time.
     """
     watermarks = []
     for column in columns:

@@ -1,9 +1,9 @@
-"""Events that wait, in a temporary file: what a MemoryEventBuffer spills to.
+"""Holds waiting events in a temporary file. A MemoryEventBuffer spills to it.
 
     (length, 4 bytes, big endian | pickled event)*
 
-The file has no name, so it is gone when the buffer is closed, and also when the process is killed.
-It is read and written by one process only, which is why pickles are safe.
+The file has no name, so the system deletes it when the buffer is closed or the process is killed.
+Only one process reads and writes the file, so pickles are safe.
 """
 
 from __future__ import annotations

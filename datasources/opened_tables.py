@@ -1,9 +1,9 @@
-"""The tables of sinks: created or found when a write is planned, known to its tasks and its commit.
+"""Opens the tables of sinks: when a write is planned, in its tasks, and in its commit.
 
-planning   plan_of_sink   what the options mean for the table that is there, or is made now
-declaring  check_sink     the same for CREATE TABLE, which makes nothing yet
-task       open_table     no request: the plan says all
-commit     open_planned   that it is still the table of the plan
+planning   plan_of_sink   reads or creates the table, and plans the write
+declaring  check_sink     makes the same checks for CREATE TABLE, and creates nothing
+task       open_table     makes no request: the plan holds all that a task needs
+commit     open_planned   checks that the table is still the table of the plan
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _MOST_OPENED = 64
 
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
-    """What driver and tasks of one write agree on. `schema_json`: the columns of the rows, as
-    Spark writes schemas, without nullability. `metadata`: the table's. `event_times`: the columns
-    of `withWatermark`."""
+    """The plan of one write, for its driver and its tasks. `schema_json`: the columns of the rows,
+    as Spark writes schemas, without nullability. `metadata`: that of the table. `event_times`: the
+    columns of `withWatermark`."""
 
     options: SinkOptions
     schema_json: str
@@ -49,7 +49,7 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table that exists, and what becomes of rows that are written into it."""
+    """A table that exists, and the plan for rows that are written into it."""
 
     table: TableStore
     metadata: TableMetadata
@@ -57,16 +57,16 @@ class OpenedTable:
 
 
 def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
-    """The plan for rows of `schema`; the table is created if there is none.
+    """The plan for writing rows of `schema`; creates the table if it does not exist.
 
-    Raises ConfigurationError for options that cannot be, without keys for a new table, or for a
-    column that the rows do not have; KeyGroupError; TableMismatchError when the table was created
-    with other options; the errors of the store.
+    Raises ConfigurationError for bad options, for a new table without keys, or for a column that
+    the rows do not have; KeyGroupError; TableMismatchError if the table was created with other
+    options; the errors of the store.
     """
     if has_other_columns(options):
         raise ConfigurationError(
             "the catalog's table has options that change its columns (readChangeFeed, columns, "
-            "flattenCollectionTypes), so it is only read: write into the table of the rows"
+            "flattenCollectionTypes), so it can only be read: write into the table of the rows"
         )
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
@@ -75,26 +75,26 @@ def plan_of_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> None:
-    """Whether rows of `schema` could be written; raises as plan_of_sink, and creates nothing."""
+    """Checks that rows of `schema` can be written. Raises as plan_of_sink, and creates nothing."""
     parsed = parse_sink_options(options)
     table = TableStore(_store(parsed))
     table.check(_plan(parsed, schema, table.stored(), table.url).metadata)
 
 
 def check_new_sink(options: Mapping[str, str], schema: StructType) -> None:
-    """The same, of a table that is to be somewhere at option `path`, where nothing is yet."""
+    """The same check for a new table, without a look at the place that option `path` names."""
     parsed = parse_sink_options(options)
     _plan(parsed, schema, None, parsed.url)
 
 
 @lru_cache(_MOST_OPENED)
 def open_table(plan: SinkPlan) -> OpenedTable:
-    """The table of a plan, as this process knows it."""
+    """The table of a plan, from the tables that this process has opened."""
     return _opened(plan)
 
 
 def open_planned(plan: SinkPlan) -> OpenedTable:
-    """The table of a plan. Raises TableMismatchError if there is another one by now."""
+    """The table of a plan. Raises TableMismatchError if another table has replaced it."""
     opened = _opened(plan)
     opened.table.create(plan.metadata)
     return opened
@@ -103,7 +103,8 @@ def open_planned(plan: SinkPlan) -> OpenedTable:
 def _plan(
     options: SinkOptions, schema: StructType, stored: TableMetadata | None, url: str
 ) -> SinkPlan:
-    """The plan with what the options want of the table; `stored`: of the one that is there."""
+    """The plan of a write, before the table exists. `stored`: the metadata of the existing table,
+    None if there is none."""
     schema_json = without_nullability(schema.json())
     wanted = _wanted(options, schema_json, stored, url)
     rows = row_plan(options, wanted, schema_json)
@@ -124,20 +125,20 @@ def _store(options: SinkOptions) -> ObjectStore:
 
 
 def _check_collations(rows: RowPlan, schema: StructType) -> None:
-    """Spark takes texts of a collation for equal whose bytes differ."""
+    """Raises KeyGroupError for a key with a collation, where texts of other bytes are equal."""
     for name in rows.key_names:
         data_type = schema[name].dataType
         if isinstance(data_type, StringType) and data_type != StringType():
             raise KeyGroupError(
-                f"key column {name!r} is {data_type.simpleString()}, and a table compares texts by "
-                "their bytes: cast it to string, or make one spelling of it, with lower(…) say"
+                f"key column {name!r} is {data_type.simpleString()}, but a table compares texts by "
+                "their bytes: cast it to string, or normalize its spelling, for example with lower"
             )
 
 
 def _wanted(
     options: SinkOptions, schema_json: str, stored: TableMetadata | None, url: str
 ) -> TableMetadata:
-    """What the options ask for, and otherwise what the table has."""
+    """The metadata that the options ask for; where an option is not set, that of the table."""
     columns = column_names(schema_json)
     if not options.keys and stored is None:
         raise missing_keys_error(options.url)

@@ -1,15 +1,16 @@
 """The subtasks of an operator as channels that deliver their changes and barriers of each epoch.
 
-What a channel delivers is what its barrier names, so the barrier object alone tells of both: it is
-handed to the input gate as a record and as a barrier. The gate says which epoch is aligned, and
-which records are let through before that.
+A barrier object names the changes of its subtask, so it stands for both: the input gate gets it as
+a record and as a barrier. The gate says which epoch is aligned, and which records it lets through
+before that.
 
-    barriers_after      looks into the store: which barriers are there
-    OperatorChannels    decides: how far all channels are, and which are ahead; pure
+    barriers_after      lists the barriers in the store
+    OperatorChannels    decides how far all channels are, and which channels are ahead; pure
 
-A barrier that a later attempt published again is a record alone: its epoch is counted already. A
-new run of the operator, maybe of another parallelism, has channels of its own; those of the older
-run have ended, and what waited of them is given up, because the new run does it again.
+If a later attempt publishes a barrier again, the gate gets it as a record only, because the epoch
+has counted the barrier already. A new run of the operator, maybe with another parallelism, has new
+channels. The channels of the older run have ended. Their waiting records are dropped, because the
+new run repeats them.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ OpenBuffer = Callable[[], EventBuffer[BarrierName]]
 def barriers_after(
     published: PublishedObjects, aligned: EpochDirectory | None
 ) -> list[BarrierName]:
-    """The barriers of later epochs and of later runs than `aligned`.
+    """The barriers of epochs and runs after `aligned`.
 
-    The newest epoch is listed first: a subtask publishes its epochs in order, so whoever sees one
-    barrier of it then sees those before.
+    The newest epoch is listed first. A subtask publishes its epochs in order, so if the listing
+    shows its barrier of the newest epoch, the listings after it show its earlier barriers.
     """
     after = (-1, -1) if aligned is None else _lineage(aligned)
     later = [
@@ -49,10 +50,10 @@ def barriers_after(
 
 
 class OperatorChannels:
-    """How far the channels are. `aligned`: the newest epoch that is aligned, None if none is.
+    """How far the channels are. `aligned`: the newest aligned epoch, None if there is none.
 
-    Events that must wait are kept in memory up to `bound_bytes` of barriers, then in what
-    `open_spill` makes. Close the channels when they are no longer used.
+    Waiting events are kept in memory up to `bound_bytes` of barriers, then in a buffer that
+    `open_spill` opens. Close the channels when they are no longer used.
     """
 
     def __init__(
@@ -72,8 +73,8 @@ class OperatorChannels:
         self._ahead: dict[int, BarrierName] = {}
 
     def arrive(self, barriers: Iterable[BarrierName]) -> None:
-        """Take what is there now, new or not. Raises CorruptStreamError when a subtask published
-        an epoch after a later one."""
+        """Take all barriers that exist now, new ones and old ones. Raises CorruptStreamError if a
+        subtask published an epoch after a later one."""
         new = [name for name in barriers if self._is_new(name)]
         new.sort(key=lambda name: (_writer(name), name.directory.epoch, name.subtask, str(name)))
         for writer, names in groupby(new, _writer):
@@ -85,18 +86,18 @@ class OperatorChannels:
         self._arrived = {name for name in self._arrived if self._is_pending(name)}
 
     def ahead(self) -> dict[int, BarrierName]:
-        """By subtask, the newest barrier of an epoch that is not aligned, as far as the gate has
-        let it through."""
+        """By subtask, the newest barrier that the gate has let through, of epochs that are not
+        aligned."""
         return dict(self._ahead)
 
     def close(self) -> None:
-        """Give up what waits. Safe to call again."""
+        """Drop the waiting events. Safe to call again."""
         if self._gate is not None:
             self._gate.close()
 
     def _is_new(self, name: BarrierName) -> bool:
-        of_old_run = _writer(name) < self._writer
-        return self._is_pending(name) and name not in self._arrived and not of_old_run
+        is_of_old_run = _writer(name) < self._writer
+        return self._is_pending(name) and name not in self._arrived and not is_of_old_run
 
     def _is_pending(self, name: BarrierName) -> bool:
         return self.aligned is None or _lineage(name.directory) > _lineage(self.aligned)
@@ -133,7 +134,7 @@ class OperatorChannels:
 
 
 def _writer(name: BarrierName) -> tuple[int, int]:
-    """Run and parallelism: whose channels one gate puts together."""
+    """Run and parallelism. One gate aligns the channels of one writer."""
     return name.directory.run_number, name.parallelism
 
 

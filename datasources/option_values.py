@@ -1,8 +1,8 @@
-"""What the text of an option means: each function takes its name and text, and gives its value.
+"""Parses the texts of options: each function takes the name and the text, and returns the value.
 
 A time is whole milliseconds since 1970 or ISO 8601 ("2026-01-31", "2026-01-31 12:00:00",
 "2026-01-31T12:00:00+01:00"); without a zone it is UTC. Sizes may end in k, m, g or t (powers of
-1024), durations are seconds, lists are separated by commas. A text that means nothing is a
+1024), durations are seconds, lists are separated by commas. Any other text raises a
 ConfigurationError that says what is allowed.
 """
 
@@ -49,7 +49,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words, of any case."""
+    """One of some words, in any case."""
 
     allowed: tuple[str, ...]
 
@@ -88,13 +88,13 @@ def a_text(name: str, text: str) -> str:
 
 
 def column_list(name: str, text: str) -> tuple[str, ...]:
-    """Names of columns, each once."""
+    """Names of columns; no name may come twice."""
     names = tuple(column.strip() for column in text.split(","))
     if not all(names):
         raise _bad(name, text, "names of columns, separated by commas")
     twice = next((column for column in names if names.count(column) > 1), None)
     if twice:
-        raise ConfigurationError(f"option {name} names {twice!r} twice")
+        raise ConfigurationError(f"option {name} names {twice!r} twice; name it once")
     return names
 
 
@@ -127,7 +127,7 @@ def a_duration(name: str, text: str) -> float:
 
 
 def a_time(name: str, text: str) -> int:
-    """Milliseconds since 1970. Digits alone are milliseconds, though ISO 8601 has dates of them."""
+    """Milliseconds since 1970. Digits alone are milliseconds, never a date of ISO 8601."""
     try:
         if re.fullmatch(r"-?[0-9]+", text.strip()):
             return int(text)
@@ -142,14 +142,14 @@ def a_time(name: str, text: str) -> int:
 
 
 def a_json_object(name: str, text: str) -> dict[str, Any]:
-    """The value is in no message: it may hold credentials."""
+    """A JSON object. Messages do not show its text, because it may hold credentials."""
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
         raise ConfigurationError(
-            f'option {name} is not a JSON object; it is one such as {{"anon": true}}'
+            f'option {name} is not a JSON object; write it like {{"anon": true}}'
         )
     return value
 
@@ -159,8 +159,8 @@ def a_table_url(name: str, text: str) -> str:
     url = a_text(name, text)
     if url.startswith("memory:"):
         raise ConfigurationError(
-            f"option {name} is {url!r}, which every process has for itself; use a path or the URL "
-            "of a store that all executors reach"
+            f"option {name} is {url!r}, but each process has a memory of its own; use a path or "
+            "the URL of a store that all executors reach"
         )
     try:
         return absolute_url(url)

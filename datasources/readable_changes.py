@@ -1,12 +1,13 @@
-"""What of a stretch of versions can still be read when some of them are gone.
+"""Finds the changes that can still be read when some versions are gone.
 
-A version names the files that it added, so its changes are read from it alone. What a key was
-before is read from the state of the version that it was built upon. So of versions 0 to 5 without 3
+A version names the files that it added, so these files alone give its changes. The rows before the
+changes come from the state of the version that it was built upon. For example, version 3 of the
+versions 0 to 5 is gone:
 
-    changes after 0   1, 2 and 5; 4, too, if nobody asks what was before
+    changes after 0   1, 2 and 5 can be read; 4, too, without the rows before
 
-Whether a version's changes can be read does not depend on what else is read with them: batches of
-any size give the same.
+Whether the changes of a version can be read does not depend on the other versions of a batch. So
+batches of any size give the same changes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from datasources.version_choice import version_at
 
 @dataclass(frozen=True, slots=True)
 class VersionRun:
-    """The changes after version `start` (None: from nothing) up to `end`, none of which is lost.
-    `size_bytes` is that of the files that they are in."""
+    """The changes after version `start` (None: from an empty state) up to `end`; none is lost.
+    `size_bytes`: the size of their files."""
 
     start: int | None
     end: int
@@ -49,7 +50,7 @@ class VersionGap:
 
 @dataclass(frozen=True, slots=True)
 class ReadableChanges:
-    """A stretch of versions in order: what can be read of it, and what cannot."""
+    """The changes of a stretch of versions: `runs` can be read, `gaps` cannot. Both in order."""
 
     runs: tuple[VersionRun, ...]
     gaps: tuple[VersionGap, ...]
@@ -63,9 +64,12 @@ def readable_changes(
     *,
     preimages: bool,
 ) -> ReadableChanges:
-    """The changes after `start` up to `end` of a history that has these `versions`; from nothing,
-    the oldest counts as if it had added all that it holds. One that was deleted since it was listed
-    is gone like any other. Raises CorruptObjectError for a damaged version."""
+    """The changes after version `start` up to `end`, of a history that has these `versions`.
+
+    If `start` is None, the oldest version counts as if it had added all rows that it holds. A
+    version that was deleted after the listing counts as gone. Raises CorruptObjectError for a
+    damaged version.
+    """
     between = [
         version for version in versions if (start is None or start < version) and version <= end
     ]
@@ -96,14 +100,14 @@ def readable_changes(
 
 
 def nearest_versions(versions: Sequence[int], version: int) -> list[int]:
-    """The versions from this one on, oldest first, and then those before it, newest first."""
-    place = bisect_left(versions, version)
-    return [*versions[place:], *reversed(versions[:place])]
+    """The versions from this version on, oldest first, then the earlier ones, newest first."""
+    index = bisect_left(versions, version)
+    return [*versions[index:], *reversed(versions[:index])]
 
 
 def _before(versions: Sequence[int], version: int) -> int | None:
-    place = bisect_left(versions, version)
-    return versions[place - 1] if place else None
+    index = bisect_left(versions, version)
+    return versions[index - 1] if index else None
 
 
 def _append(runs: list[VersionRun], before: int | None, version: StateVersion) -> None:

@@ -1,4 +1,4 @@
-"""The columns that `format("cowstate")` gives a reader, before Spark says what it reads."""
+"""The columns that `format("cowstate")` offers, before Spark says which of them it reads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from datasources.version_choice import end_version, history_of, newest_version
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
-    """The columns of the state, in order; with readChangeFeed, those of changes after them.
+    """The columns of the state, in order; with readChangeFeed, followed by the columns of changes.
 
-    Spark does not say whether it asks for a batch or for a stream, so options of both are taken
-    here; `reader` and `streamReader` check them.
+    Spark does not say whether it asks for a batch or for a stream, so this function accepts the
+    options of both. Later `reader` and `streamReader` check them.
     """
     parsed = parse_read_options(options)
     schema = _schema_of(parsed)
@@ -32,7 +32,7 @@ def source_schema(options: Mapping[str, str]) -> StructType:
 
 
 def check_columns(options: StreamOptions, schema: StructType) -> None:
-    """Raises UnknownColumnError for one that the state does not have, if there is a state yet."""
+    """Raises UnknownColumnError if the state exists and lacks a column of `schema`."""
     try:
         readable = [*with_change_fields(_schema_of(options)).names, COMMIT_WATERMARK]
     except (NotAStoreError, VersionNotRetainedError):
@@ -43,8 +43,7 @@ def check_columns(options: StreamOptions, schema: StructType) -> None:
 
 
 def _schema_of(options: ReaderOptions | StreamOptions) -> StructType:
-    """The columns that are read of a state. Its schema is that of the version that is read, of
-    the newest one for a stream."""
+    """The columns of a state in the version that is read; for a stream, in the newest version."""
     history = history_of(options)
     if isinstance(options, ReaderOptions):
         version = end_version(history, options)

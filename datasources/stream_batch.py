@@ -1,9 +1,9 @@
-"""What a batch of a stream reads: the plan that is made on the driver.
+"""Plans, on the driver, what a batch of a stream reads.
 
 offsets         start and end of the batch
-stretches       by key groups, from which version to which; see channel_positions
-runs            of each stretch, what can be read of it; see readable_changes
-parts           of each run, ranges of key groups; tasks are dealt them out
+stretches       for some key groups, from which version to which; see channel_positions
+runs            the changes of a stretch that can be read; see readable_changes
+parts           ranges of key groups of a run; they are spread over the tasks
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
-    """What is read of `history` from offset `start` to offset `end`."""
+    """A batch of a stream that reads `history` from offset `start` to offset `end`."""
 
     options: StreamOptions
     history: StateHistory
@@ -51,8 +51,8 @@ class StreamBatch:
     end: Offset
 
     def parts(self) -> list[Part]:
-        """What is to be read. Raises ChangesLostError if some of it is gone, unless failOnDataLoss
-        is false: then the log says what."""
+        """The parts to read. If changes are gone, raises ChangesLostError, or, if failOnDataLoss is
+        false, logs which changes."""
         versions = self.history.versions()
         if self.start["after"] == "snapshot":
             return self._parts_of_state(versions)
@@ -78,11 +78,11 @@ class StreamBatch:
         return parts
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
-        """What lies between the offsets, by key groups, when the channels in `ahead` are read
-        further than the whole versions."""
+        """What lies between the offsets, by key groups. `ahead`: the channels that are read further
+        than the whole versions."""
         start, end = self.start, self.end
         last = Reached(end["version"] if end["version"] >= 0 else None, ahead)
-        # Positions are mostly of one epoch.
+        # Most positions have the same epoch.
         checkpoint_at = cache(self._checkpoint_at)
         counted = {
             subtask: position
@@ -93,14 +93,16 @@ class StreamBatch:
         return stretches(first, last, self.history.max_parallelism)
 
     def _parts_of_state(self, versions: Sequence[int]) -> list[Part]:
-        """The state at the end. Without failOnDataLoss, a version that is gone is replaced by the
-        next one there is, which has its changes and later ones, or else by the last one before.
+        """The parts of the state at the end.
 
-        The next batch goes on after the end all the same, and the changes that a later state has
-        may come again. Without preimages they are update_postimages of the same rows, and deletes
-        of keys that the state does not have. With preimages they are passed over, because what was
-        before them is gone. Only an epoch that was built upon an older one than the end has its
-        inserts and updates once more; their rows are the same.
+        If that version is gone and failOnDataLoss is false, the next later version replaces it,
+        which also has later changes; if there is none, the last version before it.
+
+        The next batch goes on after the planned end in any case, so the changes in a later state
+        may come again. Without preimages they come as update_postimages of the same rows, and as
+        deletes of keys that the state does not have. With preimages they are passed over, because
+        the rows before them are gone. There is one exception: an epoch that was built upon an
+        epoch before the end has its inserts and updates again, with the same rows.
         """
         planned: int = self.end["version"]
         lenient = not self.options.fail_on_data_loss
@@ -116,10 +118,12 @@ class StreamBatch:
         return [Part(key_groups, None, version, True) for key_groups in self._ranges(size_bytes)]
 
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
-        """The barriers of the channels that are ahead at the end; none of a channel that is read
-        from whole versions, because its barrier is gone and the whole epoch has it. A channel that
-        cannot be read that far is left out: the next batch reads its changes if the epoch was run
-        again."""
+        """The barriers of the channels that are ahead at the end, by subtask.
+
+        If a channel's barrier is gone but the whole epoch has it, the channel has no barriers here
+        and is read from whole versions. A channel that cannot be read that far is left out: the
+        next batch reads its changes if the epoch was run again.
+        """
         positions = positions_in(self.end)
         if not positions:
             return {}
@@ -138,8 +142,8 @@ class StreamBatch:
         versions: Sequence[int],
         directories: Sequence[EpochDirectory],
     ) -> bool:
-        """Whether the whole epoch has the barrier of a channel, which itself is gone. Raises
-        ChangesLostError if the changes are gone with it, unless failOnDataLoss is false."""
+        """Whether the whole epoch has the barrier of a channel whose own barrier is gone. Raises
+        ChangesLostError if its changes are gone, too, unless failOnDataLoss is false."""
         url, epoch = self.history.url, position.epoch
         whole = self._checkpoint_at(epoch) if epoch in versions else None
         is_whole = whole is not None and holds(whole, position)
@@ -148,7 +152,7 @@ class StreamBatch:
         elif whole is not None or was_begun_again(position, directories):
             instead = "the epoch was run again, and a later batch has its changes"
         else:
-            instead = "its changes are passed over unless the epoch is run again"
+            instead = "its changes are passed over, unless the epoch is run again"
             if self.options.fail_on_data_loss:
                 raise _lost_barrier(url, position, versions)
         message = "%s: the barrier of subtask %d in epoch %d is gone; %s"
@@ -158,9 +162,9 @@ class StreamBatch:
     def _changes(
         self, wanted: Iterable[Stretch], ahead: Mapping[int, Ahead], versions: Sequence[int]
     ) -> dict[Stretch, ReadableChanges]:
-        """What can be read of each stretch, of a history that has these `versions`."""
+        """The readable changes of each stretch, in a history that has these `versions`."""
 
-        # Stretches differ by their key groups, and mostly by nothing else.
+        # Most stretches differ only by their key groups.
         @cache
         def readable(start: int | None, end: int, channel: int | None) -> ReadableChanges:
             barriers = {} if channel is None else ahead[channel]
@@ -184,9 +188,9 @@ class StreamBatch:
         return changes
 
     def _tell_lost(self, changes: Iterable[ReadableChanges]) -> None:
-        # Stretches of several channels mostly have the same.
+        # Stretches of several channels mostly have the same gaps.
         for gap in dict.fromkeys(gap for readable in changes for gap in readable.gaps):
-            _log.warning("%s: passed over are %s", self.history.url, gap)
+            _log.warning("%s: the stream passes over %s", self.history.url, gap)
 
     def _operator(self) -> OperatorHistory:
         assert isinstance(self.history, OperatorHistory), "a table has no channels"
@@ -199,7 +203,7 @@ class StreamBatch:
             return None
 
     def _ranges(self, size_bytes: int) -> list[KeyGroupRange]:
-        """The key groups of each partition of a read of so many bytes."""
+        """The key groups of each partition, for a read of this size."""
         count = self.options.num_partitions or partition_count(size_bytes)
         return key_group_ranges(self.history.max_parallelism, count)
 
@@ -209,14 +213,14 @@ def _tell_other_state(url: str, planned: int, version: int) -> None:
         lost = f"with the changes of versions {planned} to {version} in it"
     else:
         lost = f"and the changes after version {version} up to version {planned} are lost"
-    message = "%s: the state at version %d is gone; that at version %d is read instead, %s"
+    message = "%s: the state at version %d is gone; the state at version %d is read instead, %s"
     _log.warning(message, url, planned, version, lost)
 
 
 def _lost(history: StateHistory, missing: int) -> ChangesLostError:
-    # It may have been deleted since the versions were listed.
-    there = [version for version in history.versions() if version != missing]
-    return ChangesLostError.of(history.absent(missing, there), was_read=False)
+    # It may have been deleted after the versions were listed.
+    retained = [version for version in history.versions() if version != missing]
+    return ChangesLostError.of(history.absent(missing, retained), was_read=False)
 
 
 def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) -> ChangesLostError:
@@ -229,7 +233,7 @@ def _lost_barrier(url: str, position: ChannelPosition, versions: Sequence[int]) 
 
 
 def check_retained(history: StateHistory, versions: Sequence[int], version: int) -> None:
-    """Raises ChangesLostError if a version up to which a stream has read is not among `versions`,
-    those that there are."""
+    """Raises ChangesLostError if the version up to which a stream has read is not among the
+    existing `versions`."""
     if version not in versions:
         raise ChangesLostError.of(history.absent(version, versions), was_read=True)

@@ -1,4 +1,4 @@
-"""The offsets of a stream; what they say, see table_stream."""
+"""The offsets of a stream; table_stream describes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Offset = dict[str, Any]
 
 
 def offset_at(version: int, after: str = "version", ahead: Positions | None = None) -> Offset:
-    """`ahead` of what is whole by then does not count."""
+    """An offset at a version. Positions in `ahead` count only after that version."""
     offset: Offset = {"version": version, "after": after}
     further = {
         subtask: position for subtask, position in (ahead or {}).items() if position.epoch > version
@@ -30,8 +30,10 @@ def positions_in(offset: Offset) -> Positions:
 
 
 def first_offset(options: StreamOptions, history: StateHistory, versions: Sequence[int]) -> Offset:
-    """Where the changes begin that `options` ask for, of which there are `versions`. Raises
-    ChangesLostError if the first ones are gone, unless failOnDataLoss is false."""
+    """The offset before the first changes that `options` ask for; `versions` are the existing ones.
+
+    Raises ChangesLostError if the first changes are gone, unless failOnDataLoss is false.
+    """
     first = options.starting_version
     if first == "earliest":
         return offset_before(None)
@@ -47,12 +49,12 @@ def first_offset(options: StreamOptions, history: StateHistory, versions: Sequen
     except VersionNotRetainedError as absent:
         if options.fail_on_data_loss:
             raise ChangesLostError.of(absent, was_read=False) from absent
-        # It may be the first one since the time; those after it are.
+        # The missing version may be the first one since the time; later versions certainly are.
         return offset_before(absent.version)
     return offset_before(None) if before is None else offset_at(before)
 
 
 def offset_before(version: int | None) -> Offset:
-    """From there on the changes of a version and of all after it are read, whether there are
-    versions before it or not; None means the oldest version, as inserts."""
+    """The offset from which the changes of a version and of all later ones are read, whether there
+    are earlier versions or not. None means the oldest version, whose rows come as inserts."""
     return offset_at(version - 1) if version else offset_at(-1, "nothing")

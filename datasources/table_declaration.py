@@ -1,17 +1,16 @@
-"""What the catalog is to say of a table, checked before the catalog keeps it.
+"""Checks the declaration of a table before Spark's catalog stores it.
 
-Spark asks a format nothing about OPTIONS and columns of CREATE TABLE, so the jar asks here: with
-the options of the table, and option `declaration`, JSON:
+Spark does not ask a format about OPTIONS and columns of CREATE TABLE, so the jar asks here. It
+passes the options of the table, and option `declaration`, which is JSON:
 
     {"columns": {"type": "struct", …}, "properties": ["owner", …], "warehouse": "file:/…",
      "mayLackKeys": true}
 
-`columns`: all that the table is to have, none if it is there; null if only properties are asked
-for. `properties`: the names in TBLPROPERTIES, which are not options. `warehouse`: where Spark will
-put the table, under its name, if it has no option `path`.
-`mayLackKeys`: whether a write may come with the declaration (`saveAsTable`, `toTable`) and name the
-keys itself.
-The answer is the schema of the source: the columns that the table has, or is to have.
+`columns`: all columns of the new table; empty for a table that exists; null if only the properties
+are to be checked. `properties`: the names in TBLPROPERTIES, which must not be options. `warehouse`:
+where Spark will put the table, under its name, if it has no option `path`. `mayLackKeys`: whether a
+write may come with the declaration (`saveAsTable`, `toTable`) and name the keys itself.
+The answer is the schema of the source: the columns that the table has or will have.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from spark_state.errors import ConfigurationError
 def declared_schema(options: Mapping[str, str]) -> StructType:
     """The columns of a declared table.
 
-    Raises ConfigurationError for options that no read and no write has, or whose values cannot be,
-    and for keys that are missing or no columns; what a write raises where the place is taken or the
-    table there has other options; the errors of the store.
+    Raises ConfigurationError for options that neither reads nor writes have, for bad values, and
+    for keys that are missing or are not columns. If the place is taken, or the table there has
+    other options, raises the errors of a write. Also raises the errors of the store.
     """
     declaration = json.loads(options[DECLARATION])
     own = {name: text for name, text in options.items() if name.lower() != DECLARATION}
@@ -62,7 +61,7 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
         return source_schema(own)
     if not is_placed or not is_written(read):
         if not declared.fields:
-            return _of_table_there(own, is_placed=is_placed)
+            return _schema_of_existing(own, is_placed=is_placed)
         if written.keys or not declaration["mayLackKeys"]:
             (check_sink if is_placed else check_new_sink)(own, declared)
         return declared
@@ -74,26 +73,27 @@ def declared_schema(options: Mapping[str, str]) -> StructType:
 
 
 def _parsed_read(options: Mapping[str, str]) -> ReaderOptions | StreamOptions:
-    """The options of reads, of which a stream may say more than a batch read only of changes."""
+    """The options of reads. A table of changes may have options that only streams have; any other
+    table may have only options that batch reads have, too."""
     parse_stream_options(options)
     read = parse_read_options(options)
     return read if read.read_change_feed else parse_reader_options(options)
 
 
 def _check_only_read(written: SinkOptions, *, is_placed: bool) -> None:
-    """Raises ConfigurationError for a table of other columns than rows that is to be written."""
+    """Raises ConfigurationError for a table that has other columns than its rows, and keys."""
     if written.keys or not is_placed:
         raise ConfigurationError(
-            "options readChangeFeed, columns and flattenCollectionTypes are of a table that is "
-            "only read: leave keys out, and name a table that is there by LOCATION"
+            "options readChangeFeed, columns and flattenCollectionTypes are for a table that is "
+            "only read: leave keys out, and name an existing table by LOCATION"
         )
 
 
-def _of_table_there(options: Mapping[str, str], *, is_placed: bool) -> StructType:
+def _schema_of_existing(options: Mapping[str, str], *, is_placed: bool) -> StructType:
     if not is_placed:
         raise ConfigurationError(
-            "CREATE TABLE has neither columns nor LOCATION: say the columns of a new table, and "
-            "its keys in OPTIONS, or the LOCATION of one that is there"
+            "CREATE TABLE has neither columns nor LOCATION: name the columns of a new table, and "
+            "its keys in OPTIONS, or the LOCATION of an existing table"
         )
     return source_schema(options)
 

@@ -1,15 +1,15 @@
-"""What becomes of the rows of a sink's task: the rows of a table's file. Pure.
+"""Turns the rows of a sink's task into the rows of a table's file. Pure.
 
-    key columns…    first, under their own names; -0.0 is 0.0 and every NaN the same
+    key columns…    first, under their own names; -0.0 becomes 0.0, every NaN the same NaN
     _key_group      int32; the rows are sorted by it
     _state          "row"
     _op             "put", or "delete" where deleteWhen is true
-    row             struct of all other columns, null for a delete; underscores are appended to its
-                    name if a key column has it
-    _sequence       the value of the column of sequenceBy, for deletes too; without it, no column
+    row             struct of all other columns, null for a delete; its name gets underscores at
+                    the end if a key column has the same name
+    _sequence       the value of the column of sequenceBy, for deletes too; only with sequenceBy
 
-A key comes once, unless rows are ordered by a sequence and nulls leave values as they are: then
-each row may count, and they come in the order of their sequence.
+A key comes once, with one exception: with sequenceBy and ignoreNullUpdates each row may count, so
+all rows come, in the order of their sequence.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """How the rows of one write become rows of a table. Pickles.
+    """How the rows of one write become rows of a table. Can be pickled.
 
-    `schema_json`: all columns, as Spark's StructType writes itself. `key_types`: Spark's JSON names
-    of the types of the columns `key_names`. `sequence_by` is none of these.
+    `schema_json`: all columns, in Spark's JSON of a StructType. `key_types`: Spark's JSON names of
+    the types of the columns `key_names`. `sequence_by` is not a key column.
     """
 
     schema_json: str
@@ -76,7 +76,7 @@ class RowPlan:
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """All columns but those of the key."""
+        """All columns except the key columns."""
         names = column_names(self.schema_json)
         return tuple(name for name in names if name not in self.key_names)
 
@@ -92,8 +92,7 @@ class RowPlan:
 
 
 def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) -> RowPlan:
-    """The plan of a write into a table; `schema_json`: the columns of the rows, the key's among
-    them.
+    """The plan of a write into a table; `schema_json`: all columns of the rows.
 
     Raises ConfigurationError for columns and conditions that a table cannot have, TableSchemaError
     for rows without a column that the table needs, and KeyGroupError for a key without a stable
@@ -102,9 +101,9 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
     key_fields = json.loads(metadata.key_schema_json)["fields"]
     if metadata.sequence_by is not None and "on_duplicate" in options.given:
         raise ConfigurationError(
-            f"option onDuplicate is {options.on_duplicate!r}, and {options.url} was created with "
-            f"sequenceBy {metadata.sequence_by!r}: of rows of one key the greatest value of that "
-            "column wins; leave onDuplicate out"
+            f"option onDuplicate is {options.on_duplicate!r}, but {options.url} was created with "
+            f"sequenceBy {metadata.sequence_by!r}: the row with the greatest value of that column "
+            "wins; leave onDuplicate out"
         )
     plan = RowPlan(
         schema_json=schema_json,
@@ -127,7 +126,7 @@ def row_plan(options: SinkOptions, metadata: TableMetadata, schema_json: str) ->
 
 
 def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
-    """The rows of a file, of `plan.file_schema`, for rows in the order of arrival.
+    """The rows of a file, with `plan.file_schema`. `table` has the rows in the order of arrival.
 
     Raises DuplicateKeyError, NullKeyError and NullSequenceError, and ConfigurationError when the
     delete condition overflows.
@@ -145,7 +144,7 @@ def rows_to_write(table: pa.Table, plan: RowPlan) -> pa.Table:
 
 
 def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Up to three keys that several rows of these tables have; none if all keys differ."""
+    """Up to three keys that come in several rows of these tables; empty if all keys differ."""
     if not tables:
         return []
     keys = pa.concat_tables([table.select(list(key_names)) for table in tables])
@@ -153,13 +152,13 @@ def duplicate_keys(tables: Sequence[pa.Table], key_names: Sequence[str]) -> list
     counts = np.bincount(codes)
     if len(counts) == len(codes):
         return []
-    several = np.flatnonzero(counts > 1)[:_SHOWN_KEYS]
-    places = [int(np.argmax(codes == code)) for code in several]
-    return [tuple(column[place].as_py() for column in keys.columns) for place in places]
+    duplicated = np.flatnonzero(counts > 1)[:_SHOWN_KEYS]
+    rows = [int(np.argmax(codes == code)) for code in duplicated]
+    return [tuple(column[row].as_py() for column in keys.columns) for row in rows]
 
 
 def _as_planned(table: pa.Table, plan: RowPlan) -> pa.Table:
-    """The planned columns, of the planned types. Spark's zone of a timestamp is the session's."""
+    """The planned columns, with the planned types. Spark's timestamps have the session's zone."""
     columns = []
     for field in plan.schema:
         column: Any = table.column(field.name)
@@ -194,14 +193,14 @@ def _check_sequence(rows: pa.Table, plan: RowPlan) -> None:
 
 
 def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
-    """Which rows become rows of the file, in order; None: all as they are."""
+    """The indices of the rows that become rows of the file, in order; None: all rows do."""
     codes = key_codes(rows, plan.key_names)
     keys = codes.max(initial=-1) + 1
     if keys == len(codes):
         return None
     places: _Numbers = np.arange(len(codes))
     if plan.sequence_by is not None:
-        # Stable: of rows with the same sequence, the one that came last is the last.
+        # The sort is stable: among rows with the same sequence the latest arrival stays last.
         ascending = pc.sort_indices(rows.column(plan.sequence_by))
         places = ascending.to_numpy().astype(np.int64)
         if plan.ignore_null_updates:
@@ -212,7 +211,7 @@ def _rows_that_count(rows: pa.Table, plan: RowPlan) -> _Numbers | None:
     elif plan.on_duplicate == "first":
         places = places[::-1]
     winners = np.empty(keys, np.int64)
-    # Where several places are assigned to one key, the last one stays.
+    # If several places are assigned to one key, the last assignment stays.
     winners[codes[places]] = places
     return np.sort(winners)
 
@@ -225,7 +224,7 @@ def _deleted(rows: pa.Table, plan: RowPlan) -> _Flags:
 
 
 def _delete_condition(text: str, plan: RowPlan) -> DeleteCondition:
-    # Its parser takes longer to import than all of ours, and few tables have a condition.
+    # Its parser takes longer to import than all our modules, and few tables have a condition.
     from datasources.delete_condition import compile_delete_condition
 
     return compile_delete_condition(text, plan.schema)
@@ -251,7 +250,7 @@ def _file_rows(
     row_type = next(field.type for field in schema if field.metadata)
     deleted = deleted[order]
     kept = rows.select(list(plan.key_names)).take(_places(order))
-    # A null place gives a null: what a deleted row had in other columns is not in the file.
+    # A null place gives a null row, so the file does not hold the other columns of a deleted row.
     values = rows.select(list(plan.value_names)).take(_places(order, missing=deleted))
     columns: list[Any] = [
         *kept.columns,
@@ -270,24 +269,24 @@ def _places(numbers: _Numbers, missing: _Flags | None = None) -> Any:
 
 
 def _check_needed(plan: RowPlan, url: str) -> None:
-    """Raises TableSchemaError for a column that a table needs of every row, and these lack."""
+    """Raises TableSchemaError if the rows lack a column that the table needs in every row."""
     names = column_names(plan.schema_json)
-    needed = dict.fromkeys(plan.key_names, "which is of the table's key")
+    needed = dict.fromkeys(plan.key_names, "a key column of the table")
     if plan.sequence_by is not None:
         needed[plan.sequence_by] = "by which the table orders the rows of a key"
-    for name, what in needed.items():
+    for name, purpose in needed.items():
         if name not in names:
             near = [column for column in names if column.lower() == name.lower()]
             remedy = f"rename {near[0]!r}" if near else "add it to the rows"
-            raise TableSchemaError(url, f"the rows have no column {name!r}, {what}", remedy)
+            raise TableSchemaError(url, f"the rows have no column {name!r}, {purpose}", remedy)
 
 
 def _check_key(name: str, spark_type: Any) -> None:
     if not is_hashable_type(str(spark_type)):
         raise KeyGroupError(
             f"key column {name!r} is {type_text(spark_type)}, which has no stable hash and so no "
-            "key group: name columns of booleans, numbers, texts, binaries, dates or timestamps in "
-            "option keys (a field of the struct, or a cast)"
+            "key group: set option keys to columns of booleans, numbers, texts, binaries, dates or "
+            "timestamps (a field of the struct, or a cast)"
         )
 
 
@@ -296,7 +295,7 @@ def _check_columns(plan: RowPlan) -> None:
     for name in names:
         if name.lower() in ADDED_COLUMNS:
             raise ConfigurationError(
-                f"column {name!r} has a name that tables use themselves, as "
+                f"column {name!r} has a name that tables use themselves, like "
                 f"{', '.join(sorted(ADDED_COLUMNS))}; rename it"
             )
         if names.count(name) > 1:
@@ -304,7 +303,7 @@ def _check_columns(plan: RowPlan) -> None:
     try:
         schema = plan.schema
     except UnsupportedSparkTypeError as error:
-        raise ConfigurationError(f"{error}, which a table cannot hold; cast it") from error
+        raise ConfigurationError(f"{error}, which a table cannot hold; cast the column") from error
     for field in schema:
         if _holds_interval(field.type):
             raise ConfigurationError(
@@ -319,13 +318,13 @@ def _check_columns(plan: RowPlan) -> None:
         )
 
 
-def _holds_interval(arrow_type: pa.DataType) -> bool:
-    """Whether values have months, at any depth: pyarrow has no type for what Spark sends then."""
-    return pa.types.is_interval(arrow_type) or any(
-        _holds_interval(arrow_type.field(child).type) for child in range(arrow_type.num_fields)
+def _holds_interval(data_type: pa.DataType) -> bool:
+    """Whether values hold months, at any depth. pyarrow has no type for Spark's form of them."""
+    return pa.types.is_interval(data_type) or any(
+        _holds_interval(data_type.field(child).type) for child in range(data_type.num_fields)
     )
 
 
-def _is_ordered(arrow_type: pa.DataType) -> bool:
+def _is_ordered(data_type: pa.DataType) -> bool:
     checks = ("integer", "floating", "decimal", "date", "timestamp", "string", "binary")
-    return any(getattr(pa.types, f"is_{check}")(arrow_type) for check in checks)
+    return any(getattr(pa.types, f"is_{check}")(data_type) for check in checks)

@@ -1,19 +1,19 @@
 """Writing a DataFrame into a table: `df.write` and `df.writeStream` with `format("cowstate")`.
 
-    driver   options -> plan: the table is there, and has a place for the rows
-    task     rows -> files, each durable, named by query (or job), batch and attempt
-    driver   keys that came in several files -> commit: versions/<n>.json names the files
+    driver   plans: the table exists, and its columns fit the rows
+    task     writes rows to files, each durable, named by query (or job), batch and attempt
+    driver   looks for keys that came in several files, and commits: versions/<n>.json names the
+             files
 
-What a task wrote counts only when the driver's commit names it, so an attempt that failed or came
-twice leaves files that nothing names. The table knows by query which batch it holds last: Spark
-repeats a batch whose commit it did not see, and then the commit changes nothing.
+A task's files count only when the driver's commit names them. So an attempt that failed or ran
+twice leaves files that nothing names. The table records the last batch of each query. If Spark did
+not see the commit of a batch, it repeats the batch, and then the commit changes nothing.
 
-In foreachBatch `df.write` does as the sink of the query would: it commits the query's batch. Rows
-of output modes "append" and "update" are the same here; the jar lets Spark give us the latter.
+In foreachBatch `df.write` commits the query's batch, as the sink of the query would. Rows of output
+modes "append" and "update" are treated alike; the jar lets Spark use us in "update".
 
-Spark makes a writer anew for every batch, in worker processes that end after about a minute
-without work. What tasks have to know of the table is in the plan, so they ask the store for
-nothing.
+Spark makes a new writer for every batch, in worker processes that end after about a minute without
+work. The plan holds all that tasks must know about the table, so tasks read nothing from the store.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _FILE_BYTES = 256 << 20
 
 @dataclass
 class FilesMessage(WriterCommitMessage):
-    """The files of one task, in order, for which table and for whom they were written, and how far
-    in event time their rows are."""
+    """The files of one task, in order, with their table, their batch, and the watermark of their
+    rows."""
 
     table: TableMetadata
     batch: WrittenBatch
@@ -72,9 +72,9 @@ class FilesMessage(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """Whose rows they are: batch `number` of a run of a query, or all rows of a job.
+    """The batch that rows belong to: batch `number` of a run of a query, or all rows of a job.
 
-    `writer`: the id of the query or job; `run`: of this start of the query, None of a job.
+    `writer`: the id of the query or job. `run`: the id of this start of the query, None for a job.
     """
 
     writer: str
@@ -103,7 +103,7 @@ class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish the batch. Raises DuplicateKeyError, ConflictingWriterError, TableSchemaError,
-        LostVersionError if a batch before it is not in the table any more."""
+        and LostVersionError if the table has lost an earlier batch."""
         _commit(self._plan, messages, after_all=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -111,7 +111,7 @@ class TableStreamWriter(LoadedInWorkers, DataSourceStreamArrowWriter):
 
 
 class TableBatchWriter(LoadedInWorkers, DataSourceArrowWriter):
-    """The sink of a batch job, or of a query's foreachBatch, which writes as the query does."""
+    """The sink of a batch job. In a query's foreachBatch it writes as the query does."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = plan
@@ -140,9 +140,9 @@ def table_batch_writer(
     plan = plan_of_sink(options, schema)
     if overwrite and open_table(plan).table.versions():
         raise ConfigurationError(
-            f'mode("overwrite") is not for {plan.options.url}, nor is INSERT OVERWRITE: rows '
-            'replace those of the same key. Use mode("append") or INSERT INTO, and deleteWhen to '
-            "remove rows; to replace all of them write another table"
+            f'mode("overwrite") and INSERT OVERWRITE are refused for {plan.options.url}: a row '
+            'replaces the row of the same key. Use mode("append") or INSERT INTO, and deleteWhen '
+            "to remove rows; to replace all rows, write another table"
         )
     return TableBatchWriter(plan)
 
@@ -169,7 +169,7 @@ def _write(
 ) -> FilesMessage:
     files: list[StateHandle] = []
     subtask = context.partitionId()
-    who = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
+    writer = TableFileWriter(batch.writer, batch.number, subtask, context.taskAttemptId())
     reached: list[int] = []
     for rows in _portions(batches):
         watermark = watermark_ms(rows, plan.event_times)
@@ -177,7 +177,7 @@ def _write(
         opened = open_table(plan)
         table = rows_to_write(rows, opened.rows)
         if table.num_rows:
-            files.append(opened.table.write_rows("changelog", table, who))
+            files.append(opened.table.write_rows("changelog", table, writer))
     return FilesMessage(plan.metadata, batch, subtask, tuple(files), max(reached, default=None))
 
 
@@ -201,8 +201,8 @@ def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _commit(
     plan: SinkPlan, messages: Sequence[WriterCommitMessage | None], *, after_all: bool
 ) -> None:
-    """`after_all`: whether all batches before this one were written, too; foreachBatch may leave
-    some out."""
+    """Publish the rows of these tasks. `after_all`: whether the query writes every batch into the
+    table; a function of foreachBatch may leave batches out."""
     parts = sorted(
         (message for message in messages if isinstance(message, FilesMessage)),
         key=lambda message: message.subtask,
@@ -210,7 +210,7 @@ def _commit(
     if not parts:
         return
     batch = parts[0].batch
-    # Spark plans a stream's commit apart from its tasks.
+    # Spark plans the commit of a stream separately from its tasks.
     opened = open_planned(replace(plan, metadata=parts[0].table))
     files = tuple(file for part in parts for file in part.files)
     _check_duplicates(opened, plan.options, files)
@@ -245,7 +245,7 @@ def _commit(
 def _check_duplicates(
     opened: OpenedTable, options: SinkOptions, files: Sequence[StateHandle]
 ) -> None:
-    """A key that comes twice in the rows of one task was noticed there."""
+    """Raises DuplicateKeyError for a key in several files. Tasks have checked their own rows."""
     if opened.rows.sequence_by is not None or options.on_duplicate != "error" or len(files) < 2:
         return
     names = list(opened.rows.key_names)
@@ -266,13 +266,15 @@ def _check_duplicates(
 def _in_sequence(
     opened: OpenedTable, files: Sequence[StateHandle], writer: TableFileWriter
 ) -> StateHandle:
-    """The rows of all files in one, in the order of their sequence.
+    """One file with the rows of all files, in the order of their sequence.
 
-    Where nulls keep what a key has, each row counts that is not late, and which one is late must
-    not depend on the task that it came to.
+    With ignoreNullUpdates each row that is not late counts. Which rows are late must not depend on
+    the task that wrote them.
     """
     batches = [
-        b for file in files for b in opened.table.read_rows(file, opened.metadata.key_groups)
+        batch
+        for file in files
+        for batch in opened.table.read_rows(file, opened.metadata.key_groups)
     ]
     order: list[tuple[str, Literal["ascending", "descending"]]] = [
         (KEY_GROUP_COLUMN, "ascending"),

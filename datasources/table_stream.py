@@ -1,29 +1,28 @@
 """Streaming a state and its changes: `spark.readStream.format("cowstate")`.
 
-An offset says up to where everything was read, what was before, and what of the state was known by
-then (see source_state):
+An offset says how far the stream has read, and what it knows about the state (see source_state):
 
     {"version": -1, "after": "snapshot"}   nothing was read: the state comes first, as inserts
     {"version": -1, "after": "nothing"}    nothing was read: changes come, from the oldest version
-    {"version": 7, "after": "version"}     version 7 and all before it were read
+    {"version": 7, "after": "version"}     version 7 and all earlier versions were read
 
-After "snapshot", the first batch is the state at the newest version. Any other is the changes of
-the versions after its start; a preimage needs what the key had at the start, so that state is
-needed, too. A worker keeps it, within a bound, and reads only what changed since.
+After "snapshot", the first batch is the state at the newest version. Any other batch has the
+changes of the versions after its start. Preimages come from the state at the start. A worker keeps
+that state in memory, within a bound, and then reads only the changes since.
 
-    driver   latestOffset: versions of the store, as many as the limits allow; looked for again
-                           only when the poll interval is over, because Spark asks all the time
-             partitions:   ranges of key groups and channels, dealt out to the tasks
-    task     read:         the folds of its parts, as Arrow batches
+    driver   latestOffset: as many versions as the limits allow; the store is listed again only
+                           after the poll interval, because Spark asks all the time
+             partitions:   ranges of key groups and channels, spread over the tasks
+    task     read:         the rows of its parts, as Arrow batches
 
-A version of a table is published whole. An epoch of an operator is not: each subtask publishes a
-barrier. `exactly_once` releases an epoch when the input gate says that it is aligned.
+A version of a table is published as a whole, but each subtask of an operator publishes its own
+barrier of an epoch. `exactly_once` releases an epoch when the input gate says that it is aligned.
 `at_least_once` also reads channels that are ahead, and the offset says how far:
 
     {"version": 7, "after": "version", "channels": {"1": {"epoch": 8, "run": 3, ...}}}
 
-When epoch 8 is aligned, or later, the changes of that channel are left out if the barrier is the
-one that was read, and come again if the epoch was run again since.
+Once epoch 8 is aligned, the changes of that channel are left out if the stream has read the same
+barrier. They come again if the epoch was run again in the meantime.
 """
 
 from __future__ import annotations
@@ -80,13 +79,13 @@ from datasources.version_choice import history_of, version_at
 from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
-# Spark's workers live on from one batch to the next, unless there is none for about a minute.
+# Spark's workers live on from batch to batch, and end after about a minute without a batch.
 _KNOWN_STATES = KnownStates()
 
 
 @dataclass
 class StreamPartition(InputPartition):
-    """What task `task` of `tasks` is dealt out of the snapshot of a SourceState."""
+    """The share of task `task` of `tasks` in the snapshot of a SourceState."""
 
     snapshot: bytes
     task: int
@@ -95,16 +94,16 @@ class StreamPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What could be read when the store was looked at."""
+    """The versions and channels that could be read at time `listed_at`."""
 
-    at: float
+    listed_at: float
     versions: list[int]
     ahead: Positions
 
 
 class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The source of a streaming query; `columns` are those that it gives, in order. `clock` tells
-    seconds since any moment."""
+    """The source of a streaming query. `columns`: the columns that it gives, in order. `clock`:
+    returns seconds since some fixed moment."""
 
     def __init__(
         self,
@@ -116,28 +115,28 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._columns = columns
         self._clock = clock
         self._listed: _Listed | None = None
-        self._known: StateHistory | None = None
+        self._opened: StateHistory | None = None
         self._channels: OperatorChannels | None = None
         self._target: tuple[int, Positions] | None = None
         self._checked: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where a query without checkpoint begins. Raises ChangesLostError if changes are to begin
-        with a version that is gone, unless failOnDataLoss is false."""
+        """Where a query without checkpoint begins. Raises ChangesLostError if the first version to
+        read is gone, unless failOnDataLoss is false."""
         options = self._options
         if options.starting_version is None and options.starting_timestamp is None:
             return offset_at(-1, "snapshot")
         versions = self._versions()
         if versions:
             return first_offset(options, self._history(), versions)
-        # A number means the version that comes, everything else all that comes.
+        # A number means that future version; every other option means all future versions.
         first = options.starting_version
         return offset_before(first if isinstance(first, int) else None)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next batch goes. Raises ChangesLostError when `start` is gone, unless
-        failOnDataLoss is false, and StateReplacedError when the state is another one than
-        before."""
+        """How far the next batch goes. Raises ChangesLostError if the version of `start` is gone,
+        unless failOnDataLoss is false. Raises StateReplacedError if another state has replaced the
+        one that the stream has read."""
         end = self._latest(start, limit)
         return start if end is start else self._described(end)
 
@@ -159,15 +158,15 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         self._check_same_state(start)
         if start["after"] == "version" and self._options.fail_on_data_loss:
             check_retained(self._history(), self._versions(), start["version"])
-        # Where epochs are limited, those that are not whole have a batch of their own.
+        # If batches are limited, epochs that are not whole come in a batch of their own.
         ahead = ahead if isinstance(limit, ReadAllAvailable) else positions_in(start)
         return offset_at(self._limited(after, limit), "version", ahead)
 
     def _described(self, offset: Offset) -> Offset:
-        """The offset with what is known of the state by then; see SourceState."""
+        """The offset with what the stream knows about the state; see SourceState."""
         history = self._history()
         described = {**offset, "table": facts_of(history).encode()}
-        # A stream of an operator may begin after a version that is gone, or was never there.
+        # A stream of an operator may begin after a version that is gone, or never existed.
         version = version_at(history, offset["version"])
         if version is not None:
             marks = version.watermarks.by_subtask
@@ -178,25 +177,31 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
-        """The versions of a table never go back; the epochs of an operator may, until they are run
-        again."""
-        of_table = isinstance(self._known, TableHistory) and "table" in start
-        if of_table and versions and versions[-1] < start["version"]:
+        """Raises StateReplacedError or ChangesLostError if a table ends before `start`.
+
+        The versions of a table never go back. The epochs of an operator may go back, until they are
+        run again.
+        """
+        is_table = isinstance(self._opened, TableHistory) and "table" in start
+        if is_table and versions and versions[-1] < start["version"]:
             self._check_same_state(start)
             if self._options.fail_on_data_loss:
                 check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
-        """What is known of the store may be of one that was there before, so it is opened anew."""
+        """Raises StateReplacedError if another state has replaced the one that the stream read.
+
+        The opened history may hold facts of a former state, so this opens the state anew.
+        """
         if "table" not in start or start == self._checked:
             return
         history, url = history_of(self._options), self._options.url
         facts_of(history).check(url, TableFacts.decode(start["table"]))
         version, committed_ms = start["version"], start.get("committed_ms")
-        there = None if committed_ms is None else version_at(history, version)
-        if there is not None and there.info.timestamp_ms != committed_ms:
-            fact = f"version {version} (when it was committed, ms)"
-            raise StateReplacedError(url, fact, committed_ms, there.info.timestamp_ms)
+        stored = None if committed_ms is None else version_at(history, version)
+        if stored is not None and stored.info.timestamp_ms != committed_ms:
+            fact = f"commit time of version {version} (ms)"
+            raise StateReplacedError(url, fact, committed_ms, stored.info.timestamp_ms)
         self._checked = start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -217,14 +222,14 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return offset_at(versions[-1], "version", ahead) if versions else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Nothing that is committed from now on is read."""
+        """Read no version that is committed from now on."""
         self._listed = None
         versions, ahead = self._lately_available()
         self._target = versions[-1] if versions else -1, ahead
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """What each task reads. Spark asks again after a restart, for the same offsets. Raises
-        ChangesLostError when some of it is gone, unless failOnDataLoss is false."""
+        """The share of each task. After a restart Spark asks again for the same offsets. Raises
+        ChangesLostError if changes are gone, unless failOnDataLoss is false."""
         if start == end:
             return []
         self._check_same_state(start)
@@ -237,7 +242,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return [StreamPartition(snapshot, task, tasks) for task in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the parts of a task: of a state in no order, of changes by version."""
+        """The rows of a task's parts. Rows of a state have no order; changes come by version."""
         assert isinstance(partition, StreamPartition)
         state = SourceState.restored(partition.snapshot, partition.task, partition.tasks)
         history = history_of(self._options)
@@ -246,7 +251,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             rows = self._rows(history, part)
             if COMMIT_WATERMARK in self._columns.names:
                 rows = with_watermark(rows, state.watermark_ms)
-            # A version may have more columns by now than the query knows, or less at its start.
+            # Later versions may have more columns than the query knows, earlier ones may lack some.
             yield from batches_of(self._columns.of_some(rows))
 
     def _rows(self, history: StateHistory, part: Part) -> pa.Table:
@@ -262,36 +267,36 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return reader.changes(part.start, part.end, part.key_groups, preimages=preimages)
 
     def commit(self, end: Offset) -> None:
-        """Nothing to do: the store keeps its versions whoever has read them."""
+        """Does nothing, because the store keeps its versions whether they were read or not."""
 
     def stop(self) -> None:
-        """Close what waits in the input gate."""
+        """Drop the events that wait in the input gate."""
         if self._channels is not None:
             self._channels.close()
 
     def _history(self) -> StateHistory:
-        if self._known is None:
-            self._known = history_of(self._options)
-        return self._known
+        if self._opened is None:
+            self._opened = history_of(self._options)
+        return self._opened
 
     def _versions(self) -> list[int]:
-        """Those that can be read now; none while there is no store."""
+        """The versions that can be read now; empty while there is no store."""
         try:
             return self._history().versions()
         except NotAStoreError:
             return []
 
     def _lately_available(self) -> tuple[list[int], Positions]:
-        """What `_available` said, if it was asked within the poll interval."""
-        now = self._clock()
-        if self._listed is None or now - self._listed.at >= self._options.poll_interval_seconds:
+        """The last result of `_available`, which is asked again after the poll interval."""
+        now, interval = self._clock(), self._options.poll_interval_seconds
+        if self._listed is None or now - self._listed.listed_at >= interval:
             self._listed = _Listed(now, *self._available())
         return self._listed.versions, self._listed.ahead
 
     def _available(self) -> tuple[list[int], Positions]:
-        """The versions that are released, and the channels that are ahead and may be read."""
+        """The released versions, and the channels that are ahead and may be read."""
         versions = self._versions()
-        history = self._known
+        history = self._opened
         if not isinstance(history, OperatorHistory):
             return versions, {}
         if self._channels is None:
@@ -306,11 +311,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         last = -1 if channels.aligned is None else channels.aligned.epoch
         ahead = {} if self._options.checkpointing_mode == "exactly_once" else channels.ahead()
         positions = {subtask: position_of(name) for subtask, name in ahead.items()}
-        # Listed again: an epoch that was aligned meanwhile is released now.
+        # List again: an epoch that was aligned in the meantime is released now.
         return [version for version in history.versions() if version <= last], positions
 
     def _limited(self, after: Sequence[int], limit: ReadLimit) -> int:
-        """The last version of a batch: at least one, and no more than the limits allow."""
+        """The last version of a batch: at least one version, and no more than the limits allow."""
         if isinstance(limit, ReadAllAvailable):
             return after[-1]
         options = self._options
@@ -318,7 +323,7 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         last, files, size = after[0], 0, 0
         for version in after[:most]:
             listed = version_at(self._history(), version)
-            # One that was deleted since it was listed adds nothing to a batch.
+            # A version that was deleted after the listing adds nothing to a batch.
             changes = () if listed is None else listed.changes
             files += len(changes)
             size += sum(handle.length for handle in changes)
@@ -332,8 +337,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream that cannot be: it raises `error` when it is asked for anything. Spark would bury an
-    error of `DataSource.streamReader` under one of its own."""
+    """A refused stream: every method raises `error`. Spark would hide an error that is raised in
+    `DataSource.streamReader` behind an error of its own."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -360,8 +365,8 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def table_stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """What Spark asks for `schema`; a RefusedStreamReader of a ConfigurationError or an error of
-    the store."""
+    """The stream that gives Spark `schema`. A ConfigurationError or an error of the store makes it
+    a RefusedStreamReader."""
     try:
         return _stream_reader(options, schema)
     except CowstateError as error:
@@ -374,13 +379,13 @@ def _stream_reader(options: Mapping[str, str], schema: StructType) -> TableStrea
         remedy = 'set option("readChangeFeed", "true"), and keep the column in a schema of your own'
         if are_of_catalog(options):
             remedy = (
-                "the catalog says which columns its table has. Read the table by its path, "
+                "Spark's catalog fixes the columns of its table. Read the table by its path, "
                 f'spark.readStream.format("cowstate").load("{parsed.url}"), or create a table of '
                 "its changes, with readChangeFeed 'true' in OPTIONS"
             )
         raise ConfigurationError(
-            f"a stream of {parsed.url} has inserts, updates and deletes, and the column "
-            f"{CHANGE_TYPE} that tells them apart is not read: {remedy}"
+            f"a stream of {parsed.url} has inserts, updates and deletes, but the column "
+            f"{CHANGE_TYPE}, which tells them apart, is not read: {remedy}"
         )
     check_columns(parsed, schema)
     return TableStreamReader(parsed, asked_columns(parsed.url, schema))

@@ -1,18 +1,18 @@
-"""What keeps a table small beside its commits: folding files, deleting what is not needed.
+"""Keeps a table small while queries write it: folds files, deletes old versions and orphans.
 
-    before each commit    the newest files of the state are folded to fewer, if it is time
-                          expired versions are deleted, and now and then orphans
+    before each commit    folds the newest files of the state into fewer, if it is time;
+                          deletes expired versions, and now and then orphans
 
-None of it can fail a batch: a query would fail there again after every restart. A chore that fails
-leaves the table as it was. It is logged once for each kind of error, counted in the version that is
-committed next (`failed_upkeep`), and tried again some commits later: see
+Upkeep cannot fail a batch, because the query would fail again after every restart. A chore that
+fails leaves the table as it was. The failure is logged once for each kind of error, counted in the
+next version (`failed_upkeep`), and the chore is tried again some commits later: see
 checkpoint_store.objects.chore.
-`cowstate compact` is not upkeep: its user asks for it, so it fails if it cannot be done.
+`cowstate compact` is not upkeep: its user asks for it, so it fails if it cannot fold.
 
-Spark ends a commit's process that has nothing to do for a minute, so a query that commits less
-often has a new one each time. Each goes on with the count of the newest version. It does not know
-which chore failed, so it waits with all of them, and counts the worst one. That is why upkeep comes
-before the commit: a failure after it would be known to nobody.
+Spark ends the process of a commit after a minute without work, so a query that commits less often
+has a new process each time. Each process goes on with the count of the newest version. It does not
+know which chore failed, so all chores wait, and the count is that of the chore that failed most.
+Upkeep comes before the commit so that the new version can store the count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from datasources.table_options import SinkOptions
 _VERSIONS_BETWEEN_SWEEPS = 100
 _ORPHAN_GRACE_SECONDS = 86_400
 _MOST_TABLES = 64
-# How long a commit waits for upkeep. What fails is tried again at a later one.
+# How long one call of a chore is tried again. A chore that fails is tried again at a later commit.
 _RETRY_SECONDS = 5.0
 _UNFOLDED = "Until then its files stay as they are, and reads get slower."
 _FOLDING_NEEDS = (
@@ -49,7 +49,7 @@ _T = TypeVar("_T")
 
 
 class TableUpkeep:
-    """The upkeep of the table in `store`, and what failed of it."""
+    """The upkeep of the table in `store`, and the failures of its chores."""
 
     def __init__(self, store: ObjectStore, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class TableUpkeep:
 
     @property
     def failures(self) -> int:
-        """How often upkeep failed since it last worked: the chore that failed most."""
+        """How often the chore that failed most has failed since it last worked."""
         return max(chore.failures for chore in self._chores())
 
     def _chores(self) -> tuple[Chore, Chore, Chore]:
@@ -73,9 +73,11 @@ class TableUpkeep:
         bounds: MergeBounds,
         min_to_retain: int,
     ) -> TableVersion:
-        """The version that is about to be committed, some files of its state folded, after what the
-        table does not need was deleted. `version` says what failed up to the one before;
-        `metadata`: what the table is now."""
+        """Do the upkeep before `version` is committed; the version with folded files.
+
+        `version` holds the count of failures up to the version before. `metadata`: that of the
+        table.
+        """
         if not self._is_begun:
             for chore in self._chores():
                 chore.go_on_with(version.failed_upkeep)
@@ -105,7 +107,7 @@ class TableUpkeep:
 
 
 def upkeep_of(options: SinkOptions) -> TableUpkeep:
-    """The upkeep of the table that the options name, as this process knows it."""
+    """The upkeep of the table that the options name; this process keeps one for each table."""
     return _upkeep_at(options.url, json.dumps(dict(options.storage_options), sort_keys=True))
 
 

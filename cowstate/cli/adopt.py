@@ -1,4 +1,4 @@
-"""`cowstate adopt`: a stopped query goes on with its state on another provider."""
+"""`cowstate adopt`: lets a stopped query go on with its state on another provider."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def add_adopt(commands: Commands) -> None:
     adopt = commands.add_parser(
         "adopt",
         help="let a stopped query go on with its state on cowstate, or back",
-        description="Says what a query's checkpoint holds and what continuing it on cowstate "
-        "takes; with --apply, does it. Stop the query first: adopt sees only whether its files "
-        "change, not a query that runs and waits for input.",
+        description="Shows what a query's checkpoint holds, and the steps to continue it on "
+        "cowstate; with --apply, takes these steps. Stop the query first: adopt only sees whether "
+        "files change, and does not notice a query that runs and waits for input.",
     )
     adopt.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
     adopt.add_argument(
@@ -32,7 +32,7 @@ def add_adopt(commands: Commands) -> None:
     what.add_argument("--apply", action="store_true", help="do it; without this, nothing changes")
     what.add_argument("--revert", action="store_true", help="undo the last --apply")
     adopt.add_argument(
-        "--force", action="store_true", help="skip the check whether the query is running"
+        "--force", action="store_true", help="do not check whether the query is running"
     )
     add_session_options(adopt)
     adopt.set_defaults(run=_run, stopped="the checkpoint is as it was")

@@ -1,4 +1,4 @@
-"""Runs `cowstate adopt` in a Spark session, and prints what came out."""
+"""Runs `cowstate adopt` in a Spark session, and prints the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spark_state.spark.provider.query_checkpoint import read_checkpoint
 
 @dataclass(frozen=True, slots=True)
 class AdoptOptions:
-    """What the command line says. to: a key of adoption_plan.TARGETS."""
+    """The arguments of the command. to: a key of adoption_plan.TARGETS."""
 
     checkpoint: str
     to: str
@@ -44,7 +44,7 @@ class AdoptOptions:
 def adopt_and_print(options: AdoptOptions) -> None:
     """Runs the command.
 
-    Raises ConfigurationError and UnsupportedOperationError for what is refused, and AdoptionError.
+    Raises ConfigurationError and UnsupportedOperationError if it refuses, and AdoptionError.
     """
     with command_session("cowstate adopt", options.master, options.settings) as spark:
         try:

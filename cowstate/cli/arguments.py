@@ -1,4 +1,4 @@
-"""What texts of options mean, and the options that several commands have."""
+"""Parses the texts of options, and adds the options that several commands have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """The key and the value that an option says. Raises ArgumentTypeError."""
+    """The key and the value in the text of an option. Raises ArgumentTypeError."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -19,8 +19,8 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The object that an option says. Raises ArgumentTypeError, without the value: it may hold
-    credentials."""
+    """The JSON object in the text of an option. Raises ArgumentTypeError; its message does not show
+    the text, which may hold credentials."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -31,14 +31,14 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def positive_number(text: str) -> int:
-    """The number that an option says. Raises ArgumentTypeError."""
+    """The number in the text of an option. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def add_session_options(command: argparse.ArgumentParser) -> None:
-    """Those of a command that runs in a Spark session and reports."""
+    """Add the options of a command that runs in a Spark session and prints a report."""
     command.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")
     command.add_argument(
         "--conf",
@@ -46,6 +46,6 @@ def add_session_options(command: argparse.ArgumentParser) -> None:
         default=[],
         type=setting,
         metavar="KEY=VALUE",
-        help="of the Spark session, such as what the checkpoint's file system needs; repeatable",
+        help="a setting of the Spark session, for example of the file system; repeatable",
     )
     command.add_argument("--json", action="store_true", help="print the report as one JSON object")

@@ -1,7 +1,8 @@
 """The command `cowstate`, with a module for each of its commands.
 
-Exit codes: 0 done; 1 the answer of the demo differs, or its query failed; 2 the command cannot run
-as it was called; 130 stopped by Ctrl-C. Commands import pyspark when they run.
+Exit codes: 0 done; 1 the answer of the demo differs, or its query failed; 2 the command refused its
+arguments or could not do its work; 130 stopped by Ctrl-C. Commands import pyspark only when they
+run.
 """
 
 from __future__ import annotations

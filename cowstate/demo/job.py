@@ -1,13 +1,13 @@
-"""Runs the flights job: replay, stream, sink, and what follows when the stream is at its end.
+"""Runs the flights job: replay, stream and sink, and then the check and the report.
 
-    <out>/run.json         what run this directory holds; written last: then the input is complete
+    <out>/run.json         the facts of this run; written last, when the input is complete
          /input/           the flights as files in time order
          /legs/            the result: Spark's file sink, exactly once
          /checkpoint/      Spark's checkpoint, unless it is elsewhere
          /store/           the state, unless it is elsewhere
          /carried_by_hour.png
 
-A run that was stopped is resumed by running it again with the same directory.
+To resume a stopped run, run the job again with the same directory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """Where the job runs and keeps things; None stands for a place below `out`."""
+    """Where the job runs and stores its files; None stands for a place below `out`."""
 
     out: Path
     store: str | None
@@ -65,7 +65,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFacts:
-    """What run.json says: a directory holds one run of these flights, with this state."""
+    """The content of run.json: the facts of the one run that a directory holds."""
 
     flights: int
     files: int
@@ -74,7 +74,7 @@ class ReplayFacts:
 
 
 def prepare_replay(options: DemoOptions) -> ReplayFacts:
-    """Writes the input, or finds it there. Raises ConfigurationError if it is of another run."""
+    """Writes the input, unless it exists. Raises ConfigurationError if it is of another run."""
     path = options.out / "run.json"
     flights = read_flights(options.flights)
     wanted = (flights.num_rows, options.store_url, options.checkpoint_url)
@@ -83,8 +83,8 @@ def prepare_replay(options: DemoOptions) -> ReplayFacts:
         held = (facts.flights, facts.store, facts.checkpoint)
         if held != wanted:
             raise ConfigurationError(
-                f"{options.out} holds a run with (flights, store, checkpoint) = {held}, and this "
-                f"one has {wanted}: take the same options to resume it, or another --out"
+                f"{options.out} holds a run with (flights, store, checkpoint) = {held}, but this "
+                f"run has {wanted}: use the same options to resume it, or another --out"
             )
         return facts
     try:
@@ -116,7 +116,7 @@ def demo_session(options: DemoOptions) -> Iterator[SparkSession]:
 
 
 def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
-    """The stream: a file an epoch, in time order, through the processor into the result files."""
+    """Starts the stream: one file an epoch, in time order, through the processor into the sink."""
     flights = (
         spark.readStream.schema(FLIGHT_SCHEMA)
         .option("maxFilesPerTrigger", 1)
@@ -140,8 +140,8 @@ def start_query(spark: SparkSession, options: DemoOptions) -> StreamingQuery:
 
 
 class Interruption:
-    """Whether Ctrl-C was pressed, instead of a KeyboardInterrupt: a query is to be stopped between
-    two calls into the JVM, not in the middle of one. A second Ctrl-C is Python's own again."""
+    """Notes Ctrl-C instead of raising KeyboardInterrupt, so that a query is stopped between two
+    calls into the JVM and not in the middle of a call. A second Ctrl-C raises as usual."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -175,7 +175,7 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
             query.stop()
         else:
             query.awaitTermination()
-            # The last progress of a query may be that of a trigger that found nothing to do.
+            # The last progress of a query may belong to a trigger without work.
             for epoch in query.recentProgress:
                 progress.show(epoch, bar)
     return StreamOutcome(
@@ -188,14 +188,14 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
 
 
 class EpochProgress:
-    """What of the stream is done. An epoch reads one file, and epochs are counted from 0."""
+    """The progress of the stream. An epoch reads one file, and epochs are counted from 0."""
 
     def __init__(self) -> None:
         self.first_epoch: int | None = None
         self.epochs_done = 0
 
     def show(self, progress: StreamingQueryProgress | None, bar: tqdm[NoReturn]) -> None:
-        """Moves the bar to where the query is; to where it was, it does not go back."""
+        """Moves the bar to the query's epoch. The bar never goes back."""
         if progress is None or not progress["numInputRows"] or progress["batchId"] < bar.n:
             return
         epoch = progress["batchId"]
@@ -207,7 +207,7 @@ class EpochProgress:
 
 
 def read_legs(spark: SparkSession, options: DemoOptions) -> pd.DataFrame:
-    """The result of the stream, as its sink says it is."""
+    """The result of the stream, read from its sink."""
     legs: pd.DataFrame = spark.read.parquet(str(options.out / "legs")).toArrow().to_pandas()
     return legs
 

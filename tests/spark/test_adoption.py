@@ -274,7 +274,7 @@ class TestDamage:
         for file in query.checkpoint.glob("state/0/0/*.snapshot"):
             delete(file)
         delete(query.checkpoint / "state/0/0/2.delta")
-        refused(query.checkpoint, r"state/0/0/2\.delta is missing, and no snapshot", capsys)
+        refused(query.checkpoint, r"state/0/0/2\.delta is missing, and no later snapshot", capsys)
 
     def test_a_damaged_delta_fails_the_query_and_its_copy_heals_it(
         self, query: Adopted, uninterrupted: Uninterrupted

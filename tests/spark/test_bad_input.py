@@ -87,7 +87,7 @@ def test_modes_that_are_not_there_are_refused(
         ({"processor": RunningTotals}, "pass an instance, not a class"),
         ({"output_schema": "key strin"}, "output_schema: 'key strin' is not a schema"),
         ({"output_schema": 5}, "neither a StructType nor DDL text"),
-        ({"name": "a/b"}, "operator name 'a/b' names a directory"),
+        ({"name": "a/b"}, "operator name 'a/b' cannot name a directory"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(
@@ -170,7 +170,7 @@ def test_a_key_without_a_stable_hash_is_refused(
         ("spark.cowstate.backend", "rocksdb", "is 'rocksdb'; allowed are heap"),
         ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
         ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
-        ("spark.cowstate.store", "memory://s", "every process has for itself"),
+        ("spark.cowstate.store", "memory://s", "each process has a memory of its own"),
         ("spark.cowstate.store", "s3:/bucket/state", "one slash after s3:"),
     ],
 )

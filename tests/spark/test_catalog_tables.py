@@ -136,7 +136,9 @@ class TestWhatIsThere:
         frame(spark, (9, "z")).write.parquet(str(tmp_path / "input"))
         rows = spark.readStream.schema(COLUMNS).parquet(str(tmp_path / "input"))
         writer = rows.writeStream.trigger(availableNow=True)
-        with pytest.raises(PySparkException, match="so it is only read: write into the table of"):
+        with pytest.raises(
+            PySparkException, match="so it can only be read: write into the table of"
+        ):
             run_to_the_end(
                 writer.option("checkpointLocation", str(tmp_path / "c")).toTable("changes")
             )

@@ -218,7 +218,7 @@ def test_lists_and_maps_are_streamed(spark: SparkSession, store: str, tmp_path: 
     [
         (
             {"stateVarName": "seen"},
-            r"flattenCollectionTypes is of list and map states; 'seen' of .* is a value state",
+            r"flattenCollectionTypes is for list and map states, but 'seen' of .* is a value state",
         ),
         (
             {"stateVarName": "items", "readChangeFeed": "true", "startingVersion": 0},

@@ -53,7 +53,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process.send_signal(signal.SIGINT)
     printed, messages = process.communicate(timeout=120)
     assert process.returncode == 130, messages
-    assert "the same command goes on from there" in messages
+    assert "the same command resumes the run" in messages
     assert "Traceback" not in messages
     assert printed == ""
     return out
@@ -99,7 +99,7 @@ def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
     assert process.returncode == 1, messages
     assert "Nothing was left to replay." in printed
     assert "NOT equal to the batch computation." in printed
-    assert f"{legs.num_rows} legs only in the stream answer, the first of them:" in messages
+    assert f"{legs.num_rows} legs are only in the stream answer, such as:" in messages
 
 
 def test_a_store_that_cannot_be_used_ends_the_demo_with_a_message(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_driver_that_cannot_reach_the_store_lets_tasks_look(
     stream.run(sink=lambda batch, epoch: batch.count() if epoch == 1 else None)
     assert state_of(stream) == totals_of(stream.fed)
     assert opened.asked == 1
-    assert "the driver cannot look into" in caplog.text
+    assert "the driver cannot read stores" in caplog.text
 
 
 def test_a_function_that_cowstate_does_not_see_is_named_as_the_cause_of_missing_epochs(

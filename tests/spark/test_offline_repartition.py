@@ -82,6 +82,6 @@ def test_a_repartitioning_that_failed_is_undone_by_deleting_its_batch(
     with pytest.raises(StreamingQueryException, match="UNFINISHED_REPARTITION"):
         stream.run(totals(stream))
     assert main(["adopt", str(stream.checkpoint), "--to", "hdfs"]) == 2
-    assert "delete that file and offsets/.2.crc" in capsys.readouterr().err
+    assert "delete this file and offsets/.2.crc" in capsys.readouterr().err
     delete(stream.checkpoint / "offsets" / "2")
     assert goes_on(stream)

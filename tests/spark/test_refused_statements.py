@@ -38,7 +38,7 @@ REFUSED = [
         "MERGE INTO known t USING known s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v",
         "INSERT INTO replaces the rows of the same keys",
     ),
-    ("INSERT OVERWRITE known VALUES (5, 'x')", r'mode\("overwrite"\) is not for'),
+    ("INSERT OVERWRITE known VALUES (5, 'x')", r'mode\("overwrite"\) and INSERT OVERWRITE'),
     ("SELECT * FROM known VERSION AS OF 0", "Time travel on the relation"),
     ("TRUNCATE TABLE known", "does not support truncates"),
     (f"CREATE TABLE p ({COLUMNS}) USING cowstate", r"keys is not set: .*OPTIONS \(keys 'id'\)"),

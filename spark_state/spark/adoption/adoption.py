@@ -1,15 +1,15 @@
 """Lets a stopped query go on from its checkpoint with another state store provider.
 
-Below <checkpoint>/_cowstate_adopt/<time>/ is one adoption:
+The folder <checkpoint>/_cowstate_adopt/<time>/ holds one adoption:
 
-    adoption.json      what was edited, removed and created; there before anything is
-    files/<path>       what was edited or removed, as it was
-    converted/         state that is being written for the other provider; gone at the end
+    adoption.json      the edited, removed and created files; written before any change
+    files/<path>       edited and removed files, as they were
+    converted/         state that is being written for the other provider; deleted at the end
 
-New state is written below `converted`, read back and compared, and only then moved to the stores,
-where the present provider does not look at it. Editing the newest entry of the offset log comes
-last: before it the query goes on as ever, after it on the other provider. An adoption that fails
-undoes itself; one that was killed is undone by `revert`.
+New state is written below `converted`, read back and compared. Only then it is moved to the stores,
+where the present provider ignores it. The newest entry of the offset log is edited last: until then
+the query goes on as before, and from then on with the other provider. An adoption that fails undoes
+itself; `revert` undoes one that was killed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RECORD = "adoption.json"
 _CONVERTED = "converted"
 _POLL_SECONDS = 0.1
 Progress = Callable[[int, int], None]
-"""Told how many stores of how many are converted."""
+"""Called with the number of converted stores and the number of all stores."""
 
 
 class AdoptionError(CowstateError):
@@ -51,7 +51,7 @@ class AdoptionError(CowstateError):
 
 @dataclass(frozen=True, slots=True)
 class AppliedAdoption:
-    """An adoption that was done. folder: its backup. rows: of all stores that were converted."""
+    """An applied adoption. folder: its backup. rows: number of rows of all converted stores."""
 
     plan: AdoptionPlan
     folder: str
@@ -61,7 +61,7 @@ class AppliedAdoption:
 
 @dataclass(frozen=True, slots=True)
 class RevertedAdoption:
-    """An adoption that was undone. record: None if it had not changed anything yet."""
+    """A reverted adoption. record: None if the adoption had not changed anything yet."""
 
     url: str
     folder: str
@@ -72,8 +72,8 @@ class RevertedAdoption:
 class _Converted:
     """State written for the other provider.
 
-    moves: where its files belong, with the URLs where they are. ids: of checkpoint format 2, new by
-    old.
+    moves: by path in the checkpoint, the URL at which the file is now. ids: for checkpoint format
+    2, the new id of each old one.
     """
 
     rows: int
@@ -83,7 +83,7 @@ class _Converted:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionRecord:
-    """The content of adoption.json. edited: paths with the SHA-256 of what was written."""
+    """The content of adoption.json. edited: by path, the SHA-256 of the new content."""
 
     source: str
     target: str
@@ -125,10 +125,11 @@ class AdoptionRecord:
 def apply(
     spark: SparkSession, location: str, to: str, progress: Progress, *, force: bool = False
 ) -> AppliedAdoption:
-    """Continue on `to`, a key of TARGETS. `force` skips the check whether the query is running.
+    """Let the query continue on `to`, a key of TARGETS.
 
-    Raises what `plan_adoption` raises, ConfigurationError when the query seems to be running or
-    another adoption is not finished, and AdoptionError; the checkpoint is then as it was.
+    `force` skips the check whether the query is running. Raises the errors of `plan_adoption`,
+    ConfigurationError if the query seems to be running or another adoption is not finished, and
+    AdoptionError. After an error the checkpoint is as it was.
     """
     files = CheckpointFiles(spark, location)
     adoption = plan_adoption(read_checkpoint(files), to)
@@ -160,9 +161,10 @@ def apply(
 
 
 def revert(spark: SparkSession, location: str, *, force: bool = False) -> RevertedAdoption:
-    """Undo the last adoption, also one that was killed. `force` is as in `apply`.
+    """Undo the last adoption, even one that was killed. `force` is as in `apply`.
 
-    Raises ConfigurationError when there is none, when the query has run since, or seems to.
+    Raises ConfigurationError if there is no adoption, if the query has run since, or if it seems to
+    be running.
     """
     files = CheckpointFiles(spark, location)
     folders = files.folders(ADOPTIONS)
@@ -182,7 +184,7 @@ def revert(spark: SparkSession, location: str, *, force: bool = False) -> Revert
 
 
 def seconds_since_change(files: CheckpointFiles, checkpoint: QueryCheckpoint, now_ms: int) -> float:
-    """Since the newest file that an adoption did not write: what a running query changes."""
+    """The age of the newest file that a running query may have changed, and not an adoption."""
     own = _written_by_last_adoption(files)
     changed = max((f.changed_ms for f in checkpoint.files if f.path not in own), default=0)
     return (now_ms - changed) / 1000
@@ -202,7 +204,10 @@ def _read_record(files: CheckpointFiles, folder: str) -> AdoptionRecord | None:
 
 
 def _check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    """The last adoption took effect: its newest entry of the offset log stands, or is behind."""
+    """Raises ConfigurationError unless the last adoption took effect.
+
+    It did if its edit of the offset log is still there, or if the query has planned later batches.
+    """
     folders = files.folders(ADOPTIONS)
     if not folders:
         return
@@ -213,8 +218,8 @@ def _check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None
         if checkpoint.planned > record.planned or _digest(files.read_text(path)) == digest:
             return
     raise ConfigurationError(
-        f"{files.url_of(folder)} is of an adoption that is running or was killed. If it is not "
-        f"running, undo it first: cowstate adopt --revert {files.url}"
+        f"{files.url_of(folder)} belongs to an adoption that is running or was killed. If it is "
+        f"not running, undo it first: cowstate adopt --revert {files.url}"
     )
 
 
@@ -223,15 +228,15 @@ def _check_quiet(files: CheckpointFiles, checkpoint: QueryCheckpoint, folder: st
     if seconds < QUIET_SECONDS:
         raise ConfigurationError(
             f"{files.url} changed {max(seconds, 0):.0f} s ago: the query seems to be running. Stop "
-            f"it and wait {QUIET_SECONDS} s, or, if it is stopped, pass --force"
+            f"the query and wait {QUIET_SECONDS} s, or pass --force if it is stopped already"
         )
 
 
 def _check_unchanged(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     if list_files(files) != checkpoint.files:
         raise ConfigurationError(
-            f"{files.url} changed meanwhile: the query is running. Nothing was adopted; stop the "
-            "query and run the command again"
+            f"{files.url} changed during the adoption: the query is running. Nothing was adopted; "
+            "stop the query and run the command again"
         )
 
 
@@ -244,27 +249,28 @@ def _check_not_run_since(
         if checkpoint.provider == record.source:
             raise ConfigurationError(
                 f"{files.url} is on {short_name(record.source)} already, so there is nothing to "
-                f"revert: a query that ran during the adoption {folder} went on with it, to batch "
-                f"{checkpoint.planned}. To adopt it, stop the query and run cowstate adopt again"
+                f"revert: the query ran during the adoption {folder}, and went on with its former "
+                f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
+                "cowstate adopt again"
             )
         way = "" if record.target == HDFS_CLASS else " --to hdfs"
         raise ConfigurationError(
-            f"{files.url} went on to batch {checkpoint.planned} since {folder}: going back to "
+            f"{files.url} has gone on to batch {checkpoint.planned} since {folder}: going back to "
             f"batch {record.planned} would lose state. Run cowstate adopt{way} instead"
         )
     for path, digest in record.edited.items():
         allowed = (digest, _digest(files.read_text(_saved(folder, path))))
         if _digest(files.read_text(path)) not in allowed:
             raise ConfigurationError(
-                f"{files.url_of(path)} was changed since {folder} by something else than adopt. "
-                f"Its former content is {files.url_of(_saved(folder, path))}"
+                f"{files.url_of(path)} was changed after {folder}, and not by adopt. Its former "
+                f"content is in {files.url_of(_saved(folder, path))}; put it back first"
             )
 
 
 def _convert(
     files: CheckpointFiles, adoption: AdoptionPlan, folder: str, progress: Progress
 ) -> _Converted:
-    """Write the state anew, below `folder`. Raises AdoptionError."""
+    """Write the state for the other provider, below `folder`. Raises AdoptionError."""
     if not adoption.conversions:
         return _Converted(0, {}, {})
     stores = _run_conversion(files, _order(files, adoption, f"{folder}/{_CONVERTED}"), progress)
@@ -272,7 +278,7 @@ def _convert(
     ids: dict[str, str] = {}
     for store in stores:
         if store["rowsRead"] != store["rowsWritten"] or not store["files"]:
-            raise AdoptionError(f"{store} is not whole. Nothing was changed")
+            raise AdoptionError(f"the conversion of {store} is not whole. Nothing was changed")
         moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
         if "unique" in store:
             ids[store["store"]["unique"]] = store["unique"]
@@ -328,7 +334,7 @@ def _run_conversion(
 
 
 def _new_texts(adoption: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
-    """The log entries that change, the newest of the offset log last."""
+    """The new texts of log entries, by path. The newest entry of the offset log comes last."""
     texts = {}
     if ids:
         assert adoption.checkpoint.commit is not None
@@ -360,7 +366,7 @@ def _back_up(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> Non
 
 
 def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
-    """As before the adoption, the newest entry of the offset log first. Twice is once."""
+    """Put back all files, the newest entry of the offset log first. May be called again."""
     for path in reversed(record.edited):
         text = files.read_text(_saved(folder, path))
         if files.read_text(path) != text:

@@ -1,10 +1,9 @@
-"""Decides what adopting a checkpoint takes, and refuses what cannot be adopted. Pure.
+"""Plans the adoption of a checkpoint, and refuses checkpoints that cannot be adopted. Pure.
 
 From HDFSBackedStateStoreProvider to cowstate nothing is converted: cowstate reads its files. In all
-other cases the state that the next batch starts from is written anew for the other provider, and
-the older states stay what they are. Which provider a query uses is said by the newest entry of its
-offset log, so editing that is what adopts it; an older entry is edited with it where the other
-provider has its state, too.
+other cases the state that the next batch starts from is written for the other provider, and older
+states stay as they are. The newest entry of the offset log names the provider of a query, so the
+adoption edits this entry. It also edits the entry before, if the other provider has its state, too.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ def short_name(provider: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionPlan:
-    """What is to be done.
+    """The steps of an adoption.
 
-    conversions: stores whose state is to be written anew. edits: log entries that will name
-    `target`. removals: files that `target` left when it had this checkpoint before, of the version
-    that it continues from or a later one.
+    conversions: stores whose state is written for `target`. edits: log entries that will name
+    `target`. removals: files that `target` left when it had this checkpoint before, for the version
+    that the query continues from or a later version.
     """
 
     checkpoint: QueryCheckpoint
@@ -48,7 +47,7 @@ class AdoptionPlan:
     removals: tuple[CheckpointFile, ...]
 
     def edited(self, entry: LogEntry) -> str:
-        """The text of an offset log entry with the other provider, all else as it was."""
+        """The text of an offset log entry that names the other provider, and else is the same."""
         old = json.dumps(self.checkpoint.provider)
         pattern = rf'("{re.escape(PROVIDER_KEY)}"\s*:\s*){re.escape(old)}'
         text, count = re.subn(pattern, lambda m: f'{m[1]}"{self.target}"', entry.text)
@@ -57,10 +56,10 @@ class AdoptionPlan:
 
 
 def plan_adoption(checkpoint: QueryCheckpoint, to: str) -> AdoptionPlan:
-    """What continuing this checkpoint on `to`, a key of TARGETS, takes.
+    """The plan for continuing this checkpoint on `to`, a key of TARGETS.
 
-    Raises UnsupportedOperationError or ConfigurationError, which say why it cannot be, and the way
-    out.
+    Raises UnsupportedOperationError or ConfigurationError, which say why it is impossible, and what
+    to do instead.
     """
     target = TARGETS[to]
     _check_providers(checkpoint, target)
@@ -86,18 +85,19 @@ def _check_providers(checkpoint: QueryCheckpoint, target: str) -> None:
     provider, url = checkpoint.provider, checkpoint.url
     if provider == target:
         raise ConfigurationError(
-            f"{url} is on {short_name(target)} already: start the query. The other way is "
-            + ("--to hdfs" if target == PROVIDER_CLASS else "without --to")
+            f"{url} is on {short_name(target)} already: start the query. To go the other way, run "
+            + ("it with --to hdfs" if target == PROVIDER_CLASS else "it without --to")
         )
-    known_providers = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
-    if provider not in known_providers:
+    supported_providers = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
+    if provider not in supported_providers:
         raise UnsupportedOperationError(
             f"{url} is on the provider {provider}, which adopt does not know; it knows "
-            f"{', '.join(map(short_name, known_providers))}"
+            f"{', '.join(map(short_name, supported_providers))}. Start the query with a new "
+            "checkpoint"
         )
     if target == HDFS_CLASS and provider != PROVIDER_CLASS:
         raise UnsupportedOperationError(
-            f"{url} is on {short_name(provider)}: --to hdfs goes back from cowstate only. Run "
+            f"{url} is on {short_name(provider)}, but --to hdfs only goes back from cowstate. Run "
             "cowstate adopt without --to first"
         )
 
@@ -124,27 +124,31 @@ def _check_settings(checkpoint: QueryCheckpoint, target: str) -> None:
     encoding = settings.get(_ENCODING, "unsaferow")
     if encoding.lower() != "unsaferow":
         raise UnsupportedOperationError(
-            f"{checkpoint.url} was begun with {_ENCODING} = {encoding}; adopt reads unsaferow "
-            "only. Start the query with a new checkpoint"
+            f"{checkpoint.url} was created with {_ENCODING} = {encoding}, but adopt reads only "
+            "unsaferow. Start the query with a new checkpoint"
         )
     if target == HDFS_CLASS and checkpoint.state_ids is not None:
         raise UnsupportedOperationError(
-            f"{checkpoint.url} has checkpoint format 2, and {short_name(HDFS_CLASS)} has format 1 "
-            f"only: stay on cowstate, or start with a new checkpoint and {CHECKPOINT_FORMAT} = 1"
+            f"{checkpoint.url} has checkpoint format 2, but {short_name(HDFS_CLASS)} supports only "
+            f"format 1: stay on cowstate, or start with a new checkpoint and {CHECKPOINT_FORMAT} "
+            "= 1"
         )
 
 
 def _check_hdfs_files(checkpoint: QueryCheckpoint, directory: str) -> None:
-    """The state that the next batch starts from must be there: deltas, down to a snapshot."""
+    """Raises UnsupportedOperationError if the state of the next batch is incomplete.
+
+    It needs the deltas back to a snapshot, or all of them.
+    """
     names = {file.name for file in checkpoint.files_of_version(directory, hdfs=True)}
     for version in range(checkpoint.version, 0, -1):
         if f"{version}.snapshot" in names:
             return
         if f"{version}.delta" not in names:
             raise UnsupportedOperationError(
-                f"{checkpoint.url}/{directory}/{version}.delta is missing, and no snapshot stands "
-                f"for it: the state of version {checkpoint.version}, from which the next batch "
-                "starts, is incomplete. Restore the file from a copy"
+                f"{checkpoint.url}/{directory}/{version}.delta is missing, and no later snapshot "
+                f"replaces it: the state of version {checkpoint.version}, from which the next "
+                "batch starts, is incomplete. Restore the file from a copy"
             )
 
 

@@ -1,4 +1,4 @@
-"""What `cowstate adopt` says, as text and as JSON, and its progress."""
+"""The reports of `cowstate adopt`, as text and as JSON, and its progress bar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _TENTHS = 10
 
 @contextmanager
 def shown_progress() -> Iterator[Progress]:
-    """On standard error: tqdm's bar, or a line for each tenth without a terminal or tqdm."""
+    """Progress on standard error: tqdm's bar, or a line for each tenth if there is no terminal or
+    no tqdm."""
     if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
         yield _lines()
         return
@@ -47,7 +48,7 @@ def _lines() -> Progress:
 
 
 def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
-    """How many files the operator's stores have, and their bytes."""
+    """The number of files of the operator's stores, and their bytes."""
     below = f"state/{operator.number}/"
     lengths = [file.length for file in checkpoint.files if file.path.startswith(below)]
     return len(lengths), sum(lengths)
@@ -62,7 +63,7 @@ def _size(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-def found_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
+def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
     operators = []
     for operator in checkpoint.operators:
         files, size = _usage(checkpoint, operator)
@@ -89,7 +90,7 @@ def found_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
 
 def plan_as_json(plan: AdoptionPlan) -> dict[str, Any]:
     return {
-        **found_as_json(plan.checkpoint),
+        **checkpoint_as_json(plan.checkpoint),
         "target": plan.target,
         "stores_to_convert": len(plan.conversions),
         "edits": [entry.path for entry in plan.edits],
@@ -119,14 +120,14 @@ def reverted_as_json(reverted: RevertedAdoption) -> dict[str, Any]:
     }
 
 
-def _found_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
+def _checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
     planned, committed = checkpoint.planned, checkpoint.committed
     done = "no batch is committed" if committed is None else f"batch {committed} is committed"
     lines = [
         f"Checkpoint  {checkpoint.url}",
         f"Query       {checkpoint.query_id}",
         f"Provider    {short_name(checkpoint.provider)}",
-        f"Progress    batch {planned} is planned, {done}; the next one starts from version "
+        f"Progress    batch {planned} is planned, {done}; the next batch starts from version "
         f"{checkpoint.version}",
     ]
     for operator in checkpoint.operators:
@@ -160,7 +161,7 @@ def _steps(plan: AdoptionPlan) -> list[str]:
 
 def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float) -> str:
     lines = [
-        *_found_as_lines(plan.checkpoint),
+        *_checkpoint_as_lines(plan.checkpoint),
         "",
         f"To continue on {short_name(plan.target)}, adopt would",
         *(f"  - {step}" for step in _steps(plan)),
@@ -172,8 +173,8 @@ def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float
             f"running, and --apply would refuse."
         )
     lines += [
-        "Nothing was changed. Stop the query, then run it with --apply. adopt sees only whether "
-        "files change: it does not notice a query that runs and waits for input."
+        "Nothing was changed. Stop the query, then run this command with --apply. adopt only sees "
+        "whether files change: it does not notice a query that runs and waits for input."
     ]
     return "\n".join(lines)
 
@@ -182,19 +183,19 @@ def applied_as_text(applied: AppliedAdoption) -> str:
     plan = applied.plan
     url = plan.checkpoint.url
     if plan.target == HDFS_CLASS:
-        start = "Start the query; its checkpoint says which provider it has."
+        start = "Start the query; its checkpoint names the provider."
     else:
         start = (
             "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or "
-            "what `cowstate jar --options` prints."
+            "the output of `cowstate jar --options`."
         )
-    lines = [*_found_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
+    lines = [*_checkpoint_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
     if plan.conversions:
-        lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were written anew.")
+        lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were converted.")
     lines += [
         f"Backup: {url}/{applied.folder}",
         start,
-        f"Until it has run, cowstate adopt --revert {url} undoes this.",
+        f"Until the query has run, cowstate adopt --revert {url} undoes this.",
     ]
     return "\n".join(lines)
 
@@ -202,8 +203,8 @@ def applied_as_text(applied: AppliedAdoption) -> str:
 def reverted_as_text(reverted: RevertedAdoption) -> str:
     if reverted.record is None:
         return (
-            f"{reverted.url}/{reverted.folder} was of an adoption that had changed nothing yet; it "
-            "was deleted."
+            f"{reverted.url}/{reverted.folder} belonged to an adoption that had changed nothing "
+            "yet; the folder was deleted."
         )
     record = reverted.record
     restored = len(record.edited) + len(record.removed)

@@ -1,10 +1,10 @@
-"""Which batch of which query a task belongs to: what stands in the task's local properties.
+"""Finds the query, run and batch of a task in the task's local properties.
 
-Spark names the query and the batch there. It names the run, too, but as the job group, which user
-code in foreachBatch may replace. A label that is used instead stays the same over restarts; taken
-for a run, it makes a restarted query look like the one before it (I4, I9). So `foreach_batch` names
-the run in a property of its own, together with the query: a query that is started inside inherits
-the property.
+Spark writes the query and the batch there. It also writes the run, but as the job group, and user
+code in foreachBatch may replace the job group with a label. A label stays the same over restarts,
+so taking it for the run would make a restarted query look like the query before it (I4, I9). So
+`foreach_batch` writes the run into a property of its own, together with the query: a query that is
+started inside inherits the property, and must not take it for its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.roo
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """The query's id, which stays over restarts, that of this start of it, and the batch."""
+    """The id of a query, which stays over restarts; the id of one start of it; and the batch."""
 
     query_id: str
     run_id: str
@@ -32,7 +32,7 @@ class BatchIdentity:
 
 
 def name_run(context: SparkContext, query_id: str, run_id: str) -> None:
-    """Tell the tasks that this thread starts from now on which run of which query they are of."""
+    """Tell later tasks of this thread the run and the query that they belong to."""
     context.setLocalProperty(RUN, f"{query_id}/{run_id}")
 
 
@@ -43,9 +43,9 @@ def named_run(context: TaskContext, query_id: str) -> str | None:
 
 
 def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
-    """Whether an action in foreachBatch runs this task, and `name_run` was not called before it.
+    """Whether an action in foreachBatch runs this task, without a call of `name_run` before it.
 
-    Spark runs each batch as one execution, and what a function runs in it as others below that.
+    Spark runs each batch as one execution, and the actions of the function as executions below it.
     """
     execution = context.getLocalProperty(_EXECUTION)
     below = execution != context.getLocalProperty(_ROOT_EXECUTION)
@@ -53,8 +53,10 @@ def is_in_unseen_function(context: TaskContext, query_id: str) -> bool:
 
 
 def batch_identity(context: TaskContext) -> BatchIdentity | None:
-    """None outside of a streaming query's thread. Raises BatchIdentityError when only the run is
-    unknown."""
+    """The query, run and batch of a task; None outside of a streaming query's thread.
+
+    Raises BatchIdentityError if the task knows its query, but not its run.
+    """
     query, epoch = context.getLocalProperty(QUERY), context.getLocalProperty(EPOCH)
     if not query or not epoch:
         return None
@@ -64,8 +66,8 @@ def batch_identity(context: TaskContext) -> BatchIdentity | None:
 
 
 def _run_of_spark(context: TaskContext, query_id: str) -> str:
-    """The job group, if it is a run's id. In foreachBatch the description of the job must agree:
-    user code replaces both with setJobGroup."""
+    """The job group, if it is the id of a run. In foreachBatch the description of the job must name
+    the run, too, because setJobGroup of user code replaces both."""
     job_group = context.getLocalProperty(JOB_GROUP)
     description = context.getLocalProperty(_DESCRIPTION) or ""
     is_of_spark = not is_in_unseen_function(context, query_id) or (
@@ -77,8 +79,8 @@ def _run_of_spark(context: TaskContext, query_id: str) -> str:
         f"which run of query {query_id} this task belongs to is unknown: {JOB_GROUP} is "
         f"{job_group!r}, which may be a label. In foreachBatch, label jobs with sc.addJobTag(tag) "
         "or spark.addTag(tag), not with setJobGroup or setJobDescription, and do not call "
-        "clearJobGroup. Or call spark_state.configure before the query is started: then job group "
-        "and description are free"
+        "clearJobGroup. Or call spark_state.configure before the query is started: then you may "
+        "use job group and description"
     )
 
 

@@ -1,19 +1,20 @@
 """Makes an epoch whole before Spark commits its batch.
 
-A function that is given to foreachBatch runs on its batch what it likes: nothing, `take`, `show`,
-two actions. Spark runs the partitions that these need, and commits the batch. Subtasks that did not
-run would lack the batch's rows (I5). So when the function has returned, the store is asked which
-subtasks have published their barrier of the epoch, and the partitions of the others are run; their
-rows go nowhere. A subtask whose rows the function has seen does not run again: a processor that is
-not deterministic would keep other values than the function saw.
+A foreachBatch function may run anything on its batch: nothing, `take`, `show`, two actions. Spark
+runs the partitions that these actions need, and commits the batch. The state of the other subtasks
+would miss the batch's rows (I5). So when the function has returned, this module asks the store
+which subtasks have published their barrier of the epoch, and runs the partitions of the others,
+dropping their rows. A subtask whose rows the function has seen does not run again: a processor that
+is not deterministic would keep other values than the function saw.
 
-    partition i of the batch is subtask i             if there is no shuffle behind the operator
-    partition i of the batch <- shuffle <- subtasks   else: for any i Spark runs all that lack
+    partition i of the batch is subtask i             without a shuffle after the operator
+    partition i of the batch <- shuffle <- subtasks   with one: any i makes Spark run all missing
 
-A batch of which an operator has not run at all is run whole, for the sake of what else keeps state.
+If an operator has not run at all, the whole batch is run, because Spark's operators in it may keep
+state, too.
 
-The driver looks for barriers. Where it sees nothing of the run, a task looks: the store may be one
-that only executors reach.
+The driver looks for barriers. If it sees no trace of the run, a task looks, because the store may
+be one that only executors reach.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OperatorEpoch:
-    """One epoch of one operator, as one run of its query writes it."""
+    """One epoch of one operator, in one run of its query."""
 
     operator: PlannedOperator
     batch: BatchIdentity
@@ -60,9 +61,11 @@ class EpochCompletion:
         self._driver_sees_stores = True
 
     def complete(self, batch: DataFrame, identity: BatchIdentity, plan: Any) -> None:
-        """Let every subtask that did not run in this batch run. `plan`: the analysed plan of the
-        batch, in the JVM. Raises ConfigurationError when Spark cannot run it, and what the run
-        raises."""
+        """Run every subtask that did not run in this batch.
+
+        `plan`: the analysed plan of the batch, in the JVM. Raises ConfigurationError if Spark does
+        not run a subtask, and the errors of the subtasks.
+        """
         epochs = [OperatorEpoch(operator, identity) for operator in self._operators]
         lacking = [
             epoch
@@ -78,35 +81,36 @@ class EpochCompletion:
             if subtasks:
                 raise ConfigurationError(
                     f"batch {identity.epoch}: Spark does not run subtasks {list(subtasks)} of "
-                    f"operator {epoch.operator.operator!r}, so its state would miss their rows: "
-                    "what stands behind it in the query gives no rows, whatever it gets (a limit "
-                    "of 0, say). Take that away, or the operator"
+                    f"operator {epoch.operator.operator!r}, so its state would miss their rows: a "
+                    "later step of the query drops all rows (a limit of 0, for example). Remove "
+                    "that step, or the operator"
                 )
 
     def _missing(self, batch: DataFrame, epochs: Sequence[OperatorEpoch]) -> list[tuple[int, ...]]:
-        """Which subtasks have no barrier, for each of `epochs`."""
+        """The subtasks without a barrier, for each of `epochs`."""
         seen = [self._missing_as_driver_sees(epoch) for epoch in epochs]
         unseen = [epoch for epoch, subtasks in zip(epochs, seen, strict=True) if subtasks is None]
         by_tasks = iter(_missing_as_tasks_see(batch, unseen))
         return [next(by_tasks) if subtasks is None else subtasks for subtasks in seen]
 
     def _missing_as_driver_sees(self, epoch: OperatorEpoch) -> tuple[int, ...] | None:
-        """None if the driver sees nothing of the run: not yet, or not this store."""
+        """The subtasks without a barrier; None if the driver sees no trace of the run, because it
+        has not begun, or because the driver cannot see the store."""
         if not self._driver_sees_stores:
             return None
         try:
             return self._missing_in(open_object_store(epoch.store_url), epoch)
         except (CheckpointStoreError, OSError) as error:
-            # What may pass is asked of a task, which tries again; the driver looks at next batch's.
+            # If the error may be temporary, only this batch asks a task, which tries again.
             self._driver_sees_stores = not isinstance(error, StoreAccessError)
             if not self._driver_sees_stores:
-                _log.warning("the driver cannot look into stores, tasks do it instead: %s", error)
+                _log.warning("the driver cannot read stores, so tasks do it instead: %s", error)
             return None
 
     def _missing_in(self, store: ObjectStore, epoch: OperatorEpoch) -> tuple[int, ...] | None:
         checkpoints = CompletedCheckpointStore(store)
-        known_run = self._runs.get((store.url, epoch.batch.run_id))
-        if known_run is not None and not _without_barrier(checkpoints, epoch, known_run):
+        run_before = self._runs.get((store.url, epoch.batch.run_id))
+        if run_before is not None and not _without_barrier(checkpoints, epoch, run_before):
             return ()
         run = checkpoints.registered_run(epoch.batch.run_id)
         if run is None:
@@ -118,7 +122,7 @@ class EpochCompletion:
 def partitions_to_run(
     missing: Sequence[tuple[int, ...]], parallelisms: Sequence[int], partitions: int
 ) -> list[int]:
-    """Which of a batch's `partitions` let the `missing` subtasks run, operator by operator."""
+    """The partitions of a batch to run so that the `missing` subtasks of each operator run."""
     if any(len(subtasks) == most for subtasks, most in zip(missing, parallelisms, strict=True)):
         return list(range(partitions))
     chosen = {min(subtask, partitions - 1) for subtasks in missing for subtask in subtasks}
@@ -128,7 +132,7 @@ def partitions_to_run(
 def _missing_as_tasks_see(
     batch: DataFrame, epochs: Sequence[OperatorEpoch]
 ) -> list[tuple[int, ...]]:
-    """Which subtasks have no barrier, for each of `epochs`."""
+    """The subtasks without a barrier, for each of `epochs`, as a task sees them."""
     if not epochs:
         return []
     context = batch.sparkSession.sparkContext
@@ -157,7 +161,7 @@ def _without_barrier(
 
 
 def _rows(batch: DataFrame) -> Any:
-    """The RDD below a batch. The DataFrame above it may have been cached by the function."""
+    """The RDD below a batch. The function may have cached the DataFrame above it."""
     return batch._jdf.queryExecution().logical().rdd()
 
 
@@ -174,6 +178,6 @@ def _run_partitions(batch: DataFrame, numbers: list[int]) -> None:
     partitions = gateway.new_array(jvm.int, len(numbers))
     for index, number in enumerate(numbers):
         partitions[index] = number
-    # A Scala set is the predicate of what it contains: the empty one keeps no row.
+    # A Scala set is also a predicate, true for its elements: the empty set keeps no row.
     no_row = jvm.scala.Predef.Set().empty()
     _rows(batch).filter(no_row).toJavaRDD().collectPartitions(partitions)

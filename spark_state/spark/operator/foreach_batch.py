@@ -1,10 +1,10 @@
-"""What cowstate does around a function that is given to `foreachBatch`.
+"""Wraps the functions of `foreachBatch`.
 
-Spark calls the function in the thread of its query. Before, the run of the query is written into a
-local property of that thread, where tasks find it: what Spark itself says of the run is replaced as
-soon as user code calls `setJobGroup`. The time of the batch is written there, too, see
-`batch_time`. Afterwards the epoch is completed, see `epoch_completion`. An interruption on the way
-is reworded, see `stopped_batches`.
+Spark calls the function in the thread of its query. Before the call, the run of the query is
+written into a local property of that thread, where tasks find it: user code that calls
+`setJobGroup` replaces Spark's own name of the run. The time of the batch is written there, too, see
+`batch_time`. After the call, the epoch is completed, see
+`epoch_completion`. If the call is interrupted, the error is reworded, see `stopped_batches`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARK = "_cowstate_completes_epochs"
 
 
 def complete_epochs_of_foreach_batch() -> None:
-    """From now on in this process; may be called again."""
+    """Complete the epochs of later queries of this process. May be called again."""
     spark_method: Any = DataStreamWriter.foreachBatch
     if hasattr(spark_method, _MARK):
         return
@@ -48,7 +48,7 @@ def complete_epochs_of_foreach_batch() -> None:
 
 
 class WatchedFunction:
-    """The function that Spark gets instead of the user's. `completion`: None without operators."""
+    """The function that Spark calls instead of the user's. `completion`: None without operators."""
 
     def __init__(
         self, function: BatchFunction, spark: SparkSession, completion: EpochCompletion | None
@@ -65,7 +65,7 @@ class WatchedFunction:
         elif self._completion is not None:
             raise BatchIdentityError(
                 f"the function of foreachBatch is called outside of its query's thread: {QUERY} is "
-                "not set, so no operator can tell its epoch. Leave PYSPARK_PIN_THREAD unset"
+                "not set, so no operator knows its epoch. Leave PYSPARK_PIN_THREAD unset"
             )
         with brief_when_stopped(query):
             if self._completion is None or query is None:

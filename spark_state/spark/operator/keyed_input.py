@@ -1,11 +1,11 @@
-"""The input of an operator: rows with their key, and with the key group that says who gets them.
+"""Builds the input of an operator: rows with their key, and with their key group.
 
     computed key columns, all columns of the grouped DataFrame, _cowstate_key_group
 
-A key is what `groupBy` was called with: columns of the DataFrame, which are found again by their
-identity and not by their name, or expressions, which are computed. On the way to the operator Spark
-and Arrow find columns by name, so of several with one name all but the first get another one for
-that way. The rows that a processor sees have the names that the user gave.
+The key consists of the arguments of `groupBy`: columns of the DataFrame, which are identified by
+their id and not by their name, or expressions, which are computed. On the way to the operator Spark
+and Arrow identify columns by name. So if several columns have one name, all but the first get
+another name for that way. The rows that a processor sees have the user's names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ KEY_GROUP_COLUMN = "_cowstate_key_group"
 def keyed_input(
     grouped: Any, max_parallelism: int
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
-    """The input of an operator on what `df.groupBy(…)` returned, where it holds what, and the
-    fields of its key.
+    """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
 
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
@@ -42,22 +41,22 @@ def keyed_input(
     key_fields = list(df.select(*columns).schema) if columns else []
     _check_keys(df, key_fields)
     attributes = _output(df)
-    places = [attribute.exprId().id() for attribute in attributes]
+    ids = [attribute.exprId().id() for attribute in attributes]
     identities = _identities(df, columns)
     computed = [index for index, identity in enumerate(identities) if identity is None]
     key_indexes = [
-        computed.index(index) if identity is None else len(computed) + places.index(identity)
+        computed.index(index) if identity is None else len(computed) + ids.index(identity)
         for index, identity in enumerate(identities)
     ]
     inputs = [columns[index] for index in computed]
     inputs += [_column(spark, attribute) for attribute in attributes]
     names = [*(key_fields[index].name for index in computed), *df.columns]
     distinct = [
-        column if name == on_the_way else column.alias(on_the_way)
-        for column, name, on_the_way in zip(inputs, names, _distinct(names), strict=True)
+        column if name == unique_name else column.alias(unique_name)
+        for column, name, unique_name in zip(inputs, names, _distinct(names), strict=True)
     ]
     projected = df.select(*distinct)
-    # From the columns as they were computed: an expression may give something else a second time.
+    # The key group uses the computed columns: an expression may have another value a second time.
     output = [_column(spark, attribute) for attribute in _output(projected)]
     key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output, key_group)
@@ -65,7 +64,7 @@ def keyed_input(
 
 
 def key_columns(fields: Sequence[StructField]) -> KeyColumns:
-    """The key as state tables have it."""
+    """The key columns, as state tables need them."""
     return KeyColumns(
         names=tuple(field.name for field in fields),
         arrow_types=tuple(field.type for field in arrow_schema(StructType(list(fields)))),
@@ -79,7 +78,7 @@ def _column(spark: SparkSession, expression: Any) -> Column:
 
 
 def _output(df: DataFrame) -> list[Any]:
-    """The attributes that a DataFrame has, in order."""
+    """The attributes of a DataFrame, in order."""
     return _elements(df._jdf.queryExecution().analyzed().output())
 
 
@@ -89,7 +88,7 @@ def _elements(sequence: Any) -> list[Any]:
 
 
 def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:
-    """Which attribute of the input each column is, under its own name; None for an expression."""
+    """The id of the attribute that each column is, under its own name; None for an expression."""
     if not columns:
         return []
     selected = df.select(*columns)._jdf.queryExecution().analyzed().projectList()
@@ -105,7 +104,7 @@ def _identity(expression: Any) -> int | None:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """`names`, with another one for each that Spark would not tell from one before it."""
+    """`names`, where each name that Spark would mistake for an earlier one is replaced."""
     seen: set[str] = set()
     distinct = []
     for index, name in enumerate(names):
@@ -123,7 +122,7 @@ def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
         if name in RESERVED_COLUMNS:
             raise ConfigurationError(
                 f"key column {name!r} has a name that state files use themselves (reserved: "
-                f"{', '.join(RESERVED_COLUMNS)}); group by it under another: col({name!r}).alias(…)"
+                f"{', '.join(RESERVED_COLUMNS)}); give it another name: col({name!r}).alias(…)"
             )
         if names.count(name) > 1:
             raise ConfigurationError(
@@ -138,8 +137,8 @@ def _check_key_type(field: StructField) -> None:
     if collated or not is_hashable_type(type_name):
         raise KeyGroupError(
             f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
-            "and so no key group; group by columns of atomic types: a field of the struct, or a "
-            "cast"
+            "and so no key group; group by a column of an atomic type: a field of the struct, or "
+            "a cast"
         )
 
 

@@ -32,13 +32,13 @@ class OperatorConfiguration:
     parallelism: number of subtasks; may differ at every restart.
     max_parallelism: number of key groups; fixed when a store is created.
     hosts_per_executor: state host processes of an executor (slots).
-    host_idle_seconds: a host without a request for so long ends.
-    output_memory_mb: output of a subtask held in memory until its epoch is durable, in MiB; more
-        goes to a temporary file.
+    host_idle_seconds: a host ends after this time without a request.
+    output_memory_mb: how much output of a subtask is held in memory until its epoch is durable, in
+        MiB; more goes to a temporary file.
     min_epochs_to_retain: at least this many newest epochs are retained.
-    min_epochs_for_snapshot: changelogs before a snapshot may replace them.
-    orphan_grace_seconds: age from which orphans, objects that no epoch needs, are deleted.
-    store_retry_seconds: a call to the store that fails is tried again for so long.
+    min_epochs_for_snapshot: how many changelogs there must be before a snapshot replaces them.
+    orphan_grace_seconds: how old orphans, objects that no epoch needs, must be before they are deleted.
+    store_retry_seconds: how long a failing call to the store is tried again.
     start_empty: whether a query that has run epochs already may start with an empty store.
     """
 
@@ -92,8 +92,8 @@ def _url(key: str, text: str) -> str:
     url = text.strip()
     if url.startswith("memory:"):
         raise ConfigurationError(
-            f"{PREFIX}{key} is {url!r}, which every process has for itself; set it to a path or "
-            "the URL of a store that all executors reach"
+            f"{PREFIX}{key} is {url!r}, but each process has a memory of its own; set it to a path "
+            "or the URL of a store that all executors reach"
         )
     try:
         return absolute_url(url)
@@ -131,7 +131,7 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What defaults and checks depend on.
+    """The facts of a session that defaults and checks depend on.
 
     `cores_per_executor`: task slots of one executor.
     """
@@ -153,19 +153,21 @@ def is_local_master(master: str) -> bool:
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:
-    """The configuration of a session whose settings (any keys) are these.
+    """The configuration of a session with these settings, which may have any keys.
 
     Raises ConfigurationError for an unknown `spark.cowstate.` key, a bad value, a missing store on
     a cluster, or speculative execution.
     """
-    given = {k[len(PREFIX) :]: v for k, v in settings.items() if k.startswith(PREFIX)}
+    given = {
+        key.removeprefix(PREFIX): text for key, text in settings.items() if key.startswith(PREFIX)
+    }
     for key in given:
         if key not in _KEYS:
             _refuse_unknown(key)
     if facts.speculation:
         raise ConfigurationError(
-            "spark.speculation is true: two attempts of one task would run at once, and state is "
-            "kept exactly once; set spark.speculation to false"
+            "spark.speculation is true: two attempts of one task could run at once and both change "
+            "the state; set spark.speculation to false"
         )
     defaults = _DEFAULTS | {
         "parallelism": _default_parallelism(given, facts),
@@ -198,7 +200,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
 
 
 def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:
-    """The session's, but never more than there are key groups."""
+    """The session's default parallelism, but at most the number of key groups."""
     most = given.get("maxParallelism", _DEFAULTS["maxParallelism"])
     limit = int(most) if most.isdigit() else facts.default_parallelism
     return str(min(facts.default_parallelism, max(limit, 1)))
@@ -208,7 +210,7 @@ def _refuse_unknown(key: str) -> None:
     near = difflib.get_close_matches(key, _KEYS, n=1)
     hint = f"did you mean {PREFIX}{near[0]}? " if near else ""
     raise ConfigurationError(
-        f"unknown configuration key {PREFIX}{key}; {hint}Keys are "
+        f"unknown configuration key {PREFIX}{key}; {hint}The keys are "
         f"{', '.join(PREFIX + name for name in _KEYS)}"
     )
 
@@ -216,8 +218,8 @@ def _refuse_unknown(key: str) -> None:
 def _default_store(facts: SessionFacts) -> str:
     if not facts.is_local or facts.master.startswith("local-cluster"):
         raise ConfigurationError(
-            f"{PREFIX}store is not set, and master {facts.master!r} runs executors that need one "
-            f"store for all: set it to a URL that every executor reaches, such as s3://bucket/state"
+            f"{PREFIX}store is not set, and the executors of master {facts.master!r} need a common "
+            "store: set it to a URL that every executor reaches, such as s3://bucket/state"
         )
     path = Path(LOCAL_STORE).absolute()
     warnings.warn(f"{PREFIX}store is not set; state is kept in {path}", stacklevel=4)

@@ -2,7 +2,7 @@
 
     input -> computed key columns, all columns, _cowstate_key_group
           -> repartitionById(parallelism, subtask of the key group)
-          -> mapInArrow(one subtask)            nothing may stand between these two
+          -> mapInArrow(one subtask)            nothing may come between these two
           -> output rows
 
 The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
@@ -59,19 +59,20 @@ def transform_with_state(
 ) -> DataFrame:
     """Run a StatefulProcessor on keyed state that lives beside it in Python.
 
-    - `grouped`: what `df.groupBy(…)` returns, of a streaming or a batch DataFrame. In a batch
-      DataFrame every key starts without state and nothing is kept.
-    - `processor`: a PySpark StatefulProcessor of the row API, unmodified. It is pickled; each task
-      runs a copy of its own.
-    - `output_schema`: of the rows it yields, a StructType or DDL text.
+    - `grouped`: the result of `df.groupBy(…)`, for a streaming or a batch DataFrame. In a batch
+      DataFrame every key starts without state, and no state is kept.
+    - `processor`: an unmodified PySpark StatefulProcessor of the row API. It is pickled, and each
+      task runs its own copy.
+    - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
     - `output_mode`: "update" or "append".
     - `time_mode`: "None".
-    - `name`: of the operator, and of its directory below the query's; the processor's class name
-      if None. Two operators of one query need two names, and a restart needs the same one.
+    - `name`: the name of the operator, and of its directory below the query's directory; the class
+      name of the processor if None. Two operators of one query need two names, and a restart needs
+      the same name.
 
-    Returns the output rows. Errors of the call raise ConfigurationError, KeyGroupError or
-    UnsupportedOperationError here, and a store that cannot be used a CheckpointStoreError; those
-    of the run reach the query's exception.
+    Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
+    for wrong arguments, and CheckpointStoreError for a store that cannot be used. Errors of the run
+    come in the exception of the query.
     """
     if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
         raise ConfigurationError(
@@ -122,7 +123,8 @@ def _shown_time(time_mode: str) -> ShownTime:
     if shown_time is None:
         raise UnsupportedOperationError(
             f"time mode {time_mode!r} is not supported: {NO_TIME}. A processor that uses neither "
-            'runs with time mode "None"; any other needs Spark\'s own transformWithState'
+            'runs with time mode "None"; any other processor needs Spark\'s own '
+            "transformWithState"
         )
     return shown_time
 
@@ -136,7 +138,7 @@ def _operator_name(processor: Any, name: str | None) -> str:
     operator = type(processor).__name__ if name is None else name
     if not _NAME.fullmatch(operator):
         raise ConfigurationError(
-            f"operator name {operator!r} names a directory; use letters, digits, _ . and -, "
+            f"operator name {operator!r} cannot name a directory; use letters, digits, _ . and -, "
             "beginning with a letter or digit"
         )
     return operator

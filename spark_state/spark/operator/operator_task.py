@@ -1,9 +1,8 @@
-"""The task side of the operator: the function that `mapInArrow` calls once a partition.
+"""The task side of the operator: the function that `mapInArrow` calls once for each partition.
 
-It finds out which epoch of which subtask it is, and hands the partition to the state host. Rows
-carry their key group, so a partition whose number is not its subtask's is noticed before anything
-is durable: Spark numbers the partitions of a stage, and a union or a coalesce right behind the
-operator renumbers them.
+It finds its epoch and subtask, and sends the partition to the state host. Spark numbers the
+partitions of a stage, and a union or a coalesce right after the operator renumbers them. Rows carry
+their key group, so the function notices a wrong number before anything is durable.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ MapFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """Host processes of an executor, and how long one stays without work."""
+    """The number of host processes of an executor, and how long a host stays without work."""
 
     per_executor: int
     idle_seconds: int
@@ -65,7 +64,7 @@ def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
 
 
 def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
-    """The function of a batch operator: every key starts without state, and none is kept."""
+    """The function of a batch operator: every key starts without state, and no state is kept."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         received = list(batches)
@@ -125,6 +124,6 @@ def _check_partition(
 def _renumbered(spec: OperatorSpec, partition: int, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"operator {spec.operator!r} was run as partition {partition}, but {why}: a union, "
-        "coalesce or join without shuffle stands right behind it and renumbers its partitions; "
+        "coalesce or join without shuffle comes right after it and renumbers its partitions; "
         "put repartition(n) between them"
     )

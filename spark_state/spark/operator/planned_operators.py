@@ -1,7 +1,8 @@
-"""The operators that this process has planned, found again in the plan of a query.
+"""Finds the operators that this process has planned in the plan of a query.
 
-Spark's plans show the name of the function that `mapInArrow` was called with. The operator's has
-its plan id in it, so any DataFrame tells which operators of cowstate it is made with.
+Spark's plans show the name of the function that `mapInArrow` was called with. The name of an
+operator's function contains its plan id. So the plan of any DataFrame shows the operators of
+cowstate in it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FUNCTION = re.compile(r".+_cowstate_([0-9a-f]{32})")
 
 @dataclass(frozen=True, slots=True)
 class PlannedOperator:
-    """What the driver has to know of an operator after it was planned."""
+    """The facts that the driver needs about an operator after it was planned."""
 
     operator: str
     store_root: str
@@ -28,16 +29,16 @@ class PlannedOperator:
     store_retry_seconds: float
 
     def store_url(self, query_id: str) -> str:
-        """Where the operator's store is in this query."""
+        """The URL of the operator's store in this query."""
         return operator_store_url(self.store_root, query_id, self.operator)
 
 
-# Holds nothing of a processor, so what a session plans in its life fits in.
+# An entry is small and holds no processor, so entries are never removed.
 _planned: dict[str, PlannedOperator] = {}
 
 
 def function_name(spec: OperatorSpec) -> str:
-    """The name that the function of this operator must have to be found by `operators_in`."""
+    """The name for the function of this operator, by which `operators_in` recognizes it."""
     _planned[spec.plan_id] = PlannedOperator(
         spec.operator, spec.store_root, spec.parallelism, spec.checkpoints.store_retry_seconds
     )
@@ -45,16 +46,16 @@ def function_name(spec: OperatorSpec) -> str:
 
 
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
-    """The operators in a logical plan of the JVM's, each once."""
+    """The operators in a logical plan of the JVM, each once."""
     return tuple(dict.fromkeys(operator for operator, _ in _nodes(plan)))
 
 
 def has_input(plan: Any, operator: PlannedOperator) -> bool:
-    """Whether a source below `operator` has something new in the batch that this plan is of.
+    """Whether a source below `operator` has new rows in the batch of this plan.
 
-    Spark runs batches without any for the sake of its own stateful operators, or of other sources.
-    It puts an empty relation in the place of a source that has nothing new, and does not run what
-    stands on nothing else.
+    Spark also runs batches without new rows, for its own stateful operators, and batches with new
+    rows of other sources only. It replaces a source without new rows by an empty relation, and does
+    not run the operators that read only such relations.
     """
     return any(
         leaf.isStreaming() and not _is_empty(leaf)
@@ -66,7 +67,7 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
 
 def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
     if _class_of(plan) == _NODE:
-        # The function is the first field of the node, and has another name in every Spark.
+        # The function is the first field of the node. The field's name differs between releases.
         name = _FUNCTION.fullmatch(plan.productElement(0).name())
         if name and name[1] in _planned:
             yield _planned[name[1]], plan

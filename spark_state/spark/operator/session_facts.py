@@ -1,4 +1,4 @@
-"""What the engine has to know of a Spark session."""
+"""Reads the facts that the engine needs about a Spark session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*(\d+)\s*,")
 
 
 def session_facts(spark: SparkSession) -> SessionFacts:
-    """Read master, parallelism, cores and speculation off a classic (not Connect) session."""
+    """The master, parallelism, cores and speculation of a classic (not Connect) session."""
     context = spark.sparkContext
     settings = context.getConf()
     master = settings.get("spark.master", "") or ""
@@ -27,7 +27,7 @@ def session_facts(spark: SparkSession) -> SessionFacts:
 
 
 def _cores(master: str, executor_cores: str | None, context: SparkContext) -> int:
-    """Tasks that one executor runs at a time, as far as the driver can tell."""
+    """The number of tasks that one executor runs at a time, as far as the driver knows."""
     local_cluster = _LOCAL_CLUSTER.match(master)
     if local_cluster:
         return int(local_cluster[1])

@@ -1,10 +1,10 @@
-"""Lets a query that is stopped while its `foreachBatch` function runs end as a stopped one.
+"""Lets a query that is stopped while its `foreachBatch` function runs end without an error.
 
-The function's action is interrupted, and Py4J hands what it raises to Spark as text: a Python
-traceback with the whole stack of the JVM. Spark looks for the word of an interruption in it with a
-regular expression that takes a piece of the thread's stack for each character, so that of a text of
-two thousand or more it prints a StackOverflowError of 1,024 lines instead of finding the word. Here
-the text is a line.
+The stop interrupts the function's action, and Py4J passes the error to Spark as text: a Python
+traceback with the whole stack of the JVM. Spark searches the text for the name of an interruption,
+with a regular expression that takes a piece of the thread's stack for each character. If the text
+has two thousand characters or more, Spark prints a StackOverflowError of 1,024 lines instead. This
+module makes the text a single line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql.streaming.query import StreamingQuery
 
-# As Spark's StreamExecution tells interruptions.
+# The names by which Spark's StreamExecution recognizes interruptions.
 _INTERRUPTIONS = (
     "java.lang.InterruptedException",
     "java.io.InterruptedIOException",
@@ -29,27 +29,30 @@ _MOST_CHARACTERS = 400
 
 @contextmanager
 def brief_when_stopped(query: StreamingQuery | None) -> Iterator[None]:
-    """In here errors are brief that come from an interruption, if `query` is being stopped. While
-    it runs they come whole: somebody has cancelled a job of it, or a client was interrupted."""
+    """Shorten the error of an interruption to one line, if `query` is being stopped.
+
+    While the query runs, the error stays whole: somebody has cancelled a job of the query, or a
+    client was interrupted.
+    """
     try:
         yield
     except Exception as error:
-        # Spark says that a query is not active before it interrupts its thread.
+        # Spark marks a query as not active before it interrupts the query's thread.
         is_stopped = query is not None and not query.isActive
         interruption = next(_interruptions(error), None) if is_stopped else None
         if interruption is None:
             raise
-        # Py4J would add the text of the errors that this one comes from.
+        # `from None`, because Py4J would add the text of the causes.
         raise InterruptedError(_FIRST_WORDS + interruption[:_MOST_CHARACTERS]) from None
 
 
 def _interruptions(error: BaseException) -> Iterator[str]:
-    """What the interruptions among an error and those that it comes from say, in a line each."""
-    at: BaseException | None = error
-    while at is not None:
-        if isinstance(at, Py4JJavaError):
-            yield from _interruptions_in_jvm(at.java_exception)
-        at = at.__cause__ or at.__context__
+    """The interruptions among an error and its causes, as one line each."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, Py4JJavaError):
+            yield from _interruptions_in_jvm(cause.java_exception)
+        cause = cause.__cause__ or cause.__context__
 
 
 def _interruptions_in_jvm(error: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Whether stores can be kept at a URL, asked when a query is planned, not in its first batch."""
+"""Checks that stores can be kept at a URL, when a query is planned and not in its first batch."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _usable: set[tuple[str, str]] = set()
 def check_store(spark: SparkSession, root: str, retry_seconds: float) -> None:
     """Write an object below `root` and delete it, once for an application.
 
-    Whoever will use the store does it: this process on a local master, a task on a cluster. Raises
-    StoreAccessError when the store cannot be used, StoreUnavailableError when it does not answer
-    for `retry_seconds`.
+    On a local master this process does it, on a cluster a task, because tasks will use the store.
+    Raises StoreAccessError if the store cannot be used, and StoreUnavailableError if it does not
+    answer for `retry_seconds`.
     """
     context = spark.sparkContext
-    asked = context.applicationId, root
-    if asked in _usable:
+    store = context.applicationId, root
+    if store in _usable:
         return
     if is_local_master(context.master or ""):
         problem = _problem_of(root, retry_seconds)
     else:
-        asking = context.parallelize([(root, retry_seconds)], 1)
-        problem = asking.map(called_in_workers(_problem_of_store)).first()
+        stores = context.parallelize([(root, retry_seconds)], 1)
+        problem = stores.map(called_in_workers(_problem_of_store)).first()
     if problem is not None:
         raise problem
-    _usable.add(asked)
+    _usable.add(store)
 
 
 def _problem_of_store(store: tuple[str, float]) -> CheckpointStoreError | None:
@@ -42,8 +42,8 @@ def _problem_of_store(store: tuple[str, float]) -> CheckpointStoreError | None:
 
 
 def _problem_of(root: str, retry_seconds: float) -> CheckpointStoreError | None:
-    """What using the store raises. It is returned: a task that raises it is tried again, and its
-    error comes with the traces of two languages."""
+    """The error of using the store, None if there is none. It is returned, because Spark would try
+    a task that raises it again, and would add tracebacks of two languages."""
     name = f"usable-{uuid4().hex}"
     try:
         store = RetryingObjectStore(open_object_store(root), retry_seconds)

@@ -1,12 +1,12 @@
-"""Which interpreter Spark's Python workers run.
+"""Chooses the interpreter of Spark's Python workers.
 
 Spark starts workers with PYSPARK_PYTHON of the driver's environment, or else with `python3` of its
-PATH; it does not look at the interpreter that the driver runs. Its setting `spark.pyspark.python`
-counts only where spark-submit starts the driver. Data sources written in Python are looked up by a
-process of the JVM, by the environment that the JVM was launched with.
+PATH, whatever interpreter the driver runs. The setting `spark.pyspark.python` counts only if
+spark-submit starts the driver. A process of the JVM looks up data sources written in Python, with
+the environment that the JVM was launched with.
 
-On one machine the interpreter of the driver is the one that has cowstate. On a cluster nobody knows
-what stands on the other machines, so nothing is changed there.
+On one machine the interpreter of the driver has cowstate, so workers should run it, too. On a
+cluster we do not know the other machines, so this module changes nothing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _DATA_SOURCES = "pyspark_cowstate"
 
 @contextmanager
 def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Let a Spark that is launched meanwhile with these settings run the driver's interpreter, if
-    they name a local master, and the user has not chosen another one."""
+    """Let a Spark that is launched inside the `with` run the driver's interpreter.
+
+    Does nothing unless the settings name a local master and the user has chosen no interpreter.
+    """
     if os.environ.get(_PYTHON) or not is_local_master(str(settings.get("spark.master", ""))):
         yield
         return
@@ -47,9 +49,9 @@ def driver_interpreter(settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def use_driver_interpreter(spark: SparkSession) -> None:
-    """As `driver_interpreter`, for a session that runs. May be called again.
+    """Let the workers of a running session run the driver's interpreter. May be called again.
 
-    What the JVM looks up with another interpreter by itself, format("cowstate"), is registered.
+    If the JVM looks up data sources with another interpreter, format("cowstate") is registered.
     """
     context = spark.sparkContext
     if os.environ.get(_PYTHON) or not is_local_master(context.master or ""):
@@ -58,13 +60,16 @@ def use_driver_interpreter(spark: SparkSession) -> None:
     if context.pythonExec == chosen:
         return
     context.pythonExec = chosen
-    if not _is_beside(_of_jvm(context), chosen):
+    if not _is_beside(_interpreter_of_jvm(context), chosen):
         _register(spark, import_module(_DATA_SOURCES).DefaultSource)
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
-    """Unless the JVM has found it. `spark.dataSource.register` refuses a name that a class of the
-    JVM has, and the jar has one of this name, which asks for the source in Python."""
+    """Register a data source, unless the JVM has found it.
+
+    `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class of our
+    name, which asks for the source in Python.
+    """
     manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
     if not manager.dataSourceExists(source.name()):
         jvm: Any = spark.sparkContext._jvm
@@ -77,15 +82,18 @@ def _chosen(settings: Mapping[str, Any]) -> str:
     return str(settings.get(_SETTING) or sys.executable)
 
 
-def _of_jvm(context: SparkContext) -> str:
+def _interpreter_of_jvm(context: SparkContext) -> str:
     jvm: Any = context._jvm
     environment = jvm.java.lang.System.getenv()
     return str(environment.get(_DRIVER_PYTHON) or environment.get(_PYTHON) or "python3")
 
 
 def _is_beside(command: str, interpreter: str) -> bool:
-    """Whether `command` is another name of `interpreter` in its directory. A directory may have
-    several interpreters, and links to that of a virtual environment are in another directory."""
+    """Whether `command` is another name of `interpreter`, in the same directory.
+
+    Both conditions are needed: a directory may have several interpreters, and the interpreter of a
+    virtual environment links to one in another directory.
+    """
     path = Path(shutil.which(command) or "")
     beside = Path(interpreter)
     return path.parent == beside.parent and path.resolve() == beside.resolve()

@@ -1,8 +1,8 @@
-"""What a Python worker says in which cowstate is not installed.
+"""Lets a Python worker without cowstate fail with a clear error.
 
-Spark pickles what its workers run. The pickle only names classes and functions of ours, so where
-cowstate is missing the worker cannot load it, and tells no more than the name of a module. What is
-here is pickled by value, around such a pickle, and tells more.
+Spark pickles the functions that its workers run. A pickle only names our classes and functions, so
+a worker without cowstate cannot load it, and its error is only the name of a module. The functions
+here are pickled by value. They wrap such a pickle, and raise an error that says what to do.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _T = TypeVar("_T")
 
 
 def loaded_in_workers(value: Any) -> Callable[[], Any]:
-    """A function that gives `value` in a Python worker. Where a module is missing for it, the error
+    """A function that returns `value` in a Python worker. If the worker lacks a module, its error
     names the interpreters of the worker and of the driver."""
     payload, driver = dumps(value), sys.executable
 
     def load() -> Any:
-        # Pickled by value, so that it is there without cowstate: it can use nothing from outside.
+        # This function is pickled by value and runs without cowstate, so it imports all it needs.
         import pickle
         import sys
 
@@ -31,8 +31,8 @@ def loaded_in_workers(value: Any) -> Callable[[], Any]:
         except ModuleNotFoundError as error:
             version = ".".join(map(str, sys.version_info[:3]))
             raise ModuleNotFoundError(
-                f"{error}: this Python worker runs {sys.executable} (Python {version}), in which "
-                f"cowstate or something that it needs is missing; the driver runs {driver}. "
+                f"{error}: this Python worker runs {sys.executable} (Python {version}), which "
+                f"lacks cowstate or a package that cowstate needs; the driver runs {driver}. "
                 "Install the same packages in both, or set PYSPARK_PYTHON (with spark-submit: "
                 "--conf spark.pyspark.python=…) to an interpreter that has them on every machine",
                 name=error.name,
@@ -42,8 +42,7 @@ def loaded_in_workers(value: Any) -> Callable[[], Any]:
 
 
 def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
-    """A function that Spark may call in a Python worker, and that calls this one there. See
-    `loaded_in_workers`."""
+    """A function that calls `function` in a Python worker. See `loaded_in_workers`."""
     load = loaded_in_workers(function)
 
     def call(*arguments: Any) -> _T:
@@ -53,9 +52,9 @@ def called_in_workers(function: Callable[..., _T]) -> Callable[..., _T]:
 
 
 class LoadedInWorkers:
-    """Base of what Spark pickles for its workers: loaded as by `loaded_in_workers`.
+    """Base of classes whose objects Spark pickles for its workers; see `loaded_in_workers`.
 
-    A subclass has no slots. Only cloudpickle, which Spark uses, can pickle it.
+    A subclass has no slots. Only cloudpickle, which Spark uses, can pickle its objects.
     """
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
@@ -63,7 +62,7 @@ class LoadedInWorkers:
 
 
 class _Plain:
-    """Pickles as the object that it holds would without LoadedInWorkers."""
+    """Pickles the object that it holds as if its class were not a LoadedInWorkers."""
 
     def __init__(self, held: object) -> None:
         self._held = held

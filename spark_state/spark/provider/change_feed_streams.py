@@ -1,12 +1,12 @@
-"""What `spark_state.configure` lets streams of `format("cowstate")` do, and not do.
+"""Patches of PySpark for streams of `format("cowstate")`; `spark_state.configure` applies them.
 
-A stream that is read gives changes without being told so. Spark asks a source written in Python for
-its columns before it says whether it is for a batch or for a stream, so the source itself cannot
-give the columns of changes to streams only; the option `readChangeFeed` tells it. A stream always
-needs it, so the reader of the session sets it.
+Reading: a stream gives changes without an option. Spark asks a source written in Python for its
+columns before it says whether they are for a batch or for a stream. So the source cannot give the
+columns of changes to streams only, and needs the option `readChangeFeed`. Every stream needs the
+option, so the session's reader sets it.
 
-A stream that is written has no partitions. Spark drops `partitionBy` and `clusterBy` on the way to
-a source of its newer interface, without a word, so the writer of the session refuses them.
+Writing: a stream has no partitions. Spark drops `partitionBy` and `clusterBy` without a word before
+a source like ours sees them, so the session's writer refuses them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _LAYOUTS = ("partitionBy", "clusterBy")
 
 
 def let_streams_read_changes() -> None:
-    """From now on in this process; may be called again."""
+    """Make `readStream.format("cowstate")` set readChangeFeed, in this process. May be called
+    again."""
     spark_format: Any = DataStreamReader.format
     if hasattr(spark_format, _MARK):
         return
@@ -41,7 +42,7 @@ def let_streams_read_changes() -> None:
 
 
 def refuse_partitions_of_streams() -> None:
-    """From now on in this process; may be called again."""
+    """Make streams into tables refuse partitions, in this process. May be called again."""
     for name in ("format", *_LAYOUTS):
         method = getattr(DataStreamWriter, name)
         if not hasattr(method, _MARK):
@@ -49,7 +50,7 @@ def refuse_partitions_of_streams() -> None:
 
 
 def _noting(name: str, method: Any) -> Any:
-    """A method of the writer that remembers what it was asked with. Methods come in any order."""
+    """A method of the writer that notes its arguments, because the methods come in any order."""
 
     @wraps(method)
     def noted(self: DataStreamWriter, *arguments: Any, **named: Any) -> DataStreamWriter:
@@ -59,7 +60,7 @@ def _noting(name: str, method: Any) -> Any:
         layout = next((layout for layout in _LAYOUTS if layout in asked), None)
         if layout and str(asked.get("format", ("",))[0]).lower() == FORMAT:
             raise ConfigurationError(
-                f"{layout} is not for streams into cowstate tables: their rows are kept by key. "
+                f"{layout} is not for streams into cowstate tables, which keep their rows by key. "
                 "Leave it out"
             )
         return writer

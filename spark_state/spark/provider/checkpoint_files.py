@@ -1,8 +1,8 @@
 """The files of a checkpoint, on any file system that Spark reaches.
 
-Everything goes through Hadoop's FileSystem API in the JVM of a session, with that session's
-configuration: what a query can use as its checkpointLocation can be read and edited here. Paths are
-relative to the checkpoint.
+All access goes through Hadoop's FileSystem API in the JVM of a session, with that session's
+configuration. So every location that a query can use as its checkpointLocation can be read and
+edited here. Paths are relative to the checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFil
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """A file as listed. changed_ms: by the file system's clock."""
+    """A file in a listing. changed_ms: when it changed, by the file system's clock."""
 
     path: str
     length: int
@@ -55,8 +55,8 @@ class CheckpointFiles:
             self._files = path.getFileSystem(self._conf)
         except Py4JJavaError as error:
             raise ConfigurationError(
-                f"{location} cannot be opened: {error.java_exception.getMessage()}. Pass what its "
-                "file system needs with --conf, as to spark-submit"
+                f"{location} cannot be opened: {error.java_exception.getMessage()}. Pass the "
+                "settings of its file system with --conf, as to spark-submit"
             ) from error
         self._root = self._files.makeQualified(path)
 
@@ -65,7 +65,7 @@ class CheckpointFiles:
         return str(self._root.toString())
 
     def setting(self, key: str) -> str | None:
-        """What the session is configured with."""
+        """The session's value of a setting, None if it is not set."""
         option = self._session.conf().getOption(key)
         return str(option.get()) if option.isDefined() else None
 
@@ -76,7 +76,7 @@ class CheckpointFiles:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, path)
 
     def exists(self, path: str = "") -> bool:
-        """Whether there is such a file or folder; without a path, the checkpoint itself."""
+        """Whether a file or folder exists; without a path, whether the checkpoint itself does."""
         return bool(self._files.exists(self._path(path) if path else self._root))
 
     def below(self, folder: str) -> list[CheckpointFile]:
@@ -94,7 +94,7 @@ class CheckpointFiles:
         if not self.exists(folder):
             return []
         entries = self._files.listStatus(self._path(folder))
-        return sorted(str(e.getPath().getName()) for e in entries if e.isDirectory())
+        return sorted(str(entry.getPath().getName()) for entry in entries if entry.isDirectory())
 
     def read_text(self, path: str) -> str:
         stream = self._files.open(self._path(path))
@@ -105,9 +105,9 @@ class CheckpointFiles:
         return bytes(data).decode()
 
     def write_text(self, path: str, text: str) -> None:
-        """Put a file, whole or not at all, in the place of one that may be there.
+        """Write a file, whole or not at all. It replaces an existing file.
 
-        A checksum file of Hadoop's local file system that belonged to the former is removed first.
+        The checksum file that Hadoop's local file system has for the old file is removed first.
         """
         target = self._path(path)
         manager = getattr(self._jvm, _MANAGER).create(self._root, self._conf)
@@ -122,17 +122,17 @@ class CheckpointFiles:
             out.cancel()
             raise
         out.close()
-        assert self.read_text(path) == text, f"{self.url_of(path)} is not what was written"
+        assert self.read_text(path) == text, f"{self.url_of(path)} has other content than written"
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a file; what is at `target` is replaced."""
+        """Copy a file, replacing any file at `target`."""
         copy = self._jvm.org.apache.hadoop.fs.FileUtil.copy
         files = self._files
         if not copy(files, self._path(source), files, self._path(target), False, True, self._conf):
             raise OSError(f"{self.url_of(source)} could not be copied to {self.url_of(target)}")
 
     def move(self, source_url: str, path: str) -> None:
-        """Give a file, named by its URL, a path where none is yet."""
+        """Move a file, given by its URL, to a path that is still free."""
         source = self._jvm.org.apache.hadoop.fs.Path(source_url)
         if self.exists(path) or not self._files.rename(source, self._path(path)):
             raise OSError(f"{source_url} could not be moved to {self.url_of(path)}")
@@ -143,11 +143,11 @@ class CheckpointFiles:
         return str(path.toString()).removeprefix(f"{self.url}/")
 
     def delete(self, path: str) -> None:
-        """Delete a file or a folder with all that is in it; it may be gone already."""
+        """Delete a file, or a folder with its content. It may be gone already."""
         self._files.delete(self._path(path), True)
 
     def now_ms(self, folder: str) -> int:
-        """The file system's clock, told by a file that is written into `folder` and deleted."""
+        """The file system's time. Writes a file into `folder`, reads its time, and deletes it."""
         probe = f"{folder}/.clock-{uuid.uuid4().hex}"
         self._files.mkdirs(self._path(folder))
         try:
@@ -157,14 +157,14 @@ class CheckpointFiles:
             self.delete(probe)
 
     def start_conversion(self, order: dict[str, Any]) -> Any:
-        """Begin the Spark job of the JVM's StateConversion; the running job."""
+        """Start the Spark job of the JVM's StateConversion, and return the running job."""
         return self._class("StateConversion").start(self._session, json.dumps(order))
 
     def _class(self, name: str) -> Any:
         jvm_class = getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")
         if isinstance(jvm_class, JavaPackage):
             raise ConfigurationError(
-                "the running Spark session has not the provider's jar: build it with "
-                "spark_state.configure(SparkSession.builder)"
+                "the running Spark session does not have the provider's jar: build the session "
+                "with spark_state.configure(SparkSession.builder)"
             )
         return jvm_class

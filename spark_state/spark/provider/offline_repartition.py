@@ -1,8 +1,8 @@
-"""Keeps Spark's offline repartitioning away from checkpoints that are on cowstate.
+"""Protects checkpoints on cowstate from Spark's offline repartitioning.
 
-Spark repartitions the state of RocksDBStateStoreProvider only, and it finds out which provider a
-checkpoint has after it has written the batch that stands for the repartitioning to the offset log:
-the query does not start any more. The guard looks first.
+Spark can repartition the state of RocksDBStateStoreProvider only. But it looks at the provider of a
+checkpoint after it has written a batch for the repartitioning to the offset log, and then the query
+does not start any more. The guard looks first.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _GUARDED = "_cowstate_guarded"
 def guard_offline_repartition(provider: str) -> None:
     """Let `StreamingCheckpointManager.repartition` refuse checkpoints on this provider class.
 
-    It raises UnsupportedOperationError before it has changed anything; all else goes to Spark.
-    Guarding twice is guarding once.
+    It raises UnsupportedOperationError before anything is changed. All other calls go to Spark. May
+    be called again.
     """
     repartition = StreamingCheckpointManager.repartition
     if hasattr(repartition, _GUARDED):
@@ -40,7 +40,7 @@ def guard_offline_repartition(provider: str) -> None:
         if provider_of_last_batch(files) == provider:
             raise UnsupportedOperationError(
                 f"{files.url} is on cowstate, and Spark repartitions the state of "
-                "RocksDBStateStoreProvider only. Nothing was changed. To have another number of "
+                "RocksDBStateStoreProvider only. Nothing was changed. To get another number of "
                 "partitions, start the query with a new checkpoint"
             )
         repartition(self, checkpoint_location, num_partitions, enforce_exactly_once_sink)

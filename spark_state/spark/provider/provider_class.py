@@ -1,4 +1,4 @@
-"""The name of the provider's class, and the key by which Spark and its offset log name one."""
+"""The name of the provider's class, and the key under which Spark and its offset log name it."""
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"

@@ -1,9 +1,9 @@
-"""What the checkpoint of a streaming query says of its state. Reads only.
+"""Reads what the checkpoint of a streaming query says about its state. Changes nothing.
 
     metadata                            the query's id
-    offsets/<batch>                     what a batch was planned with: a line v1, then a line of
-                                        JSON whose "conf" has the state store's provider class
-    commits/<batch>                     the batch is done
+    offsets/<batch>                     the plan of a batch: a line v1, then a line of JSON whose
+                                        "conf" has the state store's provider class
+    commits/<batch>                     exists when the batch is done
     state/<operator>/_metadata/metadata the operator's name and stores
     state/<operator>/<partition>[/<store>]/   the provider's files
 
@@ -34,7 +34,8 @@ _HDFS_FILE = re.compile(r"(\d+)\.(delta|snapshot)(\.crc)?")
 
 @dataclass(frozen=True, slots=True)
 class StoreDirectory:
-    """A store of one partition of an operator. prefix_columns: of its keys, 0 for none."""
+    """A store of one partition of an operator. prefix_columns: how many key columns are the prefix
+    of prefix scans, 0 for none."""
 
     operator: int
     partition: int
@@ -68,17 +69,18 @@ class LogEntry:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Those of the session that planned a batch."""
+        """The settings of the session that planned the batch."""
         settings: dict[str, str] = self.content.get("conf", {})
         return settings
 
 
 @dataclass(frozen=True, slots=True)
 class QueryCheckpoint:
-    """A stopped query's checkpoint.
+    """The checkpoint of a stopped query.
 
-    version: of the state that the next batch starts from. offsets: of the last two batches, by
-    batch. commit: of the last batch that is done. files: those of offsets/, commits/ and state/.
+    planned, committed: the last planned and the last committed batch. offsets: the entries of the
+    last two batches, by batch. commit: the entry of the last committed batch. files: the files of
+    offsets/, commits/ and state/. version: of the state that the next batch starts from.
     """
 
     url: str
@@ -104,7 +106,7 @@ class QueryCheckpoint:
 
     @property
     def directories(self) -> tuple[StoreDirectory, ...]:
-        return tuple(d for operator in self.operators for d in operator.directories)
+        return tuple(directory for operator in self.operators for directory in operator.directories)
 
     @property
     def state_ids(self) -> dict[str, list[list[str]]] | None:
@@ -116,9 +118,9 @@ class QueryCheckpoint:
     def state_id(self, directory: StoreDirectory) -> str | None:
         if self.state_ids is None:
             return None
-        (operator,) = (o for o in self.operators if o.number == directory.operator)
-        place = operator.stores.index(directory.store)
-        return self.state_ids[str(operator.number)][directory.partition][place]
+        (operator,) = (each for each in self.operators if each.number == directory.operator)
+        index = operator.stores.index(directory.store)
+        return self.state_ids[str(operator.number)][directory.partition][index]
 
     @property
     def changed_ms(self) -> int:
@@ -150,24 +152,24 @@ def list_files(files: CheckpointFiles) -> tuple[CheckpointFile, ...]:
 
 
 def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
-    """Read what is there.
+    """Read a checkpoint.
 
     Raises ConfigurationError if it is not the checkpoint of a query with state, and
-    UnsupportedOperationError if it is one that cannot be understood.
+    UnsupportedOperationError if the checkpoint cannot be understood.
     """
     if not files.exists():
         raise ConfigurationError(f"{files.url} does not exist; pass a query's checkpointLocation")
     if not files.exists("metadata") or not files.exists("offsets"):
         raise ConfigurationError(
-            f"{files.url} is not a checkpoint: metadata or offsets/ is missing. Pass what the "
-            "query has as checkpointLocation"
+            f"{files.url} is not a checkpoint: metadata or offsets/ is missing. Pass the query's "
+            "checkpointLocation"
         )
     listed = list_files(files)
     planned = _batches(listed, "offsets")
     committed = _batches(listed, "commits")
     if not planned:
         raise ConfigurationError(
-            f"{files.url} has no batch yet: start the query with the provider that it shall have"
+            f"{files.url} has no batch yet: start the query with the provider that you want"
         )
     last_committed = committed[-1] if committed else None
     _check_order(files, planned[-1], last_committed)
@@ -175,7 +177,7 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     for entry in offsets.values():
         if PROVIDER_KEY not in entry.settings:
             raise UnsupportedOperationError(
-                f"{files.url_of(entry.path)} does not say {PROVIDER_KEY}: a Spark before 2.3 wrote "
+                f"{files.url_of(entry.path)} does not set {PROVIDER_KEY}: Spark before 2.3 wrote "
                 "it. Run the query once with the Spark that you use now"
             )
     _check_partitions(files, offsets)
@@ -188,7 +190,7 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
 
 
 def provider_of_last_batch(files: CheckpointFiles) -> str | None:
-    """The provider class that the newest entry of the offset log names; None if there is none."""
+    """The provider class in the newest entry of the offset log; None if it names none."""
     planned = _batches(files.below("offsets"), "offsets")
     if not planned:
         return None
@@ -196,30 +198,33 @@ def provider_of_last_batch(files: CheckpointFiles) -> str | None:
 
 
 def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
-    return sorted(int(f.name) for f in listed if f.folder == folder and f.name.isdecimal())
+    return sorted(
+        int(file.name) for file in listed if file.folder == folder and file.name.isdecimal()
+    )
 
 
 def _check_order(files: CheckpointFiles, planned: int, committed: int | None) -> None:
-    """At most one batch, the last one, may be planned and not done."""
+    """Raises UnsupportedOperationError unless at most one batch is planned and not committed."""
     first_open = 0 if committed is None else committed + 1
     if planned in (first_open, first_open - 1):
         return
     done = "none is" if committed is None else f"batch {committed} is the last that is"
     raise UnsupportedOperationError(
-        f"{files.url}: batch {planned} is the last that was planned, and {done} committed, so "
-        "which state it continues from is not certain. Run the query once with its present "
+        f"{files.url}: batch {planned} is the last that was planned, and {done} committed, so it "
+        "is not certain from which state the query continues. Run the query once with its present "
         "provider (without asynchronous progress tracking), or restore the missing files of "
         "offsets/ and commits/ from a copy"
     )
 
 
 def _check_partitions(files: CheckpointFiles, offsets: dict[int, LogEntry]) -> None:
-    """The number of partitions changes only in a batch of Spark's offline repartitioning."""
+    """Raises UnsupportedOperationError for a batch of Spark's offline repartitioning, the only one
+    that changes the number of partitions."""
     if len({entry.settings.get(_PARTITIONS) for entry in offsets.values()}) > 1:
         newest = max(offsets)
         raise UnsupportedOperationError(
-            f"{files.url_of(offsets[newest].path)} is of an offline repartitioning. If it failed, "
-            f"delete that file and offsets/.{newest}.crc; if not, run the query once before this"
+            f"{files.url_of(offsets[newest].path)} belongs to an offline repartitioning. If that "
+            f"failed, delete this file and offsets/.{newest}.crc; if not, run the query once first"
         )
 
 
@@ -249,7 +254,8 @@ def _operators(
 
 
 def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
-    """Spark keeps nothing for the query: it has no state, or operators in Python keep it."""
+    """The error for a query without state in Spark: it has no state, or cowstate's operators in
+    Python keep it."""
     root = files.setting(STORE_KEY) or LOCAL_STORE
     try:
         stores = open_object_store(root).list_directories(query_id)
@@ -257,9 +263,9 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
         stores = []
     if not stores:
         return ConfigurationError(
-            f"{files.url} has no state: the query has no stateful operator of Spark's, and nothing "
-            "to adopt. Operators of spark_state.transform_with_state are on cowstate from the "
-            f"start: their state is in {STORE_KEY}, below {query_id}"
+            f"{files.url} has no state: the query has no stateful operator of Spark, so there is "
+            "nothing to adopt. Operators of spark_state.transform_with_state are on cowstate from "
+            f"the start: their state is in {STORE_KEY}, below {query_id}"
         )
     names = ", ".join(sorted(store.rpartition("/")[2] for store in stores))
     return ConfigurationError(
@@ -273,7 +279,7 @@ def _operator(
 ) -> StatefulOperator:
     path = f"state/{number}/_metadata/metadata"
     if not any(file.path == path for file in listed):
-        newer = any(f.path.startswith(f"state/{number}/_metadata/v2/") for f in listed)
+        newer = any(file.path.startswith(f"state/{number}/_metadata/v2/") for file in listed)
         raise UnsupportedOperationError(
             f"operator {number} of {files.url} keeps its state in column families "
             "(transformWithState, or a join of state format 3 or 4), which only "
@@ -284,13 +290,13 @@ def _operator(
         )
     content = _read_log(files, path).content
     stores = tuple(content["stateStoreInfo"])
-    partitions = [int(n) for n in files.folders(f"state/{number}") if n.isdecimal()]
+    partitions = [int(name) for name in files.folders(f"state/{number}") if name.isdecimal()]
     partitions.sort()
     expected = max(store["numPartitions"] for store in stores)
     if partitions != list(range(len(partitions))) or len(partitions) not in (1, expected):
         raise UnsupportedOperationError(
-            f"{files.url_of(f'state/{number}')} has partitions {partitions} of {expected}: some "
-            "are missing. Restore them from a copy"
+            f"{files.url_of(f'state/{number}')} has only partitions {partitions} of {expected}. "
+            "Restore the missing ones from a copy"
         )
     return StatefulOperator(
         number,

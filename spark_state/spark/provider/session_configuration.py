@@ -44,19 +44,19 @@ def jar_path() -> str:
 def configure(builder: _Builder) -> _Builder:
     """Make stateful queries of the session that `builder` creates keep their state in cowstate.
 
-    Adds the jar to `spark.jars`, beside those that are there by whatever way, and sets the provider
-    class; returns `builder`. A query whose checkpoint another provider wrote goes on with that one,
-    see `cowstate adopt`. From now on, Spark's offline repartitioning, which would break a
-    checkpoint on cowstate, refuses it first.
+    Adds the jar to the other jars of `spark.jars`, sets the provider class, and returns `builder`.
+    A query whose checkpoint another provider wrote goes on with that provider, see `cowstate
+    adopt`. Spark's offline repartitioning would break a checkpoint on cowstate, so it now refuses
+    such a checkpoint.
 
-    For `format("cowstate")`: streams read the change feed without being told so, and are written in
-    output mode update, too; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
-    Functions of foreachBatch may run any action on their batch, and set any job group; `stop` on a
-    query that is in one prints no StackOverflowError of Spark's. On a local master, Python workers
-    run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
+    For `format("cowstate")`: streams read the change feed without an option, and can be written in
+    output mode update; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
+    Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
+    prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
+    workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
-    Raises ConfigurationError for a version of Spark that the provider does not run on, for Spark
-    Connect, and when a session without the jar is running already.
+    Raises ConfigurationError for a version of Spark that the provider does not support, for Spark
+    Connect, and if a session without the jar is already running.
     """
     check_spark_version(pyspark.__version__)
     guard_offline_repartition(PROVIDER_CLASS)
@@ -78,22 +78,22 @@ def configure(builder: _Builder) -> _Builder:
 
 
 def _joined(*lists: str) -> str:
-    """Comma-separated lists as one, each jar once."""
+    """One comma-separated list of several, with each jar once."""
     entries = (entry.strip() for jars in lists for entry in jars.split(","))
     return ",".join(dict.fromkeys(_local_path(entry) for entry in entries if entry))
 
 
 def _local_path(entry: str) -> str:
-    """The path of a file: URI, which Spark makes of the paths that it launches the JVM with."""
+    """The path of a file: URI. Spark turns the paths at the launch of the JVM into such URIs."""
     return unquote(urlsplit(entry).path) if entry.startswith("file:") else entry
 
 
 def _complete_launch(builder: SparkSession.Builder) -> None:
-    """Let `builder.getOrCreate` add to `spark.jars` what the JVM was launched with, and see to the
-    interpreter of Python workers.
+    """Let `builder.getOrCreate` keep the jars of the JVM's launch, and choose the interpreter of
+    Python workers.
 
-    The jars of the launch are those of `spark-submit --jars` and `--packages`, PYSPARK_SUBMIT_ARGS
-    or spark-defaults.conf. A value of the builder's own would replace them on the executors.
+    The jars of the launch come from `spark-submit --jars` and `--packages`, PYSPARK_SUBMIT_ARGS or
+    spark-defaults.conf. The builder's value of `spark.jars` would replace them on the executors.
     """
     create = builder.getOrCreate
     if hasattr(create, _COMPLETED):
@@ -104,7 +104,7 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
         for key, value in builder._options.items():
             conf.set(key, str(value))
         with driver_interpreter(builder._options):
-            # As the session would: this launches the JVM unless it runs.
+            # Launches the JVM, as the session would, unless it runs already.
             SparkContext._ensure_initialized(conf=conf)
             launched = SparkConf().get(_JARS_KEY, "") or ""
             builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
@@ -120,8 +120,8 @@ def check_spark_version(version: str) -> None:
     """Raise ConfigurationError unless the provider runs on this version of Spark."""
     if ".".join(version.split(".")[:2]) not in _SPARK_VERSIONS:
         raise ConfigurationError(
-            f"the state store provider runs on Spark {' and '.join(_SPARK_VERSIONS)}, this is "
-            f"{version}: pip install 'pyspark>={_SPARK_VERSIONS[0]},<4.4'"
+            f"the state store provider runs on Spark {' and '.join(_SPARK_VERSIONS)}, but this is "
+            f"Spark {version}: pip install 'pyspark>={_SPARK_VERSIONS[0]},<4.4'"
         )
 
 

@@ -70,7 +70,9 @@ def test_elements_and_values_that_are_never_null_are_called_so() -> None:
 def test_a_null_that_cannot_be_is_an_error_that_names_the_column(
     name: str, values: list[Any]
 ) -> None:
-    with pytest.raises(ConfigurationError, match=f"column '{name}' of file:///t has a null where"):
+    with pytest.raises(
+        ConfigurationError, match=f"column '{name}' of file:///t has a null, but the schema"
+    ):
         columns().of(rows(**{name: values}))
 
 
@@ -94,5 +96,5 @@ def test_a_column_that_rows_do_not_have_yet_is_null() -> None:
     schema = StructType().add("id", "long")
     found = columns(schema.add("later", "string")).of_some(rows())
     assert found.to_pydict() == {"id": [1, 2], "later": [None, None]}
-    with pytest.raises(ConfigurationError, match="'later' of file:///t has a null where"):
+    with pytest.raises(ConfigurationError, match="'later' of file:///t has a null, but the schema"):
         columns(StructType().add("later", "string", nullable=False)).of_some(rows())

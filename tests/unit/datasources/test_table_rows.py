@@ -76,7 +76,7 @@ def written(of: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
 def test_a_policy_for_duplicates_of_a_table_that_has_a_sequence_is_refused() -> None:
     metadata = TableMetadata("t", schema_json(id="long"), 4, sequence_by="at")
     options = parse_sink_options({"path": "/t", "onDuplicate": "first"})
-    told = r"onDuplicate is 'first', and /t was created with sequenceBy 'at'"
+    told = r"onDuplicate is 'first', but /t was created with sequenceBy 'at'"
     with pytest.raises(ConfigurationError, match=told):
         row_plan(options, metadata, schema_json(id="long", at="long"))
 
@@ -105,8 +105,8 @@ def test_columns_of_the_file_are_those_of_the_format() -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"name": "string"}, "the rows have no column 'id', which is of the table's key; add it"),
-        ({"ID": "long", "at": "long"}, "no column 'id', which is of the table's key; rename 'ID'"),
+        ({"name": "string"}, "the rows have no column 'id', a key column of the table; add it"),
+        ({"ID": "long", "at": "long"}, "no column 'id', a key column of the table; rename 'ID'"),
         ({"id": "long"}, "the rows have no column 'at', by which the table orders the rows of a"),
     ],
 )
@@ -269,7 +269,9 @@ def test_columns_that_a_table_cannot_have_are_refused() -> None:
     twice["fields"].append(twice["fields"][1])
     with pytest.raises(ConfigurationError, match="several columns are called 'at'"):
         plan(json.dumps(twice))
-    with pytest.raises(ConfigurationError, match=r"column where has type geometry.* cast it"):
+    with pytest.raises(
+        ConfigurationError, match=r"column where has type geometry.* cast the column"
+    ):
         plan(schema_json(id="long", where="geometry"))
     struct = {"type": "struct", "fields": [{"name": "x", "type": "long"}]}
     with pytest.raises(ConfigurationError, match=r"sequenceBy names s struct<x: bigint>, which"):

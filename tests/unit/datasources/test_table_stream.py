@@ -242,9 +242,13 @@ def test_another_table_that_looks_the_same_is_refused(tmp_path: Path) -> None:
     for batch in range(5):
         query.commit(batch, put(batch, "a", batch))
     for one in (stream, reader(tmp_path / "table")):
-        with pytest.raises(StateReplacedError, match=r"its version 2 .* is 5000000002 and was"):
+        with pytest.raises(
+            StateReplacedError, match=r"commit time of version 2 .* is 5000000002 and was"
+        ):
             one.latestOffset(end, ReadAllAvailable())
-        with pytest.raises(StateReplacedError, match=r"its version 2 .* is 5000000002 and was"):
+        with pytest.raises(
+            StateReplacedError, match=r"commit time of version 2 .* is 5000000002 and was"
+        ):
             one.partitions(end, after(4))
 
 
@@ -252,7 +256,7 @@ def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_pa
     write(tmp_path / "one", 0, 1, 2)
     write(tmp_path / "other", 0)
     end = reader(tmp_path / "one").latestOffset(NOTHING, ReadAllAvailable())
-    message = r"2 of .* is not there; the state there ends at version 0: it is another .* read up"
+    message = r"2 of .* does not exist; the state ends at version 0: it is another .* read up"
     with pytest.raises(ChangesLostError, match=message):
         reader(tmp_path / "other").latestOffset(end, ReadAllAvailable())
     lenient = reader(tmp_path / "other", failOnDataLoss=False)
@@ -297,7 +301,8 @@ class TestLostVersions:
         self.rows(self.stream(tmp_path, failOnDataLoss=False), after(0))
         (message,) = caplog.messages
         assert message.endswith(
-            "passed over are the changes after version 1 up to version 3, because version 2 is gone"
+            "the stream passes over the changes after version 1 up to version 3, because version 2 "
+            "is gone"
         )
 
     def test_the_error_says_which_option_passes_over_what_is_lost(self, tmp_path: Path) -> None:
@@ -329,14 +334,14 @@ class TestLostVersions:
         rows = [row for part in parts for row in stream.read(part)]
         assert sorted(id for batch in rows for id in batch["id"].to_pylist()) == [0, 1, 2, 3]
         assert (
-            "at version 2 is gone; that at version 3 is read instead, with the changes of versions "
-            "2 to 3 in it" in caplog.text
+            "at version 2 is gone; the state at version 3 is read instead, with the changes of "
+            "versions 2 to 3 in it" in caplog.text
         )
         for version in (3, 4, 5):
             (tmp_path / version_name(version)).unlink()
         stream.partitions(SNAPSHOT, after(3))
         assert (
-            "at version 3 is gone; that at version 1 is read instead, and the changes after "
+            "at version 3 is gone; the state at version 1 is read instead, and the changes after "
             "version 1 up to version 3 are lost" in caplog.text
         )
         strict = reader(tmp_path)

@@ -67,7 +67,9 @@ def test_a_local_master_without_a_store_gets_one_and_says_so(
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "yarn", "local-cluster[2,1,1024]"])
 def test_a_cluster_without_a_store_is_refused(master: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"spark\.cowstate\.store is not set, and master"):
+    with pytest.raises(
+        ConfigurationError, match=r"spark\.cowstate\.store is not set, and the executors"
+    ):
         parse_configuration({}, facts(master=master))
 
 
@@ -77,5 +79,5 @@ def test_speculative_execution_is_refused() -> None:
 
 
 def test_an_unknown_key_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown configuration key .*zzz; Keys are"):
+    with pytest.raises(ConfigurationError, match=r"unknown configuration key .*zzz; The keys are"):
         parse_configuration({**STORE, "spark.cowstate.zzz": "1"}, facts())

@@ -93,7 +93,7 @@ def test_a_prepared_run_is_found_again(tmp_path: Path) -> None:
 
 def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
     prepare_replay(options(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"\(50, .* and this one has \(51, .* --out"):
+    with pytest.raises(ConfigurationError, match=r"\(50, .* but this run has \(51, .* --out"):
         prepare_replay(options(tmp_path, flights=51))
 
 

@@ -77,5 +77,5 @@ def test_a_changed_a_missing_and_a_repeated_leg_are_differences() -> None:
     assert found.only_stream["scheduled_minute"].tolist() == [0, 200]
     assert found.only_batch["scheduled_minute"].tolist() == [200, 600]
     assert list(found.only_batch.columns) == COLUMNS
-    assert str(found).startswith("2 legs only in the stream answer")
-    assert "2 legs only in the batch answer" in str(found)
+    assert str(found).startswith("2 legs are only in the stream answer")
+    assert "2 legs are only in the batch answer" in str(found)
