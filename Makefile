@@ -45,7 +45,12 @@ layers: $(VENV)/installed-dev
 docs: $(VENV)/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
-pytest: $(VENV)/installed-dev
+# The classes that Spark's JVMs of the tests start with.
+$(VENV)/spark-classes.jsa: $(VENV)/installed-dev
+	@rm -f $@
+	$(BIN)/python -m tests.support.class_archive
+
+pytest: $(VENV)/installed-dev $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 test: lint types layers docs

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from tests.support.java_options import set_java_options
 from tests.support.leaks import Leftovers, await_leftovers, in_use
 from tests.support.spark_session import start_spark, stop_spark
 
@@ -23,6 +24,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "developer")
 
 # Workers, hosts and subprocesses must run the interpreter that runs the tests.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+set_java_options()
 
 # Processes of the run put their temporary files, sockets of state hosts first of all, into a folder
 # of this run, or of this worker of it. Its path is short: a socket's has at most 107 bytes. pytest

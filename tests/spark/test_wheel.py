@@ -12,13 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.java_options import DRIVER_OPTIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(2400)]
 
 
 def run(*command: str | Path, folder: Path) -> str:
     """What a command prints. It sees neither this environment nor the source tree."""
-    hidden = ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
+    hidden = (
+        *("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"),
+        DRIVER_OPTIONS,
+    )
     environment = {key: value for key, value in os.environ.items() if key not in hidden}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-5000:]

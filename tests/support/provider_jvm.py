@@ -1,11 +1,12 @@
 """Scripts for the provider's classes, run in the JVM of the shared session.
 
 A script is a list of lines, sent in one call; each line gives one line of result. What the lines
-may say is in `tests/support/scala`, which is compiled once per session.
+may say is in `tests/support/scala`, which is compiled when it or the provider has changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from spark_state.jvm.scala_compiler import compile_jar
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
 SOURCES = Path(__file__).parent / "scala"
+BUILD = Path(__file__).resolve().parents[2] / "build"
 STEP = 0x9E3779B97F4A7C15
 WORD_BYTES = 8
 
@@ -111,13 +113,19 @@ class ProviderJvm:
 
 
 @cache
-def _loaded(spark: SparkSession, folder: Path) -> ProviderJvm:
-    jar = folder / "provider-scripts.jar"
-    compile_jar(SOURCES.glob("*.scala"), jar, classpath=[Path(spark_state.jar_path())])
+def _loaded(spark: SparkSession) -> ProviderJvm:
+    sources = sorted(SOURCES.glob("*.scala"))
+    provider = Path(spark_state.jar_path())
+    compiled_from = hashlib.sha256(spark.version.encode())
+    for file in (provider, *sources):
+        compiled_from.update(file.read_bytes())
+    jar = BUILD / f"provider-scripts-{compiled_from.hexdigest()[:16]}.jar"
+    if not jar.exists():
+        compile_jar(sources, jar, classpath=[provider])
     return ProviderJvm(spark, jar)
 
 
 @pytest.fixture(scope="module")
-def provider_jvm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ProviderJvm:
+def provider_jvm(spark: SparkSession) -> ProviderJvm:
     """The drivers of scripts, for modules that import this fixture."""
-    return _loaded(spark, tmp_path_factory.getbasetemp())
+    return _loaded(spark)

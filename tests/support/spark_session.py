@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import spark_state
+from tests.support.java_options import DRIVER_OPTIONS
 
 
 def start_spark(master: str, folder: Path) -> SparkSession:
@@ -29,6 +31,7 @@ def start_spark(master: str, folder: Path) -> SparkSession:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "scratch"))
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
+        .config("spark.executor.extraJavaOptions", os.environ.get(DRIVER_OPTIONS, ""))
         # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
         .config("spark.sql.streaming.stateStore.maintenanceShutdownTimeout", "5s")
         .config("spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout", "5s")
@@ -45,6 +48,6 @@ def stop_spark(session: SparkSession) -> None:
         return
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=30)
+    gateway.proc.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
