@@ -3,8 +3,8 @@
 Spark calls the function in the thread of its query. Before the call, the run of the query is
 written into a local property of that thread, where tasks find it: user code that calls
 `setJobGroup` replaces Spark's own name of the run. The time of the batch is written there, too, see
-`batch_time`. After the call, the epoch is completed, see
-`epoch_completion`. If the call is interrupted, the error is reworded, see `stopped_batches`.
+`batch_time`. After the call, the epoch is completed, see `epoch_completion`. If the call is
+interrupted, the error is reworded, see `stopped_batches`.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class OperatorConfiguration:
         MiB; more goes to a temporary file.
     min_epochs_to_retain: at least this many newest epochs are retained.
     min_epochs_for_snapshot: how many changelogs there must be before a snapshot replaces them.
-    orphan_grace_seconds: how old orphans, objects that no epoch needs, must be before they are deleted.
+    orphan_grace_seconds: how old orphans, which no epoch needs, must be before they are deleted.
     store_retry_seconds: how long a failing call to the store is tried again.
     start_empty: whether a query that has run epochs already may start with an empty store.
     """
