@@ -61,8 +61,7 @@ def transform_with_state(
 
     - `grouped`: the result of `df.groupBy(…)`, for a streaming or a batch DataFrame. In a batch
       DataFrame every key starts without state, and no state is kept.
-    - `processor`: an unmodified PySpark StatefulProcessor of the row API. It is pickled, and each
-      task runs its own copy.
+    - `processor`: an unmodified PySpark StatefulProcessor of the row API. Each task runs a copy.
     - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
     - `output_mode`: "update" or "append".
     - `time_mode`: "None".

@@ -160,7 +160,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     ),
     (
         ChangesLostError(URL, 31, 12, 30, None, was_read=True),
-        ["version 31", URL, "ends at version 30", "another one", "new checkpoint location"],
+        ["version 31", URL, "ends at version 30", "is another state", "new checkpoint location"],
     ),
     (
         ChangesLostError(URL, 7, None, None, None, was_read=True),
