@@ -1,7 +1,7 @@
 """What may be an orphan in a store of an operator, and what its epochs need (I8). See deletion.
 
-Needed are the state files of every manifest, and of every published barrier of an epoch and run
-that has no manifest. Everything else of ours under `epochs/` is not.
+A manifest needs its state files, and so does every published barrier of an epoch and run that has
+no manifest. Everything else of ours under `epochs/` is an orphan.
 
 A manifest that cannot be read stands for what its barriers say, unless another one of its epoch and
 run replaced it. If the barriers do not tell, every file of its epoch or of an older one counts as

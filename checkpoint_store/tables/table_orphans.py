@@ -1,12 +1,12 @@
 """What may be an orphan in a table, and what its versions need (I8). See deletion.
 
 Files of rows may be orphans: those of killed writers, of commits that were given up, and of
-compactions that were not used. Needed are the files that a version or a compaction names. While a
-version is lost, all are: they may be its files.
+compactions that were not used. A version needs the files that it names, and so does a compaction.
+While a version is lost, every file counts as needed: the lost version may have named it.
 
-So is whatever a damaged version may name: a file of a compaction of it or of an older version, a
-file of a batch that the next version knows as committed, and all files of writers of which that
-version knows nothing, such as batch jobs.
+A damaged version counts as needing what it may name: a file of a compaction of it or of an older
+version, a file of a batch that the next version knows as committed, and all files of writers of
+which that version knows nothing, such as batch jobs.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ def _by_damaged(
 
     def may_be_named(name: str) -> bool:
         directory = layout.parse_table_file(name)
-        if directory is None:
-            return False
+        assert directory is not None, name
         if directory.writer == object_names.COMPACTED:
             return directory.batch <= newest
         return directory.writer not in batches or directory.batch <= batches[directory.writer]
