@@ -59,8 +59,9 @@ final class SnapshotSchedule(minChangelogs: Int) {
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
       val next = rowBytes * compression
       val restore = last.bytes + bytesOf(chain)
+      val cost = restore + (chain.size + 1) * OpeningBytes
       restore >= MaxReadRatio * (next + EmptyFileBytes) ||
-        restore + (chain.size + 1) * OpeningBytes >= MaxRestoreRatio * (next + OpeningBytes) ||
+        cost >= MaxRestoreRatio * (next + OpeningBytes) ||
         changelogBytes >= last.bytes * 3 / 2 && mergedBytes + next <= changelogBytes * MaxWritten
     }
   }

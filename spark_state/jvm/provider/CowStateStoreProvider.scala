@@ -287,9 +287,11 @@ class CowStateStoreProvider
   private def validate(state: LoadedState): Unit = if (storeConf.formatValidationEnabled) {
     val (rows, release) = state.versions.entries(
       state.versions.head, shape.keyFields, shape.valueFields)
-    try rows.take(1).foreach { case (key, value) =>
-      StateStoreProvider.validateStateRowFormat(
-        key, shape.keySchema, value, shape.valueSchema, id, storeConf)
+    try {
+      rows.take(1).foreach { case (key, value) =>
+        StateStoreProvider.validateStateRowFormat(
+          key, shape.keySchema, value, shape.valueSchema, id, storeConf)
+      }
     } finally release()
   }
 

@@ -31,7 +31,9 @@ object CowStateLoadException {
   }
 
   /** Read from a state's files; whatever goes wrong has a condition of loading. */
-  def reading[T](read: => T): T = try read catch { case NonFatal(e) => throw of(e) }
+  def reading[T](read: => T): T =
+    try read
+    catch { case NonFatal(e) => throw of(e) }
 
   private def of(error: Throwable): Throwable = error match {
     case e: SparkException if Option(e.getCondition).exists(_.startsWith(Load)) => error
