@@ -26,30 +26,37 @@ from spark_state.jvm.scala_compiler import compile_jar, spark_jars  # noqa: E402
 
 
 def locked_jars() -> list[Path]:
-    """The jars of scalafmt, downloaded if they are not there. Exits if one has other bytes."""
+    """The jars of scalafmt, downloaded if they are not there."""
     lines = (ROOT / "scripts" / "scalafmt.sha256").read_text().splitlines()
     jars = []
     for checksum, path in (line.split() for line in lines if not line.startswith("#")):
         jar = JARS / Path(path).name
         if not jar.exists():
-            download(f"{REPOSITORY}/{path}", checksum, jar)
+            download(f"{REPOSITORY}/{path}", jar)
+        check(jar, checksum)
         jars.append(jar)
     return jars
 
 
-def download(url: str, checksum: str, jar: Path) -> None:
+def download(url: str, jar: Path) -> None:
+    """Download a jar, which is there whole or not at all."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
             data = response.read()
     except OSError as error:
         sys.exit(f"cannot download {url}: {error}. MAVEN_REPOSITORY may name a mirror")
-    actual = hashlib.sha256(data).hexdigest()
-    if actual != checksum:
-        sys.exit(f"{url} has SHA-256 {actual} instead of {checksum}: it is not what was pinned")
-    JARS.mkdir(parents=True, exist_ok=True)
+    jar.parent.mkdir(parents=True, exist_ok=True)
     unfinished = jar.with_name(f".{os.getpid()}-{jar.name}")
     unfinished.write_bytes(data)
     unfinished.replace(jar)
+
+
+def check(jar: Path, checksum: str) -> None:
+    """Exit if a jar is not the one that is pinned; it is deleted then."""
+    actual = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if actual != checksum:
+        jar.unlink()
+        sys.exit(f"{jar.name} has SHA-256 {actual} instead of {checksum}: it was not used")
 
 
 def unformatted(*, write: bool) -> list[str]:

@@ -372,7 +372,10 @@ def test_of_versions_of_one_time_the_newest_counts() -> None:
     ("timestamp_ms", "expected"),
     [
         (-1, "its oldest is of 1970-01-01 00:00:00.000+00:00, its newest of 1970-01-01 00:00:02"),
-        (2001, "is not known yet: the last one is of 1970-01-01 00:00:02.000+00:00. Ask for a time"),
+        (
+            2001,
+            "is not known yet: the last one is of 1970-01-01 00:00:02.000+00:00. Ask for a time",
+        ),
     ],
 )
 def test_a_time_out_of_range_is_an_error_that_names_the_range(
