@@ -144,8 +144,9 @@ object StateConversion {
         StateSchemaCompatibilityChecker.readSchemaFile)
       catch {
         case _: FileNotFoundException => throw new CowStateException(
-          s"$file is missing, so the types of the state are not known. Run the query once with its " +
-            "present provider and spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
+          s"$file is missing, so the types of the state are not known. Run the query once with " +
+            "its present provider and " +
+            "spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
       }
     schemas match {
       case List(only) => (only.keySchema, only.valueSchema)
