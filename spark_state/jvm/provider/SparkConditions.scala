@@ -39,7 +39,7 @@ object CowStateLoadException {
     case e: SparkException if Option(e.getCondition).exists(_.startsWith(Load)) => error
     case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
     case e: CowStateMissingException => new CowStateLoadException(
-      s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
+        s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
     case e => new CowStateLoadException(s"$Load.UNCATEGORIZED", Map.empty, e)
   }
 }
