@@ -9,13 +9,14 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test quick lint types layers docs pytest bench notebooks clean
+.PHONY: help demo test quick lint scala-format scala-format-check types layers docs pytest bench notebooks clean
 
 help:
 	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
 	@echo "make test    lint, types, layers, documentation, tests"
 	@echo "make quick   lint, and the tests that start neither Spark nor a process: after every edit"
 	@echo "make lint    format and lint checks only"
+	@echo "make scala-format   format the Scala sources (scala-format-check: only look; needs Maven Central)"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   run the benchmarks"
 	@echo "make notebooks   run the notebooks, and store what they show"
@@ -35,6 +36,12 @@ demo: $(VENV)/installed-demo
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+scala-format: $(VENV)/installed-dev
+	@$(BIN)/python scripts/scala_format.py
+
+scala-format-check: $(VENV)/installed-dev
+	@$(BIN)/python scripts/scala_format.py --check
 
 types: $(VENV)/installed-dev
 	$(BIN)/mypy $(PACKAGES)

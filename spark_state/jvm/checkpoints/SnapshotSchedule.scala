@@ -59,9 +59,12 @@ final class SnapshotSchedule(minChangelogs: Int) {
       val compression = last.bytes.toDouble / math.max(last.rowBytes, last.bytes)
       val next = rowBytes * compression
       val restore = last.bytes + bytesOf(chain)
-      restore >= MaxReadRatio * (next + EmptyFileBytes) ||
-        restore + (chain.size + 1) * OpeningBytes >= MaxRestoreRatio * (next + OpeningBytes) ||
+      val restoreCost = restore + (chain.size + 1) * OpeningBytes
+      val readsTooMuch = restore >= MaxReadRatio * (next + EmptyFileBytes)
+      val costsTooMuch = restoreCost >= MaxRestoreRatio * (next + OpeningBytes)
+      val onlyGrows =
         changelogBytes >= last.bytes * 3 / 2 && mergedBytes + next <= changelogBytes * MaxWritten
+      readsTooMuch || costsTooMuch || onlyGrows
     }
   }
 

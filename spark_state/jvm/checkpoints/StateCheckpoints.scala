@@ -232,7 +232,8 @@ object StateCheckpoints {
   private val ReadAhead = 4
 
   private val readers: ExecutorService = Executors.newFixedThreadPool(
-    Runtime.getRuntime.availableProcessors, new ThreadFactory {
+    Runtime.getRuntime.availableProcessors,
+    new ThreadFactory {
       override def newThread(task: Runnable): Thread = {
         val thread = new Thread(task, "cowstate-restore")
         thread.setDaemon(true)

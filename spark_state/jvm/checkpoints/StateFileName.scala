@@ -76,7 +76,7 @@ object StateFileName {
       Some(file).filter(_ => file.isMerged && file.versions <= file.version)
     case Snapshot(version, generation, unique, attempt) =>
       Some(StateFileName(
-        version.toLong, generation.toLong, unique, None, attempt = Option(attempt)))
+          version.toLong, generation.toLong, unique, None, attempt = Option(attempt)))
     case _ => None
   }
 

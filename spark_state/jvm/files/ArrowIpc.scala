@@ -140,7 +140,11 @@ private[cowstate] object ArrowIpc {
     field(builder, "checksum", nullable = false, Type.Int, IntType.createInt(builder, 32, true))
 
   private def field(
-      builder: FlatBufferBuilder, name: String, nullable: Boolean, kind: Byte, typeOffset: Int): Int = {
+      builder: FlatBufferBuilder,
+      name: String,
+      nullable: Boolean,
+      kind: Byte,
+      typeOffset: Int): Int = {
     val nameOffset = builder.createString(name)
     val children = Field.createChildrenVector(builder, Array.empty[Int])
     Field.startField(builder)

@@ -16,7 +16,7 @@ private[cowstate] final case class Damaged(
     file.map(_.split('/').last).flatMap { name =>
       lineage.files.find(f => !f.isChangelog && f.toString == name).map(f => copy(own = own + f))
         .orElse(lineage.adopted.find(f => f.isSnapshot && f.toString == name)
-          .map(f => copy(adopted = adopted + f.version)))
+            .map(f => copy(adopted = adopted + f.version)))
     }
   }
 }

@@ -57,7 +57,8 @@ private[cowstate] object StateFileMetadata {
   /** Whether a footer is what was sealed. Other bytes may have no place for a checksum. */
   def isIntact(footer: Array[Byte]): Boolean = {
     val position =
-      try checksumPosition(footer) catch { case NonFatal(_) => return false }
+      try checksumPosition(footer)
+      catch { case NonFatal(_) => return false }
     if (position < 0 || position + NoChecksum.length > footer.length) return false
     val stored = new String(footer, position, NoChecksum.length, UTF_8)
     val copy = footer.clone()

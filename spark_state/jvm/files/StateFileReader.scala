@@ -142,7 +142,8 @@ final class StateFileReader(input: StateFileInput, name: String) {
     StateFileReadException.about(name)(input.readFully(position, into))
 
   private def verified[T](what: String)(f: => T): T = {
-    try f catch {
+    try f
+    catch {
       case e @ (_: StateFileReadException | _: CowStateException) => throw e
       case e: NotAsWritten => throw new CowStateCorruptException(name, e.getMessage, e)
       case NonFatal(e) =>

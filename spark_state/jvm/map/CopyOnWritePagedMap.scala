@@ -450,10 +450,11 @@ final class CopyOnWritePagedMap(
     assert(seen == entries, s"$seen records in buckets, $entries entries")
     var live = 0
     var liveBytes = 0L
-    records.numbers.foreach(number => records.foreachLive(number) { address =>
-      live += 1
-      liveBytes += records.sizeOf(address)
-    })
+    records.numbers.foreach(number =>
+      records.foreachLive(number) { address =>
+        live += 1
+        liveBytes += records.sizeOf(address)
+      })
     assert(live == entries, s"$live live records, $entries entries")
     assert(liveBytes == records.liveBytes, s"$liveBytes live bytes, ${records.liveBytes} counted")
   }

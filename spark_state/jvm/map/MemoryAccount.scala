@@ -34,7 +34,8 @@ final class MemoryAccount(limitBytes: Long, owner: String) {
   def withoutLimit(f: => Unit): Unit = {
     val before = limited
     limited = false
-    try f finally limited = before
+    try f
+    finally limited = before
   }
 
   def release(bytes: Long): Unit = synchronized(if (!closed) {

@@ -81,7 +81,8 @@ final class VersionedState(
   }
 
   private def undo(log: UndoLog): Unit = {
-    try log.rollBack(map) catch {
+    try log.rollBack(map)
+    catch {
       case e: Throwable =>
         broken = true
         throw e
@@ -108,7 +109,7 @@ final class VersionedState(
     map.synchronized {
       val before = new util.HashMap[UnsafeRow, UnsafeRow]
       undoneIn(state).foreach(_.foreach((key, old) =>
-        if (!before.containsKey(key)) before.put(key, old)))
+          if (!before.containsKey(key)) before.put(key, old)))
       val view = map.openView()
       val now = view.rows(keyFields, valueFields)
       if (before.isEmpty) {
@@ -144,7 +145,7 @@ final class VersionedState(
     map.synchronized {
       val before = new util.HashMap[UnsafeRow, UnsafeRow]
       undoneIn(state).foreach(_.foreach((key, old) =>
-        if (map.prefixOf.get(key) == prefix && !before.containsKey(key)) before.put(key, old)))
+          if (map.prefixOf.get(key) == prefix && !before.containsKey(key)) before.put(key, old)))
       val unchanged = map.prefixScan(prefix, shape.keyFields, shape.valueFields).toSeq
         .filterNot { case (key, _) => before.containsKey(key) }
       unchanged ++ valuesOf(before, shape.keyFields, shape.valueFields)

@@ -30,7 +30,8 @@ object CowStateConf {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
     val ourKeys = Seq(MaxMemoryMb, LockTimeoutSeconds, Fsync)
     ours.keys.find(key => !ourKeys.exists(_.equalsIgnoreCase(key))).foreach { key =>
-      throw new IllegalArgumentException(s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
+      throw new IllegalArgumentException(
+        s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
     }
     checkCodec(conf.compressionCodec)
     val values = ours.map { case (key, value) => key.toLowerCase -> value }
@@ -45,11 +46,12 @@ object CowStateConf {
   /** Allowed is what Spark's own provider takes: a short name, or a class that Spark can load. */
   private def checkCodec(name: String): Unit = {
     val conf = Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)
-    try CompressionCodec.createCodec(conf, name) catch {
+    try CompressionCodec.createCodec(conf, name)
+    catch {
       case NonFatal(e) => throw new IllegalArgumentException(
-        s"$Codec is '$name'; allowed are " +
-          CompressionCodec.shortCompressionCodecNames.keys.toSeq.sorted.mkString(", ") +
-          ", and the names of the codecs' classes", e)
+          s"$Codec is '$name'; allowed are " +
+            CompressionCodec.shortCompressionCodecNames.keys.toSeq.sorted.mkString(", ") +
+            ", and the names of the codecs' classes", e)
     }
   }
 

@@ -147,7 +147,8 @@ final class StateFileReadException(file: String, cause: IOException)
 object StateFileReadException {
   /** Name the file in errors of reading it, other than those that tell of its bytes. */
   def about[T](file: String)(read: => T): T =
-    try read catch {
+    try read
+    catch {
       case e @ (_: EOFException | _: ChecksumException | _: StateFileReadException) => throw e
       case e: IOException => throw new StateFileReadException(file, e)
     }

@@ -166,7 +166,8 @@ private[cowstate] final class CowStateStore(
   }
 
   override def commit(): Long =
-    try written() catch { case NonFatal(e) => throw new CowStateCommitException(toString, e) }
+    try written()
+    catch { case NonFatal(e) => throw new CowStateCommitException(toString, e) }
 
   private def written(): Long = {
     verifyUpdating("commit")
@@ -175,7 +176,8 @@ private[cowstate] final class CowStateStore(
       changelog.commit()
     } catch {
       case e: Throwable =>
-        try abortIfOpen() catch { case later: Throwable if later ne e => e.addSuppressed(later) }
+        try abortIfOpen()
+        catch { case later: Throwable if later ne e => e.addSuppressed(later) }
         throw e
     }
     releaseViews()
@@ -195,8 +197,8 @@ private[cowstate] final class CowStateStore(
       phase = Aborted
       try releaseViews()
       finally try changelog.cancel()
-      finally try versions.abort()
-      finally session.aborted()
+        finally try versions.abort()
+          finally session.aborted()
     } else {
       releaseViews()
     }

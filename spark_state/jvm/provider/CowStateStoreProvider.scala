@@ -78,7 +78,7 @@ class CowStateStoreProvider
     case NoPrefixKeyStateEncoderSpec(_) => 0
     case PrefixKeyScanStateEncoderSpec(_, columns) => columns
     case other => throw StateStoreErrors.unsupportedOperationException(
-      other.getClass.getSimpleName, Name)
+        other.getClass.getSimpleName, Name)
   }
 
   override def stateStoreId: StateStoreId = id
@@ -109,7 +109,8 @@ class CowStateStoreProvider
         .orElse {
           val reader = new Object
           Option.when(lock.tryAcquire(reader)) {
-            try reload(version, stateStoreCkptId) finally lock.release(reader)
+            try reload(version, stateStoreCkptId)
+            finally lock.release(reader)
           }
         }
         .map { case (state, at) => new CowReadStore(this, state.use(), at) }
@@ -287,9 +288,11 @@ class CowStateStoreProvider
   private def validate(state: LoadedState): Unit = if (storeConf.formatValidationEnabled) {
     val (rows, release) = state.versions.entries(
       state.versions.head, shape.keyFields, shape.valueFields)
-    try rows.take(1).foreach { case (key, value) =>
-      StateStoreProvider.validateStateRowFormat(
-        key, shape.keySchema, value, shape.valueSchema, id, storeConf)
+    try {
+      rows.take(1).foreach { case (key, value) =>
+        StateStoreProvider.validateStateRowFormat(
+          key, shape.keySchema, value, shape.valueSchema, id, storeConf)
+      }
     } finally release()
   }
 
@@ -330,7 +333,8 @@ class CowStateStoreProvider
 
   /** Spark unloads a provider whose maintenance fails, and with it the state in memory. */
   private def triedAgainLater(what: String)(f: => Unit): Unit =
-    try f catch {
+    try f
+    catch {
       case NonFatal(e) => logWarning(s"$this: $what failed, it is tried again later", e)
     }
 
@@ -341,7 +345,8 @@ class CowStateStoreProvider
   private def viewBetweenBatches(state: LoadedState): Option[TakenView] = {
     val holder = new Object
     if (lock.tryAcquire(holder)) {
-      try synchronized(Option.when(loaded eq state)(state.takeView())) finally lock.release(holder)
+      try synchronized(Option.when(loaded eq state)(state.takeView()))
+      finally lock.release(holder)
     } else {
       handover.ask()
       None
@@ -417,7 +422,7 @@ class CowStateStoreProvider
     val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
       case Right(whole) if snapshotUnique.forall(u => whole.snapshot.forall(_.unique == u)) => whole
       case _ => throw StateStoreErrors.stateStoreSnapshotFileNotFound(
-        s"${checkpoints.directory.url}, version $snapshotVersion", Name)
+          s"${checkpoints.directory.url}, version $snapshotVersion", Name)
     }
     val state = newState(end, files.nextGeneration)
     try {
@@ -435,7 +440,7 @@ class CowStateStoreProvider
       endVersion: Long,
       colFamilyNameOpt: Option[String],
       endVersionStateStoreCkptId: Option[String])
-    : NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+      : NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
     colFamilyNameOpt.filter(_ != StateStore.DEFAULT_COL_FAMILY_NAME).foreach { _ =>
       throw StateStoreErrors.multipleColumnFamiliesNotSupported(Name)
     }
@@ -444,7 +449,7 @@ class CowStateStoreProvider
 
   private def changes(
       startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
-    : ChangeFeed = {
+      : ChangeFeed = {
     val files = checkpoints.list()
     val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
       .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
@@ -452,9 +457,9 @@ class CowStateStoreProvider
     ChangeFeed.to(end, startVersion, files, checkpoints, shape) match {
       case Right(feed) => feed
       case Left(gap) => files.lineageOf(end) match {
-        case Right(_) => throw CowStateException.noChanges(url, gap, files.firstWithChanges)
-        case Left(lost) => throw CowStateMissingException.onTheWay(url, end, lost, Nil)
-      }
+          case Right(_) => throw CowStateException.noChanges(url, gap, files.firstWithChanges)
+          case Left(lost) => throw CowStateMissingException.onTheWay(url, end, lost, Nil)
+        }
     }
   }
 

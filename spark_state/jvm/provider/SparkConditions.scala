@@ -31,13 +31,15 @@ object CowStateLoadException {
   }
 
   /** Read from a state's files; whatever goes wrong has a condition of loading. */
-  def reading[T](read: => T): T = try read catch { case NonFatal(e) => throw of(e) }
+  def reading[T](read: => T): T =
+    try read
+    catch { case NonFatal(e) => throw of(e) }
 
   private def of(error: Throwable): Throwable = error match {
     case e: SparkException if Option(e.getCondition).exists(_.startsWith(Load)) => error
     case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
     case e: CowStateMissingException => new CowStateLoadException(
-      s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
+        s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
     case e => new CowStateLoadException(s"$Load.UNCATEGORIZED", Map.empty, e)
   }
 }

@@ -116,9 +116,11 @@ object StateConversion {
     val results = new ConcurrentHashMap[Int, ConvertedStore]
     val job = session.sparkContext.submitJob(
       session.sparkContext.parallelize(tasks, math.max(tasks.size, 1)),
-      (rows: Iterator[(StoreToConvert, StoreShape)]) => rows.map { case (store, shape) =>
-        new StoreConversion(withoutStores, store, shape, storeConf, broadcastConf.value.value).run()
-      }.toSeq,
+      (rows: Iterator[(StoreToConvert, StoreShape)]) =>
+        rows.map { case (store, shape) =>
+          new StoreConversion(withoutStores, store, shape, storeConf,
+            broadcastConf.value.value).run()
+        }.toSeq,
       tasks.indices,
       (number: Int, done: Seq[ConvertedStore]) => done.foreach(results.put(number, _)),
       ())
@@ -127,7 +129,9 @@ object StateConversion {
 
   private def storeConfOf(session: SparkSession, settings: Map[String, String]): StateStoreConf = {
     val conf = session.sessionState.conf.clone()
-    settings.foreach { case (key, value) => if (key.startsWith(Settings)) conf.setConfString(key, value) }
+    settings.foreach { case (key, value) =>
+      if (key.startsWith(Settings)) conf.setConfString(key, value)
+    }
     conf.setConfString(s"${Settings}commitValidation.enabled", "false")
     conf.setConfString(s"${Settings}coordinatorReportSnapshotUploadLag", "false")
     new StateStoreConf(conf)
@@ -135,22 +139,23 @@ object StateConversion {
 
   private def schemaOf(
       checkpoint: String, operator: Long, store: String, conf: Configuration)
-    : (StructType, StructType) = {
+      : (StructType, StructType) = {
     val location = StateStoreId(s"$checkpoint/state", operator,
       StateStore.PARTITION_ID_TO_CHECK_SCHEMA, store).storeCheckpointLocation()
     val file = StateSchemaCompatibilityChecker.schemaFile(location)
     val schemas =
       try Using.resource(file.getFileSystem(conf).open(file))(
-        StateSchemaCompatibilityChecker.readSchemaFile)
+          StateSchemaCompatibilityChecker.readSchemaFile)
       catch {
         case _: FileNotFoundException => throw new CowStateException(
-          s"$file is missing, so the types of the state are not known. Run the query once with its " +
-            "present provider and spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
+            s"$file is missing, so the types of the state are not known. Run the query once with " +
+              "its present provider and " +
+              "spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
       }
     schemas match {
       case List(only) => (only.keySchema, only.valueSchema)
       case several => throw new CowStateException(
-        s"$file has ${several.size} column families; only stores with one can be converted")
+          s"$file has ${several.size} column families; only stores with one can be converted")
     }
   }
 
@@ -203,9 +208,10 @@ private final class StoreConversion(
   def run(): ConvertedStore =
     try {
       val unique = CowStateStoreProvider.newUnique()
-      val read = withStore(order.sourceClass, s"${order.checkpoint}/state", order.version, store.unique) {
-        rows => if (toHdfs) writeHdfs(rows) else writeOwn(rows, unique)
-      }
+      val read =
+        withStore(order.sourceClass, s"${order.checkpoint}/state", order.version, store.unique) {
+          rows => if (toHdfs) writeHdfs(rows) else writeOwn(rows, unique)
+        }
       val scratchVersion = if (toHdfs) HdfsVersion else order.version
       val written = withStore(order.targetClass, scratch, scratchVersion, None)(tallyOf)
       if (written != read) {
@@ -251,7 +257,8 @@ private final class StoreConversion(
     val provider = open(providerClass, root)
     try {
       val opened = provider.getReadStore(version, unique)
-      try f(opened.iterator()) finally opened.release()
+      try f(opened.iterator())
+      finally opened.release()
     } finally provider.close()
   }
 
@@ -298,7 +305,8 @@ private final class StoreConversion(
     val codec = storeConf.compressionCodec
     new StateCheckpoints(
       StateDirectory.of(directory, hadoopConf),
-      new HdfsStateFileReader(directory, hadoopConf, codec), shape.keySchema, shape.valueSchema, codec)
+      new HdfsStateFileReader(directory, hadoopConf, codec), shape.keySchema, shape.valueSchema,
+      codec)
   }
 
   /** For the HDFS provider only the snapshot: its delta holds changes upon an empty store. */
@@ -310,7 +318,8 @@ private final class StoreConversion(
       val target =
         if (!toHdfs) Option.when(StateFileName.parse(name).isDefined)(name)
         else Option.when(name.startsWith(written))(wanted + name.stripPrefix(written))
-      target.map(n => MovableFile(new Path(inScratch, name).toString, new Path(inPlace, n).toString))
+      target.map(n =>
+        MovableFile(new Path(inScratch, name).toString, new Path(inPlace, n).toString))
     }
   }
 }

@@ -35,6 +35,7 @@ final class StoreLock(owner: => String, seconds: Long) {
 
   private def locked[T](f: => T): T = {
     lock.lock()
-    try f finally lock.unlock()
+    try f
+    finally lock.unlock()
   }
 }

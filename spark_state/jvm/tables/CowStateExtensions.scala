@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.datasources.v2.cowstate
 
 import scala.util.Try
 
-import org.apache.spark.sql.{classic, SaveMode, SparkSession, SparkSessionExtensions, SparkSessionExtensionsProvider}
+import org.apache.spark.sql.{
+  classic, SaveMode, SparkSession, SparkSessionExtensions, SparkSessionExtensionsProvider
+}
 import org.apache.spark.sql.catalyst.analysis.{ResolvedIdentifier, ResolvedTable}
 import org.apache.spark.sql.catalyst.catalog.CatalogTable
 import org.apache.spark.sql.catalyst.plans.logical._
@@ -48,7 +50,7 @@ private[cowstate] object CowStateExtensions {
       if (create.columns.isEmpty || !declared.own.containsKey("keys")) {
         CowStateTableProvider.newSource()
           .inferSchema(declared.declaring(
-            Some(create.tableSchema), declared.besideOptions, mayLackKeys = false))
+              Some(create.tableSchema), declared.besideOptions, mayLackKeys = false))
       }
     case _ =>
   }

@@ -5,8 +5,12 @@ import java.util.{Collections, Map => JavaMap, Set => JavaSet}
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableChange.{AddColumn, RemoveProperty, SetProperty}
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
-import org.apache.spark.sql.execution.datasources.v2.python.{PythonDataSourceV2, PythonTable, PythonWriteBuilder}
+import org.apache.spark.sql.connector.write.{
+  LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder
+}
+import org.apache.spark.sql.execution.datasources.v2.python.{
+  PythonDataSourceV2, PythonTable, PythonWriteBuilder
+}
 import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend
 import org.apache.spark.sql.types.{StructField, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap

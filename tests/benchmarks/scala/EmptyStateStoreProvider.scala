@@ -53,7 +53,8 @@ private final class EmptyStateStore(val id: StateStoreId, val version: Long) ext
   override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = ()
   override def remove(key: UnsafeRow, colFamilyName: String): Unit = ()
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = none
-  override def prefixScan(prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = none
+  override def prefixScan(prefixKey: UnsafeRow, colFamilyName: String)
+      : StateStoreIterator[UnsafeRowPair] = none
   override def abort(): Unit = ()
   override def hasCommitted: Boolean = committed
 
@@ -69,8 +70,10 @@ private final class EmptyStateStore(val id: StateStoreId, val version: Long) ext
 
   override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] =
     Iterator.empty
-  override def prefixScanWithMultiValues(prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = none
-  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = none
+  override def prefixScanWithMultiValues(prefixKey: UnsafeRow, colFamilyName: String)
+      : StateStoreIterator[UnsafeRowPair] = none
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] =
+    none
   override def allColumnFamilyNames: Set[String] = Set(StateStore.DEFAULT_COL_FAMILY_NAME)
   override def createColFamilyIfAbsent(
       colFamilyName: String,

@@ -56,7 +56,8 @@ object HeldBytes {
       field[PendingStateFile](store, "changelog"),
       () => directory.create("changelog", isDurable = true))
 
-  private def field[T](owner: AnyRef, name: String): T = fieldOf(owner, name).get(owner).asInstanceOf[T]
+  private def field[T](owner: AnyRef, name: String): T =
+    fieldOf(owner, name).get(owner).asInstanceOf[T]
 
   private def fieldOf(owner: AnyRef, name: String): java.lang.reflect.Field = {
     val declared = owner.getClass.getDeclaredFields

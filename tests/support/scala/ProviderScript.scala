@@ -43,7 +43,8 @@ final class ProviderScript(root: String) {
   /** The results of the lines. */
   def run(script: String): String = try {
     script.linesIterator.map { line =>
-      try step(line.split(' ').toList) catch {
+      try step(line.split(' ').toList)
+      catch {
         case e @ (_: CowStateException | _: IOException | _: NullPointerException) =>
           s"error ${shown(e)}"
         case e: Exception with SparkThrowable => s"error ${shown(e)}"
@@ -56,7 +57,8 @@ final class ProviderScript(root: String) {
 
   private def shown(error: Throwable): String = {
     val what = error match {
-      case e: SparkThrowable => (e.getCondition +: Option(error.getCause).toSeq.map(shown)).mkString(" by ")
+      case e: SparkThrowable =>
+        (e.getCondition +: Option(error.getCause).toSeq.map(shown)).mkString(" by ")
       case e: IOException => e.getMessage
       case e => e.getClass.getSimpleName
     }
@@ -65,7 +67,8 @@ final class ProviderScript(root: String) {
 
   private def step(words: List[String]): String = words match {
     case "message" :: words =>
-      try step(words) catch { case e: Exception => e.getMessage.replace('\n', ' ') }
+      try step(words)
+      catch { case e: Exception => e.getMessage.replace('\n', ' ') }
     case "start" :: words =>
       if (provider != null) provider.close()
       settings = words.map(_.split('=')).map(pair => pair(0) -> pair(1))
@@ -77,7 +80,7 @@ final class ProviderScript(root: String) {
       ""
     case List("attempt", number) =>
       TaskContext.setTaskContext(new TaskContextImpl(
-        0, 0, 0, 0, number.toInt, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty))
+          0, 0, 0, 0, number.toInt, 1, null, new Properties, null, TaskMetrics.empty, 1, Map.empty))
       ""
     case List("begin") => begin(version)
     case List("begin", at) => begin(at.toLong)
@@ -192,7 +195,8 @@ final class ProviderScript(root: String) {
 
   private def withReader(at: String)(read: ReadStateStore => String): String = {
     val reader = provider.getReadStore(at.toLong, None)
-    try read(reader) finally reader.release()
+    try read(reader)
+    finally reader.release()
   }
 
   private val Default = StateStore.DEFAULT_COL_FAMILY_NAME

@@ -11,7 +11,7 @@ import org.apache.spark.unsafe.Platform
 object ScriptedRows {
   val KeyFields = 3
   val ValueFields = 1
-  private val Step = 0x9E3779B97F4A7C15L
+  private val Step = 0x9e3779b97f4a7c15L
   private val KeySchema = new StructType()
     .add("prefix", LongType).add("number", LongType).add("more", BinaryType)
   private val ValueSchema = new StructType().add("value", LongType)
@@ -26,8 +26,9 @@ object ScriptedRows {
 
   def key(number: Long): UnsafeRow = {
     val more = (number % 3).toInt
-    row(KeyFields, Array(0L, prefixOf(number), number, (32L << 32) | (more * 8L)) ++
-      Array.fill(more)(number))
+    row(KeyFields,
+      Array(0L, prefixOf(number), number, (32L << 32) | (more * 8L)) ++
+        Array.fill(more)(number))
   }
 
   def value(text: String): UnsafeRow = {
@@ -50,7 +51,8 @@ object ScriptedRows {
     }
 
   def show(rows: Iterator[(UnsafeRow, UnsafeRow)]): String =
-    rows.map { case (key, value) => s"${showKey(key)}=${showValue(value)}" }.toSeq.sorted.mkString(" ")
+    rows.map { case (key, value) => s"${showKey(key)}=${showValue(value)}" }.toSeq.sorted.mkString(
+      " ")
 
   private def word(row: UnsafeRow, index: Int): Long =
     Platform.getLong(row.getBaseObject, row.getBaseOffset + index * 8L)

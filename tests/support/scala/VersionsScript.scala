@@ -32,7 +32,8 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
   /** The results of the lines. The map and its account are checked after each. */
   def run(script: String): String = try {
     script.linesIterator.map { line =>
-      val result = try step(line.split(' ').toList) catch {
+      val result = try step(line.split(' ').toList)
+      catch {
         case e @ (_: CowStateException | _: IllegalStateException) => s"error ${e.getMessage}"
       }
       map.checkInvariants()
@@ -48,8 +49,8 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
       unlessFull { undo = versions.begin(state(base)) }
     case List("put", number, text) => unlessFull(map.put(key(number.toLong), value(text), undo))
     case List("puts", numbers, text) => unlessFull {
-      numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), undo))
-    }
+        numbers.split(',').foreach(number => map.put(key(number.toLong), value(text), undo))
+      }
     case List("remove", number) => unlessFull(map.remove(key(number.toLong), undo))
     case List("commit", made) =>
       versions.commit(state(made))
@@ -78,7 +79,8 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
       show(versions.prefixScan(state(at), prefix(number.toLong), rowShape).iterator)
     case List("entries", at) =>
       val (rows, release) = versions.entries(state(at), KeyFields, ValueFields)
-      try show(rows) finally release()
+      try show(rows)
+      finally release()
     case List("open", name, at) =>
       opened(name) = versions.entries(state(at), KeyFields, ValueFields)
       ""
@@ -88,7 +90,8 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
       ""
     case List("close", name) =>
       val (rows, release) = opened.remove(name).get
-      try show(rows) finally release()
+      try show(rows)
+      finally release()
     case List("bytes") => account.bytes.toString
     case _ => throw new IllegalArgumentException(words.mkString(" "))
   }

@@ -1,0 +1,89 @@
+"""Formats the Scala sources as .scalafmt.conf says, or checks that they are formatted.
+
+    python scripts/scala_format.py [--check]
+
+scalafmt comes from Maven Central; its jars are kept in build/scalafmt, and are used only if they
+have the checksums of scalafmt.sha256. It runs on the Scala library that PySpark ships.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+JARS = ROOT / "build" / "scalafmt"
+REPOSITORY = os.environ.get("MAVEN_REPOSITORY", "https://repo1.maven.org/maven2")
+SOURCES = ("spark_state", "tests", "scripts")
+TIMEOUT_SECONDS = 120
+
+sys.path.insert(0, str(ROOT))
+from spark_state.jvm.scala_compiler import compile_jar, spark_jars  # noqa: E402
+
+
+def locked_jars() -> list[Path]:
+    """The jars of scalafmt, downloaded if they are not there."""
+    lines = (ROOT / "scripts" / "scalafmt.sha256").read_text().splitlines()
+    jars = []
+    for checksum, path in (line.split() for line in lines if not line.startswith("#")):
+        jar = JARS / Path(path).name
+        if not jar.exists():
+            download(f"{REPOSITORY}/{path}", jar)
+        check(jar, checksum)
+        jars.append(jar)
+    return jars
+
+
+def download(url: str, jar: Path) -> None:
+    """Download a jar, which is there whole or not at all."""
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
+            data = response.read()
+    except OSError as error:
+        sys.exit(f"cannot download {url}: {error}. MAVEN_REPOSITORY may name a mirror")
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = jar.with_name(f".{os.getpid()}-{jar.name}")
+    unfinished.write_bytes(data)
+    unfinished.replace(jar)
+
+
+def check(jar: Path, checksum: str) -> None:
+    """Exit if a jar is not the one that is pinned; it is deleted then."""
+    actual = hashlib.sha256(jar.read_bytes()).hexdigest()
+    if actual != checksum:
+        jar.unlink()
+        sys.exit(f"{jar.name} has SHA-256 {actual} instead of {checksum}: it was not used")
+
+
+def unformatted(*, write: bool) -> list[str]:
+    """The files that are not formatted; with `write` they are now."""
+    formatter = ROOT / "scripts" / "ScalaFormat.scala"
+    jars = locked_jars()
+    # Its name tells which source it is made of, so that a change is compiled.
+    launcher = JARS / f"launcher-{hashlib.sha256(formatter.read_bytes()).hexdigest()[:12]}.jar"
+    if not launcher.exists():
+        compile_jar([formatter], launcher, jars)
+    scala = spark_jars().glob("scala-*.jar")
+    classpath = os.pathsep.join(map(str, [launcher, *jars, *scala]))
+    files = sorted(str(path) for folder in SOURCES for path in (ROOT / folder).rglob("*.scala"))
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "ScalaFormat"]
+    arguments = [str(ROOT / ".scalafmt.conf"), "write" if write else "check", *files]
+    run = subprocess.run([*command, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return [str(Path(name).relative_to(ROOT)) for name in run.stdout.splitlines()]
+
+
+def main() -> None:
+    """Entry point of the script."""
+    is_check = sys.argv[1:] == ["--check"]
+    names = unformatted(write=not is_check)
+    print(*names, sep="\n", end="\n" if names else "")
+    if is_check and names:
+        sys.exit("these files are not formatted: run `make scala-format`")
+
+
+if __name__ == "__main__":
+    main()
