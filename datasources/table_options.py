@@ -438,7 +438,8 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": a_size,
     },
 }
-# Other names of options: of Spark's state reader, and of earlier releases. They work for ever.
+# Other names of options: Spark's state reader has the first one, the others are former names. They
+# work for ever.
 _ALIASES = {
     "batchId": "versionAsOf",
     "maxEpochsPerTrigger": "maxVersionsPerTrigger",

@@ -74,8 +74,7 @@ class TableUpkeep:
     ) -> TableVersion:
         """Do the upkeep before `version` is committed; the version with folded files.
 
-        `version` holds the count of failures up to the version before. `metadata`: that of the
-        table.
+        `version` holds the count of failures up to the version before. `metadata` is the table's.
         """
         if not self._is_begun:
             for chore in self._chores():
