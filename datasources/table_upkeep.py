@@ -72,7 +72,7 @@ class TableUpkeep:
     def done_before(
         self, metadata: TableMetadata, version: TableVersion, bounds: MergeBounds, min_versions: int
     ) -> TableVersion:
-        """Do the upkeep before `version` is committed; the version with folded files.
+        """Do the upkeep before `version` is committed, and return it with its files folded.
 
         `version` holds the count of failures up to the version before. `metadata` is the table's.
         """
