@@ -19,7 +19,7 @@ from checkpoint_store.files.spark_schema import parse_spark_schema
 from spark_state.errors import ConfigurationError
 
 _BATCH_ROWS = 65_536
-# The stubs of the compute functions do not take what the functions take, such as any array.
+# pyarrow's type stubs reject arguments that its compute functions accept, such as any array.
 pc: Any = pyarrow.compute
 
 

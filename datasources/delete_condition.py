@@ -36,7 +36,7 @@ from spark_state.errors import ConfigurationError
 Rows = pa.RecordBatch | pa.Table
 DeleteCondition = Callable[[Rows], Any]
 
-# The stubs of the compute functions do not take what the functions take, such as scalars.
+# pyarrow's type stubs reject arguments that its compute functions accept, such as scalars.
 pc: Any = pyarrow.compute
 
 _OPTION = "option deleteWhen"

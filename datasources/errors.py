@@ -74,18 +74,29 @@ class NullSequenceError(InputRowError):
 class StateReplacedError(CowstateError):
     """The state at `url` is not the state that a stream has read.
 
-    The two differ in `fact`, which is fixed when a state is created: `known` is its value in the
-    state that was read, `found` its value in the state at the URL.
+    The two differ in `fact`, which is fixed when a state is created: `former` is its value in the
+    state that was read, `present` its value in the state at the URL. `known` and `found` are older
+    names of these two.
     """
 
     url: str
     fact: str
-    known: object
-    found: object
+    former: object
+    present: object
+
+    @property
+    def known(self) -> object:
+        """See `former`."""
+        return self.former
+
+    @property
+    def found(self) -> object:
+        """See `present`."""
+        return self.present
 
     def __str__(self) -> str:
         return (
             f"{self.url} is not the state that this query has read so far: its {self.fact} is "
-            f"{self.found!r} and was {self.known!r}. Give the query its former URL, or a new "
+            f"{self.present!r} and was {self.former!r}. Give the query its former URL, or a new "
             "checkpoint location to read the new state from its beginning"
         )

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 _DELAY_MS = "spark.watermarkDelayMs"
 _US_PER_MS = 1000
-# The stubs of the compute functions do not take what the functions take, such as chunked arrays.
+# pyarrow's type stubs reject arguments that its compute functions accept, such as chunked arrays.
 pc: Any = pyarrow.compute
 
 

@@ -38,7 +38,7 @@ _MOST_OPENED = 64
 @dataclass(frozen=True, slots=True)
 class SinkPlan:
     """The plan of one write, for its driver and its tasks. `schema_json`: the columns of the rows,
-    as Spark writes schemas, without nullability. `metadata`: that of the table. `event_times`: the
+    as Spark writes schemas, without nullability. `metadata`: the table's. `event_times`: the
     columns of `withWatermark`."""
 
     options: SinkOptions
@@ -138,7 +138,7 @@ def _check_collations(rows: RowPlan, schema: StructType) -> None:
 def _wanted(
     options: SinkOptions, schema_json: str, stored: TableMetadata | None, url: str
 ) -> TableMetadata:
-    """The metadata that the options ask for; where an option is not set, that of the table."""
+    """The metadata that the options ask for. If an option is not set, the table's value counts."""
     columns = column_names(schema_json)
     if not options.keys and stored is None:
         raise missing_keys_error(options.url)

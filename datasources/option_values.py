@@ -81,7 +81,7 @@ def a_boolean(name: str, text: str) -> bool:
 
 
 def a_text(name: str, text: str) -> str:
-    """Any text but an empty one."""
+    """Any text that is not empty."""
     if not text.strip():
         raise ConfigurationError(f"option {name} is empty; set it, or leave it out")
     return text.strip()

@@ -84,8 +84,9 @@ class SinkOptions:
 class ReaderOptions:
     """The options of `spark.read`.
 
-    version_as_of: the version to read; None with timestamp_as_of None, too: the newest version.
-    timestamp_as_of: read the version that was the newest at this time (ms since 1970).
+    version_as_of: read this version.
+    timestamp_as_of: read the version that was the newest at this time (ms since 1970). If neither
+    is set, the newest version is read.
     read_change_feed: read changes instead of state, between two versions or times, inclusive.
     preimages: whether an update or a delete comes with the row before it.
     state: which state of a Python operator to read, by its name, or which store of a query's
@@ -149,7 +150,7 @@ class StreamOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Raises ConfigurationError."""
+    """The options of a write. Raises ConfigurationError."""
     values = _parsed(options, "writes")
     if are_of_catalog(options):
         # Spark already refuses columns that the catalog does not know.
@@ -165,7 +166,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
-    """Raises ConfigurationError."""
+    """The options of a batch read. Raises ConfigurationError."""
     values = _parsed(options, "batch reads")
     state_names = ("versionAsOf", "timestampAsOf")
     feed_names = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
@@ -197,7 +198,7 @@ def parse_reader_options(options: Mapping[str, str]) -> ReaderOptions:
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Raises ConfigurationError."""
+    """The options of a stream. Raises ConfigurationError."""
     values = _parsed(options, "streams")
     names = ("startingVersion", "startingTimestamp")
     _refuse_both(values, *names, "each names the first change to read")
@@ -457,7 +458,8 @@ _OPTIONS: dict[str, dict[str, _Parse]] = {
         "stateCacheBytes": a_size,
     },
 }
-# Other names of options: of Spark's state reader, and of earlier releases. They work for ever.
+# Other names of options: Spark's state reader has the first one, the others are former names. They
+# work for ever.
 _ALIASES = {
     "batchId": "versionAsOf",
     "maxEpochsPerTrigger": "maxVersionsPerTrigger",

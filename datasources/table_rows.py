@@ -42,7 +42,7 @@ from spark_state.key_group_hash import key_groups_of, with_one_nan_and_zero
 if TYPE_CHECKING:
     from datasources.delete_condition import DeleteCondition
 
-# The stubs of the compute functions do not take what the functions take, such as chunked arrays.
+# pyarrow's type stubs reject arguments that its compute functions accept, such as chunked arrays.
 pc: Any = pyarrow.compute
 
 _SHOWN_KEYS = 3

@@ -73,10 +73,9 @@ class TableUpkeep:
         bounds: MergeBounds,
         min_to_retain: int,
     ) -> TableVersion:
-        """Do the upkeep before `version` is committed; the version with folded files.
+        """Do the upkeep before `version` is committed, and return it with its files folded.
 
-        `version` holds the count of failures up to the version before. `metadata`: that of the
-        table.
+        `version` holds the count of failures up to the version before. `metadata` is the table's.
         """
         if not self._is_begun:
             for chore in self._chores():

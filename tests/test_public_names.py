@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from datasources import StateReplacedError
+
 PUBLIC_NAMES = {
     "checkpoint_store": {
         "ChangesNotKnownError",
@@ -125,3 +127,9 @@ def test_tab_completion_offers_names_that_are_not_imported_yet(package: str) -> 
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
     assert sorted(PUBLIC_NAMES[package] - set(listed)) == []
+
+
+def test_former_names_of_the_values_of_an_error_keep_working() -> None:
+    error = StateReplacedError("/t", "maxParallelism", 128, 64)
+    assert (error.former, error.present) == (128, 64)
+    assert (error.known, error.found) == (128, 64)

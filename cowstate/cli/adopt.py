@@ -28,9 +28,9 @@ def add_adopt(commands: Commands) -> None:
         help="the provider to go on with; hdfs is Spark's HDFSBackedStateStoreProvider "
         "(default: cowstate)",
     )
-    what = adopt.add_mutually_exclusive_group()
-    what.add_argument("--apply", action="store_true", help="do it; without this, nothing changes")
-    what.add_argument("--revert", action="store_true", help="undo the last --apply")
+    actions = adopt.add_mutually_exclusive_group()
+    actions.add_argument("--apply", action="store_true", help="do it; otherwise nothing changes")
+    actions.add_argument("--revert", action="store_true", help="undo the last --apply")
     adopt.add_argument(
         "--force", action="store_true", help="do not check whether the query is running"
     )

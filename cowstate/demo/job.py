@@ -74,7 +74,7 @@ class ReplayFacts:
 
 
 def prepare_replay(options: DemoOptions) -> ReplayFacts:
-    """Writes the input, unless it exists. Raises ConfigurationError if it is of another run."""
+    """Writes the input, unless it exists. Raises ConfigurationError if `out` has another run."""
     path = options.out / "run.json"
     flights = read_flights(options.flights)
     wanted = (flights.num_rows, options.store_url, options.checkpoint_url)

@@ -1,1 +1,1 @@
-"""A stopped query goes on with its state on another provider, or back."""
+"""Lets a stopped query go on with its state on another provider, or go back."""

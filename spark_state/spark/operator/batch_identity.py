@@ -24,7 +24,7 @@ _EXECUTION, _ROOT_EXECUTION = "spark.sql.execution.id", "spark.sql.execution.roo
 
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
-    """The id of a query, which stays over restarts; the id of one start of it; and the batch."""
+    """The id of a query, which stays over restarts; the id of one of its starts; and the batch."""
 
     query_id: str
     run_id: str

@@ -1,6 +1,6 @@
 """`spark.cowstate.*`, parsed once into a frozen dataclass.
 
-An unknown key or a bad value is an error that names the key and what is allowed.
+An unknown key or a bad value raises an error that names the key and the allowed values.
 """
 
 from __future__ import annotations

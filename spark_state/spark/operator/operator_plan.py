@@ -167,7 +167,7 @@ def _pickle(processor: StatefulProcessor) -> bytes:
         return dumps_processor(processor)
     except UnsupportedOperationError:
         raise
-    except Exception as error:  # objects refuse pickling in any way they like
+    except Exception as error:  # an object may raise any error when it cannot be pickled
         raise ConfigurationError(
             f"{type(processor).__name__} cannot be pickled: {error}; open files and connections in "
             "init, not in the constructor"

@@ -50,6 +50,6 @@ def _problem_of(root: str, retry_seconds: float) -> CheckpointStoreError | None:
         store.put(name, b"")
     except CheckpointStoreError as error:
         return error
-    with suppress(CheckpointStoreError):  # who may not delete may still run queries
+    with suppress(CheckpointStoreError):  # queries can run without the right to delete
         store.delete([name])
     return None

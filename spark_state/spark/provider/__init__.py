@@ -1,1 +1,1 @@
-"""The session's configuration, the provider in it, and what a query's checkpoint says."""
+"""The session's configuration, the provider in it, and reading a query's checkpoint."""

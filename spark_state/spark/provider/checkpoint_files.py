@@ -40,7 +40,7 @@ class CheckpointFile:
 
 
 class CheckpointFiles:
-    """Reads, and changes when told to, the files of one checkpoint.
+    """Reads and edits the files of one checkpoint.
 
     Raises ConfigurationError when its file system cannot be used.
     """
