@@ -13,8 +13,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.support.streams import Row, Totals, random_rows, totals_of
+from tests.support.provider_application import totals
+from tests.support.streams import Row, Stream, Totals, random_rows, totals_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,11 +39,10 @@ def command(folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.support.provider_application", str(folder), *arguments]
 
 
-def run_to_the_end(folder: Path, *arguments: str) -> None:
-    job = subprocess.run(
-        command(folder, *arguments), cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert job.returncode == 0, job.stderr[-5000:]
+def run_to_the_end(spark: SparkSession, folder: Path) -> None:
+    """In the session of the tests, with the provider that the checkpoint names."""
+    stream = Stream(spark, folder)
+    stream.run(totals(stream))
 
 
 def totals_in(folder: Path) -> Totals:
@@ -84,13 +85,13 @@ def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *argume
 
 @pytest.mark.parametrize("checkpoint_format", ["1", "2"])
 def test_a_killed_driver_leaves_a_query_that_goes_on(
-    tmp_path: Path, checkpoint_format: str
+    spark: SparkSession, tmp_path: Path, checkpoint_format: str
 ) -> None:
     fed = feed(tmp_path, 14)
     options = ("--checkpoint-format", checkpoint_format)
     for after_epochs, seconds in ((3, 0.05), (4, 0.3)):
         run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
-    run_to_the_end(tmp_path, *options)
+    run_to_the_end(spark, tmp_path)
     assert totals_in(tmp_path) == totals_of(fed)
 
 
@@ -118,10 +119,10 @@ def is_executor(process: psutil.Process) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_fifty_kills_at_random_moments_keep_the_sums(tmp_path: Path) -> None:
+def test_fifty_kills_at_random_moments_keep_the_sums(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(50)
     fed = feed(tmp_path, 160)
     for _ in range(50):
         run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5))
-    run_to_the_end(tmp_path)
+    run_to_the_end(spark, tmp_path)
     assert totals_in(tmp_path) == totals_of(fed)

@@ -37,10 +37,8 @@ def epochs_done(out: Path) -> int:
 
 
 def wait_for_epochs(process: subprocess.Popen[str], out: Path, epochs: int) -> None:
-    deadline = time.monotonic() + 120
     while epochs_done(out) < epochs:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -51,7 +49,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process = demo(out)
     wait_for_epochs(process, out, epochs=3)
     process.send_signal(signal.SIGINT)
-    printed, messages = process.communicate(timeout=120)
+    printed, messages = process.communicate()
     assert process.returncode == 130, messages
     assert "the same command resumes the run" in messages
     assert "Traceback" not in messages
@@ -63,8 +61,13 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     done_before = epochs_done(interrupted)
     assert 3 <= done_before < EPOCHS
     process = demo(interrupted, "--json")
-    printed, messages = process.communicate(timeout=300)
+    printed, messages = process.communicate()
     assert process.returncode == 0, messages
+    # The JVM itself warns of a module that Spark asks for, before a program can tell it not to.
+    beside_progress = [
+        line for line in messages.splitlines() if line and not line.startswith("flights:")
+    ]
+    assert beside_progress == ["WARNING: Using incubator modules: jdk.incubator.vector"]
     report = json.loads(printed)
     assert report["agrees_with_batch"] is True
     assert report["flights"] == FLIGHTS
@@ -77,15 +80,6 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     assert Path(report["picture"]).read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_a_run_shows_beside_its_report_is_its_progress(interrupted: Path) -> None:
-    """The JVM itself warns of a module that Spark asks for, before a program can tell it not to."""
-    process = demo(interrupted)
-    _, messages = process.communicate(timeout=300)
-    assert process.returncode == 0, messages
-    lines = [line for line in messages.splitlines() if line and not line.startswith("flights:")]
-    assert lines == ["WARNING: Using incubator modules: jdk.incubator.vector"]
-
-
 def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
     interrupted: Path,
 ) -> None:
@@ -95,7 +89,7 @@ def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
     pq.write_table(legs.set_column(legs.column_names.index("carried"), "carried", carried), changed)
     changed.with_name(f".{changed.name}.crc").unlink()
     process = demo(interrupted)
-    printed, messages = process.communicate(timeout=300)
+    printed, messages = process.communicate()
     assert process.returncode == 1, messages
     assert "Nothing was left to replay." in printed
     assert "NOT equal to the batch computation." in printed
@@ -104,7 +98,7 @@ def test_a_finished_run_whose_result_was_changed_fails_and_shows_the_difference(
 
 def test_a_store_that_cannot_be_used_ends_the_demo_with_a_message(tmp_path: Path) -> None:
     process = demo(tmp_path / "out", "--store", "nosuchstore://bucket/state")
-    printed, messages = process.communicate(timeout=300)
+    printed, messages = process.communicate()
     assert process.returncode == 2
     assert "cowstate: cannot use the store nosuchstore://bucket/state" in messages
     assert "no file system is known for nosuchstore://" in messages

@@ -220,8 +220,8 @@ class TestFiles:
         configured("spark.sql.streaming.minBatchesToRetain", "2")
         configured(f"{STATE_STORE}.minDeltasForSnapshot", "2")
         sizes = []
-        for first in (0, 20, 40):
-            feed(stream, 20, first=first, keys=5)
+        for first in (0, 12, 24):
+            feed(stream, 12, first=first, keys=5)
             run(stream)
             sizes.append(len(files(stream, "*.arrow")))
         assert sizes[2] <= sizes[0] + 10

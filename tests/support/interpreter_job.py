@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import Row, SparkSession
@@ -46,6 +47,36 @@ def session(kind: str, folder: str, executor_lacks_cowstate: bool) -> SparkSessi
     return builder.getOrCreate()
 
 
+@contextmanager
+def told(step: str) -> Iterator[None]:
+    """An error of a step is printed, with the step, and the next one is run."""
+    try:
+        yield
+    except Exception as error:
+        print(f"{step} failed: {error}")
+
+
+def run(spark: SparkSession, step: str, folder: str) -> None:
+    if step == "operator":
+        words = spark.createDataFrame([("a",), ("b",), ("a",)], "word string").groupBy("word")
+        counts = spark_state.transform_with_state(
+            words, Count(), "word string, n long", "update", "None"
+        )
+        print("counted", sorted(tuple(row) for row in counts.collect()))
+    elif step == "stream":
+        store_check.is_local_master = lambda _: False
+        rows = spark.readStream.format("rate").load().selectExpr("string(value) AS word")
+        spark_state.transform_with_state(
+            rows.groupBy("word"), Count(), "word string, n long", "update", "None"
+        )
+        print("planned")
+    else:
+        table = tempfile.mkdtemp(dir=folder)
+        rows = spark.range(3).write.format("cowstate").mode("append")
+        rows.option("keys", "id").save(table)
+        print("read", spark.read.format("cowstate").load(table).count())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
@@ -55,24 +86,8 @@ def main() -> None:
     arguments = parser.parse_args()
     spark = session(arguments.session, arguments.folder, arguments.executor_lacks_cowstate)
     for step in arguments.steps:
-        if step == "operator":
-            words = spark.createDataFrame([("a",), ("b",), ("a",)], "word string").groupBy("word")
-            counts = spark_state.transform_with_state(
-                words, Count(), "word string, n long", "update", "None"
-            )
-            print("counted", sorted(tuple(row) for row in counts.collect()))
-        elif step == "stream":
-            store_check.is_local_master = lambda _: False
-            rows = spark.readStream.format("rate").load().selectExpr("string(value) AS word")
-            spark_state.transform_with_state(
-                rows.groupBy("word"), Count(), "word string, n long", "update", "None"
-            )
-            print("planned")
-        else:
-            table = tempfile.mkdtemp(dir=arguments.folder)
-            rows = spark.range(3).write.format("cowstate").mode("append")
-            rows.option("keys", "id").save(table)
-            print("read", spark.read.format("cowstate").load(table).count())
+        with told(step):
+            run(spark, step, arguments.folder)
     spark.stop()
 
 

@@ -12,14 +12,20 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
+from tests.support.java_options import DRIVER_OPTIONS
 from tests.support.spark_session import stop_spark
 from tests.support.streams import Stream
 
 STATE_STORE = "spark.sql.streaming.stateStore"
+
+
+def totals(stream: Stream) -> DataFrame:
+    aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
+    return stream.source().groupBy("key").agg(*aggregates)
 
 
 def main() -> None:
@@ -34,6 +40,7 @@ def main() -> None:
         spark_state.configure(SparkSession.builder)
         .master(arguments.master)
         .config("spark.ui.enabled", "false")
+        .config("spark.executor.extraJavaOptions", os.environ.get(DRIVER_OPTIONS, ""))
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.local.dir", str(arguments.folder / "scratch"))
         .config("spark.sql.warehouse.dir", str(arguments.folder / "warehouse"))
@@ -47,9 +54,8 @@ def main() -> None:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     stream = Stream(spark, arguments.folder)
-    totals = stream.source().groupBy("key")
     try:
-        stream.run(totals.agg(F.count("*").alias("rows"), F.sum("value").alias("total")))
+        stream.run(totals(stream))
     finally:
         stop_spark(spark)
 

@@ -38,6 +38,7 @@ from datasources.cowstate_source import CowStateDataSource
 from datasources.opened_tables import SinkPlan
 from datasources.table_sink import TableStreamWriter
 from tests.support.processors import RunningTotals
+from tests.support.provider_jobs import configured
 from tests.support.spark_session import start_spark, stop_spark
 
 EVENT_SCHEMA = "id bigint, key string, value bigint"
@@ -280,6 +281,17 @@ _JOBS = {
 }
 
 
+def run_job(spark: SparkSession, name: str, folder: Path) -> None:
+    """Until everything that is there is processed. The state is in `folder` too."""
+    job = _JOBS[name]
+    with configured(spark, {"spark.cowstate.store": (folder / "state").as_uri()}):
+        writer = job.frame(spark, folder).writeStream.format("cowstate")
+        checkpoint = folder / f"{job.table}-checkpoint"
+        writer = writer.option("checkpointLocation", str(checkpoint)).options(**job.options)
+        writer = writer.outputMode(job.output_mode).trigger(availableNow=True)
+        run_to_the_end(writer.start(str(folder / job.table)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("job", choices=_JOBS)
@@ -288,16 +300,10 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.update({_KILL: arguments.kill, _DRIVER: str(os.getpid())})
-    job = _JOBS[arguments.job]
-    own = arguments.folder / f"{arguments.job}-session"
-    spark = start_spark("local[2]", own)
+    spark = start_spark("local[2]", arguments.folder / f"{arguments.job}-session")
     spark.dataSource.register(KilledDataSource)
     try:
-        writer = job.frame(spark, arguments.folder).writeStream.format("cowstate")
-        checkpoint = arguments.folder / f"{job.table}-checkpoint"
-        writer = writer.option("checkpointLocation", str(checkpoint)).options(**job.options)
-        writer = writer.outputMode(job.output_mode).trigger(availableNow=True)
-        run_to_the_end(writer.start(str(arguments.folder / job.table)))
+        run_job(spark, arguments.job, arguments.folder)
     finally:
         stop_spark(spark)
 
