@@ -95,8 +95,7 @@ def batches_of_writer(writer: str) -> str:
 
 
 def parse_batch(name: str) -> int | None:
-    """The batch that a directory below its writer's is named after; None if the name is not
-    ours."""
+    """The batch of a directory's name below that of its writer; None if it is not ours."""
     match = _BATCH.fullmatch(name)
     return None if match is None else int(match["batch"])
 
