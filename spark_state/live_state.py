@@ -149,8 +149,8 @@ class LiveSnapshot:
         """All rows, in any order, with the columns of the store."""
         columns, entries = self._open.columns, iter(self._open.entries)
         batches = []
-        while some := list(islice(entries, ROWS_PER_BATCH)):
-            batches.append(columns.to_batch(some))
+        while rows := list(islice(entries, ROWS_PER_BATCH)):
+            batches.append(columns.to_batch(rows))
         return pa.Table.from_batches(batches, columns.schema)
 
     def to_pandas(self) -> pd.DataFrame:
