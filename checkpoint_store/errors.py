@@ -75,8 +75,8 @@ class ObjectMissingError(CheckpointStoreError):
     epoch: int | None = None
 
     def __str__(self) -> str:
-        what = f"{self.name}{_of_epoch(self.name, self.epoch)}"
-        return f"{what} is missing from {self.url}: {advice_on_missing(self.name)}"
+        subject = f"{self.name}{_of_epoch(self.name, self.epoch)}"
+        return f"{subject} is missing from {self.url}: {advice_on_missing(self.name)}"
 
 
 @dataclass(eq=False)
@@ -217,11 +217,11 @@ class LostVersionError(CheckpointStoreError):
     newest: int | None
 
     def __str__(self) -> str:
-        there = "no batch of it" if self.newest is None else f"its batches up to {self.newest}"
+        held = "no batch of it" if self.newest is None else f"its batches up to {self.newest}"
         first = 0 if self.newest is None else self.newest + 1
         return (
             f"{self.name} of {self.url} is lost: query {self.query} writes batch {self.batch} and "
-            f"has written others before it, but the table holds {there}. Restore it from a backup, "
+            f"has written others before it, but the table holds {held}. Restore it from a backup, "
             f"or let the query run again from batch {first}: {HOW_TO_GO_BACK}"
         )
 
@@ -264,9 +264,9 @@ class StateNotFoundError(CheckpointStoreError):
     present: tuple[str, ...]
 
     def __str__(self) -> str:
-        there = ", ".join(self.present) or "none"
+        states = ", ".join(self.present) or "none"
         asked = "no state is named" if self.state is None else f"there is no state {self.state!r}"
-        return f"{self.url}: {asked}; its states are {there}. Name one with stateVarName"
+        return f"{self.url}: {asked}; its states are {states}. Name one with stateVarName"
 
 
 @dataclass(eq=False)
@@ -338,10 +338,10 @@ class NotATableError(CheckpointStoreError):
                 f"{self.url} is the store of an operator, and a table cannot be written into it: "
                 "write the table to a directory of its own"
             )
-        more = len(self.strangers) - 5
-        there = ", ".join(self.strangers[:5]) + (f" and {more} more" if more > 0 else "")
+        unnamed = len(self.strangers) - 5
+        named = ", ".join(self.strangers[:5]) + (f" and {unnamed} more" if unnamed > 0 else "")
         return (
-            f"{self.url} is no table and not empty: it has {there}. A table needs a directory of "
+            f"{self.url} is no table and not empty: it has {named}. A table needs a directory of "
             f"its own: write it to {self.url.rstrip('/')}/table, say, or move away what is there"
         )
 
@@ -378,18 +378,16 @@ class VersionNotRetainedError(CheckpointStoreError):
     def __str__(self) -> str:
         if self.oldest is None or self.newest is None:
             return f"{self.url} holds no version yet: let the query that writes it run first"
-        there = f"it holds versions {self.oldest} to {self.newest}"
+        held = f"it holds versions {self.oldest} to {self.newest}"
         if self.version is None or self.oldest < self.version < self.newest:
-            return (
-                f"version {self.version} of {self.url} is not there; {there}. Ask for another one"
-            )
+            return f"version {self.version} of {self.url} is not there; {held}. Ask for another one"
         if self.version > self.newest:
             return (
-                f"version {self.version} of {self.url} is not written yet; {there}. Ask for one of "
+                f"version {self.version} of {self.url} is not written yet; {held}. Ask for one of "
                 "these, or for none to get the newest"
             )
         return (
-            f"version {self.version} of {self.url} was deleted by retention; {there}. Ask for one "
+            f"version {self.version} of {self.url} was deleted by retention; {held}. Ask for one "
             f"of these. {_HOW_TO_KEEP_MORE}"
         )
 
@@ -462,5 +460,5 @@ def _few(subtasks: tuple[int, ...]) -> str:
 
 def _utc(timestamp_ms: int) -> str:
     seconds, milliseconds = divmod(timestamp_ms, 1000)
-    at = datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)
-    return at.isoformat(sep=" ", timespec="milliseconds")
+    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)
+    return moment.isoformat(sep=" ", timespec="milliseconds")

@@ -25,6 +25,7 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.old_names import with_old_name
 from checkpoint_store.open_history import open_history
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.states.file_rows import Batches, files_of, flatten, read_files
@@ -101,16 +102,21 @@ class StateReader:
         """The key columns, in order."""
         return column_names(self._version(None).shape.key_schema_json)
 
-    def epochs(self) -> list[VersionInfo]:
-        """The versions that can be read, oldest first; some numbers may be left out. One that is
-        damaged is, with a warning in the log, unless it is the newest: then that is an error."""
+    def versions(self) -> list[VersionInfo]:
+        """The versions that can be read, oldest first; some numbers may be left out. A damaged one
+        is left out with a warning in the log, but a damaged newest version is an error."""
         versions = self._history.versions()
         infos = in_parallel(lambda version: self._info(version, versions), versions)
         return [info for info in infos if info is not None]
 
-    def info(self, epoch: int | None = None) -> VersionInfo:
+    def epochs(self) -> list[VersionInfo]:
+        """The old name of `versions`."""
+        return self.versions()
+
+    @with_old_name("epoch", "version")
+    def info(self, version: int | None = None) -> VersionInfo:
         """A version and its time; None means the newest. One listing and at most one read."""
-        return self._version(epoch).info
+        return self._version(version).info
 
     def latest_at(self, timestamp_ms: int) -> int:
         """The version that was the newest at a time, in ms since 1970.
@@ -124,30 +130,32 @@ class StateReader:
             raise self._empty()
         return VersionTimes(self._history, versions).newest_at(timestamp_ms)
 
-    def schema(self, epoch: int | None = None) -> pa.Schema:
+    @with_old_name("epoch", "version")
+    def schema(self, version: int | None = None) -> pa.Schema:
         """The columns of a version; None means the newest."""
-        shape = self._version(epoch).shape
+        shape = self._version(version).shape
         schema = flat_schema(shape)
         return pa.schema([schema.field(name) for name in shape.columns])
 
+    @with_old_name("epoch", "version")
     def read(
         self,
-        epoch: int | None = None,
+        version: int | None = None,
         key_groups: KeyGroupRange | None = None,
         columns: Sequence[str] | None = None,
         key_ranges: Mapping[str, ValueRange] | None = None,
     ) -> pa.Table:
         """The state at a version: one row for each key, in no particular order.
 
-        `epoch` None means the newest version, `key_groups` None all, `columns` None all, in the
+        `version` None means the newest one, `key_groups` None all, `columns` None all, in the
         order of `schema`. `key_ranges`: by key column, which values are asked for; files that say
         that they have none are not read. Only ranges of integers, dates (as days since 1970) and
         strings count, of columns of that type. Raises UnknownColumnError, which names columns that
         are called alike.
         """
         ranges = key_ranges or {}
-        version = self._version(epoch)
-        shape = version.shape
+        stored = self._version(version)
+        shape = stored.shape
         schema, names = self._wanted(shape, columns)
         keys = column_names(shape.key_schema_json)
         unknown = sorted(ranges.keys() - keys)
@@ -156,10 +164,10 @@ class StateReader:
         known_state = None
         if self._memory is not None and columns is None:
             known_state = self._memory.state_at(
-                self._history, version, self._part(shape, key_groups)
+                self._history, stored, self._part(shape, key_groups)
             )
         if known_state is None:
-            files = [file for file in version.state if may_hold(file.key_bounds, ranges)]
+            files = [file for file in stored.state if may_hold(file.key_bounds, ranges)]
             rows = self._read(files, key_groups, flatten(shape, schema))
         else:
             rows = known_state.rows()

@@ -1,13 +1,13 @@
 """A state in memory, whoever writes it: looked up by key while it follows its store.
 
-`live_view(url)` loads the newest epoch and applies later ones in a background thread. Readers see
-whole epochs only, and wait for none: what they look at is an epoch of a copy-on-write map, see
+`live_view(url)` loads the newest version and applies later ones in a background thread. Readers see
+whole versions only, and wait for none: what they look at is an epoch of a copy-on-write map, see
 spark_state.heap.state_map_epochs. It takes pyarrow and the file system, no Spark.
 
-Cost in memory and processor: a lookup takes O(1), an epoch O(its changes), a snapshot nothing (I7);
-what the store is asked for is up to `StateReader.changes`. All of the state is loaded anew at the
-start, when retention was faster than the view, when an epoch in between is damaged or lost, when a
-query went back to an earlier epoch and replaced later ones, and when columns come or go.
+Cost in memory and processor: a lookup takes O(1), a version O(its changes), a snapshot nothing
+(I7); `StateReader.changes` decides what is asked of the store. All of the state is loaded anew at
+the start, when retention was faster than the view, when a version in between is damaged or lost,
+when a query went back to an earlier epoch and replaced later ones, and when columns come or go.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.state_file import DELETE
+from checkpoint_store.old_names import with_old_name
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, PREIMAGE
@@ -47,7 +48,7 @@ CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 ROWS_PER_BATCH = 1024
 
 
-class EpochReader(Protocol):
+class VersionReader(Protocol):
     """What a view needs of a StateReader. Used by one thread at a time."""
 
     @property
@@ -58,14 +59,14 @@ class EpochReader(Protocol):
     def key_names(self) -> tuple[str, ...]:
         """The key columns, in order."""
 
-    def info(self, epoch: int | None = None) -> VersionInfo:
-        """An epoch that can be read now; None means the newest."""
+    def info(self, version: int | None = None) -> VersionInfo:
+        """A version that can be read now; None means the newest."""
 
-    def read(self, epoch: int) -> pa.Table:
-        """The state at an epoch."""
+    def read(self, version: int) -> pa.Table:
+        """The state at a version."""
 
     def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
-        """What the epochs after `start` up to `end` changed, in order, and CHANGE_COLUMNS."""
+        """What the versions after `start` up to `end` changed, in order, and CHANGE_COLUMNS."""
 
 
 def live_view(
@@ -81,14 +82,14 @@ def live_view(
     `state`: as of `checkpoint_store.open_store`. A call to the store that fails is tried again for
     `retry_seconds`; only then does `error` say so, and `close` may wait for it. Close the view, or
     use it in a `with` statement. Raises the errors of the store when it cannot be opened or has no
-    epoch yet.
+    version yet.
     """
     return LiveView(open_store(url, storage_options, state, retry_seconds), poll_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """One whole epoch as readers see it."""
+    """One whole version as readers see it."""
 
     info: VersionInfo
     columns: RowColumns
@@ -96,7 +97,7 @@ class _Shown:
 
 
 class LiveSnapshot:
-    """One whole epoch, which stays what it is until the snapshot is closed or dropped."""
+    """One whole version, which stays what it is until the snapshot is closed or dropped."""
 
     def __init__(self, shown: _Shown) -> None:
         self._shown: _Shown | None = shown
@@ -108,13 +109,18 @@ class LiveSnapshot:
         return self._shown
 
     @property
-    def epoch(self) -> int:
-        """The epoch's number; of a table, the version."""
+    def version(self) -> int:
+        """The number of the version; for the state of an operator, of its epoch."""
         return self._open.info.version
 
     @property
+    def epoch(self) -> int:
+        """The old name of `version`."""
+        return self.version
+
+    @property
     def timestamp(self) -> datetime.datetime:
-        """When the epoch was committed, in UTC."""
+        """When the version was committed, in UTC."""
         return datetime.datetime.fromtimestamp(self._open.info.timestamp_ms / 1000, datetime.UTC)
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -145,8 +151,8 @@ class LiveSnapshot:
         """All rows, in any order, with the columns of the store."""
         columns, entries = self._open.columns, iter(self._open.entries)
         batches = []
-        while some := list(islice(entries, ROWS_PER_BATCH)):
-            batches.append(columns.to_batch(some))
+        while rows := list(islice(entries, ROWS_PER_BATCH)):
+            batches.append(columns.to_batch(rows))
         return pa.Table.from_batches(batches, columns.schema)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -154,7 +160,7 @@ class LiveSnapshot:
         return self.to_arrow().to_pandas()
 
     def close(self) -> None:
-        """Let go of the epoch. Safe to call again."""
+        """Let go of the version. Safe to call again."""
         self._shown = None
 
     def __enter__(self) -> Self:
@@ -180,15 +186,15 @@ class _Followed:
 
 
 class LiveView:
-    """The newest epoch of a store that a background thread follows.
+    """The newest version of a store that a background thread follows.
 
-    Safe to use from several threads. Every call answers from one whole epoch; for several calls to
-    answer from the same one, take a `snapshot`. When the thread fails, because the store cannot be
-    reached, say, the view goes on answering with the last epoch, `error` says why, and the thread
-    goes on trying.
+    Safe to use from several threads. Every call answers from one whole version; for several calls
+    to answer from the same one, take a `snapshot`. When the thread fails, because the store cannot
+    be reached, say, the view goes on answering with the last version, `error` says why, and the
+    thread goes on trying.
     """
 
-    def __init__(self, reader: EpochReader, poll_seconds: float = 1.0) -> None:
+    def __init__(self, reader: VersionReader, poll_seconds: float = 1.0) -> None:
         if not poll_seconds > 0:
             raise ConfigurationError(f"poll_seconds is {poll_seconds}; it must be greater than 0")
         self._reader = reader
@@ -208,20 +214,25 @@ class LiveView:
         self._thread.start()
 
     def snapshot(self) -> LiveSnapshot:
-        """The epoch of this moment, kept while the view goes on. Takes O(1) and copies nothing."""
+        """The version of this moment, kept while the view goes on. Takes O(1), copies nothing."""
         shown = self._shown
         if shown is None:
             raise self._closed()
         return LiveSnapshot(shown)
 
     @property
+    def version(self) -> int:
+        """The version that readers see now."""
+        return self.snapshot().version
+
+    @property
     def epoch(self) -> int:
-        """The epoch that readers see now."""
-        return self.snapshot().epoch
+        """The old name of `version`."""
+        return self.version
 
     @property
     def timestamp(self) -> datetime.datetime:
-        """When that epoch was committed, in UTC."""
+        """When that version was committed, in UTC."""
         return self.snapshot().timestamp
 
     @property
@@ -231,11 +242,11 @@ class LiveView:
 
     @property
     def stale_seconds(self) -> float:
-        """The time since the view was last known to show the store's newest epoch."""
+        """The time since the view was last known to show the store's newest version."""
         return time.monotonic() - self._current_at
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """See LiveSnapshot.get. Never waits for an epoch that is being applied."""
+        """See LiveSnapshot.get. Never waits for a version that is being applied."""
         return self.snapshot().get(key, default)
 
     def __contains__(self, key: Any) -> bool:
@@ -245,7 +256,7 @@ class LiveView:
         return len(self.snapshot())
 
     def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """See LiveSnapshot: all of one epoch, even when others arrive meanwhile."""
+        """See LiveSnapshot: all of one version, even when others arrive meanwhile."""
         return iter(self.snapshot())
 
     def refresh(self) -> None:
@@ -280,11 +291,12 @@ class LiveView:
             self._shown = state.shown
             self._arrival.notify_all()
 
-    def wait_for(self, epoch: int, timeout_seconds: float | None = None) -> None:
-        """Wait until readers see `epoch` or a later one. Raises TimeoutError."""
+    @with_old_name("epoch", "version")
+    def wait_for(self, version: int, timeout_seconds: float | None = None) -> None:
+        """Wait until readers see `version` or a later one. Raises TimeoutError."""
 
         def arrived() -> bool:
-            return self._stop.is_set() or self.epoch >= epoch
+            return self._stop.is_set() or self.version >= version
 
         with self._arrival:
             in_time = self._arrival.wait_for(arrived, timeout_seconds)
@@ -293,8 +305,8 @@ class LiveView:
         if not in_time:
             why = f"; the last attempt to follow the store failed: {self._error}"
             raise TimeoutError(
-                f"epoch {epoch} did not come within {timeout_seconds} s, the newest is "
-                f"{self.epoch}{why if self._error else ''}"
+                f"version {version} did not come within {timeout_seconds} s, the newest is "
+                f"{self.version}{why if self._error else ''}"
             )
 
     def _closed(self) -> RuntimeError:
@@ -328,27 +340,27 @@ def _follow(view: weakref.ref[LiveView], stop: threading.Event, poll_seconds: fl
         del followed
 
 
-def _is_there(reader: EpochReader, info: VersionInfo) -> bool:
+def _is_there(reader: VersionReader, info: VersionInfo) -> bool:
     try:
         return reader.info(info.version) == info
     except VersionNotRetainedError:
         return False
 
 
-def _load(reader: EpochReader, newest: VersionInfo) -> _Followed:
+def _load(reader: VersionReader, newest: VersionInfo) -> _Followed:
     rows = reader.read(newest.version)
     return _Followed(newest, RowColumns.of(rows.schema, reader.key_names), rows)
 
 
 def _read_changes(
-    reader: EpochReader, shown: _Shown, newest: VersionInfo
+    reader: VersionReader, shown: _Shown, newest: VersionInfo
 ) -> dict[Key, State | None] | None:
-    """What the epochs after the one shown make of keys; None if that has to be loaded anew."""
+    """What the versions after the one shown make of keys; None if the state has to be loaded."""
     try:
         rows = reader.changes(shown.info.version, newest.version, preimages=False)
     except (VersionNotRetainedError, CorruptObjectError, ObjectMissingError):
         return None
-    # A query that went back replaces epochs: then these rows may lead from and to other ones.
+    # A query that went back replaces versions: these rows may then lead from and to other ones.
     if not (_is_there(reader, shown.info) and _is_there(reader, newest)):
         return None
     rows = rows.filter(pc.not_equal(rows.column(CHANGE_TYPE), pa.scalar(PREIMAGE)))

@@ -93,8 +93,8 @@ class RetryingObjectStore:
 
     def delete(self, names: Sequence[str]) -> None:
         """See ObjectStore."""
-        what = names[0] if len(names) == 1 else f"{len(names)} objects"
-        self._call(f"deleting {what}", lambda: self._store.delete(names))
+        objects = names[0] if len(names) == 1 else f"{len(names)} objects"
+        self._call(f"deleting {objects}", lambda: self._store.delete(names))
 
     def _call(self, operation: str, function: Callable[[], _T]) -> _T:
         with StoreCall(self.url, self._retry_seconds, self._clock, _OUTAGES) as call:

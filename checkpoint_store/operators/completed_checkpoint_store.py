@@ -105,9 +105,9 @@ class CompletedCheckpointStore:
 
     def _check_same(self, stored: StoreMetadata, metadata: StoreMetadata) -> None:
         for field in ("operator", "max_parallelism", "key_schema_json", "store_id"):
-            there, expected = getattr(stored, field), getattr(metadata, field)
-            if there != expected:
-                raise StoreMismatchError(self._store.url, field, str(there), str(expected))
+            actual, expected = getattr(stored, field), getattr(metadata, field)
+            if actual != expected:
+                raise StoreMismatchError(self._store.url, field, str(actual), str(expected))
 
     def register_run(self, run_id: str) -> Run:
         """The run of this id, the same for every host of it, later than all runs that were

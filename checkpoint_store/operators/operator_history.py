@@ -245,8 +245,8 @@ def absent_epoch(
         between = versions[place - 1], versions[place]
         base = history.at(between[1]).base
         if base is not None and base >= version:
-            what = f"the manifest of epoch {version}, or its barriers,"
-            return VersionMissingError(history.url, version, oldest, newest, between, what)
+            objects = f"the manifest of epoch {version}, or its barriers,"
+            return VersionMissingError(history.url, version, oldest, newest, between, objects)
     return VersionNotRetainedError(history.url, version, oldest, newest)
 
 

@@ -144,9 +144,9 @@ def _replaces(name: BarrierName, other: BarrierName) -> bool:
 
 
 def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _T]:
-    """At most so many values, which name at most `_REMEMBERED_HANDLES` files together; or a single
+    """About `most` values, which name at most `_REMEMBERED_HANDLES` files together; or a single
     one, however many it names."""
-    # With this share as its least weight, no more than `most` values fit.
+    # With this share as the least weight of a value, about `most` of them fit.
     share = _REMEMBERED_HANDLES // most
     most_handles = _REMEMBERED_HANDLES
     return Remembered(most_handles, lambda value: min(max(handles_of(value), share), most_handles))

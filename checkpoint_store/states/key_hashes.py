@@ -92,12 +92,12 @@ def _bytes_hashes(array: Any) -> Hashes:
     words = np.ndarray(len(padded) - _WORD_BYTES + 1, np.dtype("<u8"), padded, strides=(1,))
     # With the length, a text and the same text with zero bytes behind it have different hashes.
     hashes = _mixed(np.zeros(len(array), np.uint64), lengths.astype(np.uint64))
-    rest = np.flatnonzero(lengths > 0)
+    longer = np.flatnonzero(lengths > 0)
     for place in range(0, int(lengths.max()), _WORD_BYTES):
-        rest = rest[lengths[rest] > place]
-        beyond = np.maximum(_WORD_BYTES - (lengths[rest] - place), 0).astype(np.uint64)
-        own_words = words[starts[rest] + place] << (beyond * np.uint64(8))
-        hashes[rest] = _mixed(hashes[rest], own_words)
+        longer = longer[lengths[longer] > place]
+        beyond = np.maximum(_WORD_BYTES - (lengths[longer] - place), 0).astype(np.uint64)
+        own_words = words[starts[longer] + place] << (beyond * np.uint64(8))
+        hashes[longer] = _mixed(hashes[longer], own_words)
     return hashes
 
 

@@ -210,9 +210,9 @@ def _have_distinct_keys(rows: pa.Table, key_names: Sequence[str]) -> bool:
 
 def rows_of_keys(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> pa.Table:
     """Those of `rows` whose key is in `keys`; both have the columns `key_names` and `_op`."""
-    both = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
+    keys_then_rows = pa.concat_tables([table.select([*key_names, OP]) for table in (keys, rows)])
     # Codes count keys as they appear, so those of `keys` are the ones up to its last new key.
-    codes = key_codes(both, key_names)
+    codes = key_codes(keys_then_rows, key_names)
     last_code = codes[: keys.num_rows].max(initial=-1)
     return rows.filter(pa.array(codes[keys.num_rows :] <= last_code))
 

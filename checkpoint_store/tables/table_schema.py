@@ -29,17 +29,17 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
     With `merge` the rows may have columns that the table does not have. Raises TableSchemaError,
     which names the column and both types.
     """
-    stored, given = _types(table), _types(rows)
-    for name, type_ in stored.items():
-        if name not in given:
-            near = [candidate for candidate in given if candidate.lower() == name.lower()]
+    of_table, of_rows = _types(table), _types(rows)
+    for name, type_ in of_table.items():
+        if name not in of_rows:
+            near = [candidate for candidate in of_rows if candidate.lower() == name.lower()]
             column = f"lit(None).cast({type_text(type_)!r})"
             remedy = f"rename {near[0]!r}" if near else f"add .withColumn({name!r}, {column})"
             raise TableSchemaError(url, f"the rows have no column {name!r}", remedy)
-        if given[name] != type_:
-            types = f"{type_text(type_)} in the table and {type_text(given[name])} in the rows"
+        if of_rows[name] != type_:
+            types = f"{type_text(type_)} in the table and {type_text(of_rows[name])} in the rows"
             raise TableSchemaError(url, f"column {name!r} is {types}", f"cast it; {_RENAME}")
-    added = [name for name in given if name not in stored]
+    added = [name for name in of_rows if name not in of_table]
     if added and not merge:
         raise TableSchemaError(
             url,
@@ -47,7 +47,7 @@ def evolved(url: str, table: str, rows: str, *, merge: bool) -> str:
             'write with option("mergeSchema", "true") to add it, or drop it from the rows',
         )
     for place, name in enumerate(added):
-        if name.lower() in (earlier.lower() for earlier in (*stored, *added[:place])):
+        if name.lower() in (earlier.lower() for earlier in (*of_table, *added[:place])):
             raise TableSchemaError(url, f"column {name!r} differs from one only in case", _RENAME)
     fields = json.loads(table)["fields"] + [
         field for field in json.loads(rows)["fields"] if field["name"] in added

@@ -181,10 +181,10 @@ class TableStore:
 
     def _check_same(self, stored: TableMetadata, asked: TableMetadata) -> None:
         asked_options = dict(_shown_options(asked))
-        for option, there in _shown_options(stored):
-            if there != asked_options[option]:
+        for option, value in _shown_options(stored):
+            if value != asked_options[option]:
                 is_empty = not self.versions()
-                raise TableMismatchError(self.url, option, there, asked_options[option], is_empty)
+                raise TableMismatchError(self.url, option, value, asked_options[option], is_empty)
 
     def _check_free(self) -> None:
         objects = [info.name for info in self._store.list("")]

@@ -55,7 +55,7 @@ class BarrierTracker:
         return self._abort(surplus, "too many pending epochs")
 
     def end_of_channel(self, channel: int) -> tuple[EpochOutcome, ...]:
-        unfinished = [epoch for epoch, there in self._arrived.items() if channel not in there]
+        unfinished = [epoch for epoch, channels in self._arrived.items() if channel not in channels]
         aborted = self._abort(unfinished, "channel ended")
         self._closed.add(channel)
         return aborted
@@ -82,5 +82,5 @@ class BarrierTracker:
         for epoch, arrived in self._arrived.items():
             assert arrived, f"epoch {epoch} has no barrier"
             assert len(set(arrived)) == len(arrived), f"a channel counts twice in epoch {epoch}"
-            there = self._closed.union(arrived)
-            assert there < set(range(self._channels)), f"epoch {epoch} is aligned and pending"
+            settled = self._closed.union(arrived)
+            assert settled < set(range(self._channels)), f"epoch {epoch} is aligned and pending"

@@ -56,6 +56,6 @@ def alignment_statistics(
     arrived: Iterable[int], closed: Iterable[int], channels: int
 ) -> AlignmentStatistics:
     """The statistics of an epoch of `channels` channels, `closed` of which have ended."""
-    there = tuple(arrived)
-    waited_for = set(range(channels)).difference(there, closed)
-    return AlignmentStatistics(there, tuple(sorted(waited_for)))
+    arrived_channels = tuple(arrived)
+    waited_for = set(range(channels)).difference(arrived_channels, closed)
+    return AlignmentStatistics(arrived_channels, tuple(sorted(waited_for)))

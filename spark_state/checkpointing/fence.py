@@ -25,11 +25,11 @@ def check_claim(newest: Claim | None, claim: Claim, subtask: int) -> None:
     """Raise FencedError when `claim` is older than the newest one that the host has accepted."""
     if newest is None or newest <= claim:
         return
-    what = "run" if claim.run != newest.run else "epoch" if claim.epoch != newest.epoch else "task"
+    part = "run" if claim.run != newest.run else "epoch" if claim.epoch != newest.epoch else "task"
     raise FencedError(
         f"subtask {subtask}: epoch {claim.epoch}, attempt {claim.attempt} of run "
         f"{claim.run.run_id} comes after epoch {newest.epoch}, attempt {newest.attempt} of run "
-        f"{newest.run.run_id}: a newer {what} took over, nothing was changed. If two queries use "
+        f"{newest.run.run_id}: a newer {part} took over, nothing was changed. If two queries use "
         "one checkpoint location, stop one of them. If foreachBatch runs two actions on a batch at "
         "the same time, persist() it first. If the query unites or joins the operator's output "
         "with itself, use a second operator there, with a name of its own"

@@ -55,12 +55,12 @@ RestorePlan = Keep | UndoSealed | Extend | Restore
 def with_snapshot(handles: Handles, snapshot: Handles, key_groups: KeyGroupRange) -> Handles:
     """`handles` with the files of a snapshot in their place, which hold their state of
     `key_groups`. The other key groups still need the older files."""
-    rest = (
-        replace(handle, key_groups=others)
+    narrowed = (
+        replace(handle, key_groups=remaining)
         for handle in handles
-        for others in handle.key_groups.without(key_groups)
+        for remaining in handle.key_groups.without(key_groups)
     )
-    return (*rest, *snapshot)
+    return (*narrowed, *snapshot)
 
 
 def plan_restore(resident: Resident | None, target: Handles) -> RestorePlan:

@@ -51,7 +51,7 @@ def test_a_table_is_followed_and_a_snapshot_stays_whole(place: Place) -> None:
         view.wait_for(1, TIMEOUT_SECONDS)
         assert dict(view) == {1: {"name": "a", "count": 10}, 3: {"name": "c", "count": 30}}
         assert 2 in before
-        assert (before.epoch, view.epoch) == (0, 1)
+        assert (before.version, view.version) == (0, 1)
         assert view.error is None
 
 
@@ -96,7 +96,7 @@ def test_damage_between_what_is_shown_and_the_newest_is_not_needed(
         if not damage.startswith("no "):
             store.put(name, b"cut")
         view.refresh()
-        assert (view.epoch, dict(view)) == (2, {3: {"name": "c", "count": 30}})
+        assert (view.version, dict(view)) == (2, {3: {"name": "c", "count": 30}})
         assert view.error is None
 
 
@@ -111,9 +111,9 @@ def test_a_damaged_newest_version_is_told_while_the_last_one_stays(place: Place)
         store.put(name, intact[:-1])
         with pytest.raises(CorruptObjectError, match=name):
             view.refresh()
-        assert (view.epoch, dict(view)) == (0, {1: {"name": "a", "count": 10}})
+        assert (view.version, dict(view)) == (0, {1: {"name": "a", "count": 10}})
         assert isinstance(view.error, CorruptObjectError)
         store.delete([name])
         store.put(name, intact)
         view.refresh()
-        assert (view.epoch, len(view), view.error) == (1, 2, None)
+        assert (view.version, len(view), view.error) == (1, 2, None)

@@ -91,7 +91,7 @@ def each_version_is_deleted_at_once() -> Iterator[None]:
 
 def check_versions(store: ObjectStore, done: list[int]) -> None:
     """Whatever is there can be read; what was committed and is retained is there."""
-    versions = [info.version for info in reader_of(store).epochs()]
+    versions = [info.version for info in reader_of(store).versions()]
     # The batch that was stopped is there, or not; if it is, one version less is retained before it.
     newest = max(versions, default=-1)
     assert newest in (len(done) - 1, len(done))

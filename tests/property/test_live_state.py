@@ -143,7 +143,7 @@ class Writer:
     def expected(self, snapshot: LiveSnapshot) -> dict[int, dict[str, Any]]:
         """What was committed as the epoch of a snapshot."""
         at = snapshot.timestamp - datetime.datetime.fromtimestamp(0, datetime.UTC)
-        info = VersionInfo(snapshot.epoch, at // datetime.timedelta(milliseconds=1))
+        info = VersionInfo(snapshot.version, at // datetime.timedelta(milliseconds=1))
         rows = self.reader.committed[info].rows
         return {key: {"n": n, "tags": tags} for (key,), (n, tags) in rows.items()}
 
@@ -165,7 +165,7 @@ def read_until(done: threading.Event, view: LiveView, writer: Writer, seed: int)
         entries = list(snapshot)
         assert len(entries) == len(expected)
         assert dict(entries) == expected
-        met["behind"] += view.epoch > snapshot.epoch
+        met["behind"] += view.version > snapshot.version
         met["without the store"] += view.error is not None
     return met
 

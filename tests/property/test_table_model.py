@@ -273,7 +273,7 @@ def test_every_retained_version_reads_as_the_model_was_then(
                 table.check_state(table.reader, table.batch)
     fresh = reader_of(table.objects)
     retained = range(table.oldest, table.batch + 1)
-    assert [info.version for info in fresh.epochs()] == [*retained]
+    assert [info.version for info in fresh.versions()] == [*retained]
     for version in retained:
         table.check_state(fresh, version)
     if retained:

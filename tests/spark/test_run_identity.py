@@ -96,7 +96,7 @@ def test_a_table_survives_restarts_and_rollbacks_under_any_job_group(
     rows = open_store(table).read().to_pylist()
     written = {row["key"]: (row["rows"], row["total"]) for row in rows}
     assert written == totals_of(stream.fed)
-    assert [info.version for info in open_store(table).epochs()] == [0, 1, 2, 3, 4]
+    assert [info.version for info in open_store(table).versions()] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("label", REFUSED_UNSEEN)

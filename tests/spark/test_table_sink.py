@@ -132,7 +132,7 @@ class TestStreams:
         for number, batch in enumerate(seconds):
             upserts.feed(*((10 * number + place, at(one)) for place, one in enumerate(batch)))
         upserts.run()
-        found = [info.watermark_ms for info in open_store(upserts.table).epochs()]
+        found = [info.watermark_ms for info in open_store(upserts.table).versions()]
         assert found == [milliseconds(at(35)), milliseconds(at(35)), milliseconds(at(45))]
 
     def test_a_query_that_is_run_again_adds_what_is_new_once(self, upserts: Upserts) -> None:

@@ -71,7 +71,7 @@ def pushdown(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bo
 
 
 def times_of(table: str) -> list[int]:
-    return [info.timestamp_ms for info in open_store(table).epochs()]
+    return [info.timestamp_ms for info in open_store(table).versions()]
 
 
 def feed_of(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -38,7 +38,7 @@ class Epoch:
 
 @dataclass
 class ScriptedReader:
-    """An EpochReader of what `commit` was given. `before` runs before each answer, by its name."""
+    """A VersionReader of what `commit` was given. `before` runs before each answer, by its name."""
 
     schema: pa.Schema
     key_names: tuple[str, ...] = ("id",)

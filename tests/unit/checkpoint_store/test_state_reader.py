@@ -336,13 +336,26 @@ def test_a_table_of_keys_alone_has_its_keys() -> None:
     assert changes(reader, 10) == [(1, "delete", 11)]
 
 
-def test_epochs_are_the_versions_that_are_there_with_their_times() -> None:
+def test_versions_go_by_their_old_name_too() -> None:
+    reader: Any = StateReader(three_versions())
+    assert reader.epochs() == reader.versions()
+    assert reader.info(epoch=11) == reader.info(11) == reader.info(version=11)
+    assert reader.schema(epoch=11) == reader.schema(11)
+    assert reader.read(epoch=11).equals(reader.read(11))
+    assert reader.read(columns=["id"], epoch=10).num_rows == 3
+    with pytest.raises(TypeError, match="epoch is the old name of version: give version only"):
+        reader.read(epoch=11, version=11)
+    with pytest.raises(TypeError, match="version"):
+        reader.read(11, epoch=11)
+
+
+def test_versions_are_those_that_are_there_with_their_times() -> None:
     history = three_versions()
     history.delete(11)
-    assert StateReader(history).epochs() == [VersionInfo(10, 0), VersionInfo(12, 2000)]
+    assert StateReader(history).versions() == [VersionInfo(10, 0), VersionInfo(12, 2000)]
 
 
-def test_a_version_that_retention_deletes_meanwhile_is_left_out_of_epochs() -> None:
+def test_a_version_that_retention_deletes_meanwhile_is_left_out() -> None:
     history = three_versions()
 
     class Listed(FakeStateHistory):
@@ -352,7 +365,7 @@ def test_a_version_that_retention_deletes_meanwhile_is_left_out_of_epochs() -> N
     listed = Listed(SHAPE)
     for version in history.versions():
         listed.commit(version, [])
-    assert [info.version for info in StateReader(listed).epochs()] == [10, 11, 12]
+    assert [info.version for info in StateReader(listed).versions()] == [10, 11, 12]
 
 
 @pytest.mark.parametrize(
@@ -399,7 +412,7 @@ def test_a_version_that_is_not_there_is_an_error_that_names_those_that_are() -> 
 
 def test_a_store_without_versions_says_so() -> None:
     reader = StateReader(FakeStateHistory(SHAPE))
-    assert reader.epochs() == []
+    assert reader.versions() == []
     calls = (reader.read, reader.schema, lambda: reader.changes(None), lambda: reader.latest_at(0))
     for call in calls:
         with pytest.raises(CheckpointStoreError, match="memory://fake holds no version yet: let"):

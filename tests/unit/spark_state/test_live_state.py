@@ -68,7 +68,7 @@ def view_threads() -> list[threading.Thread]:
 
 def test_a_view_begins_with_the_newest_epoch() -> None:
     with following(7, rows(1, 2)) as (reader, view):
-        assert (view.epoch, len(view), view.error) == (7, 2, None)
+        assert (view.version, len(view), view.error) == (7, 2, None)
         assert view.timestamp == datetime.datetime.fromtimestamp(
             reader.info().timestamp_ms / 1000, datetime.UTC
         )
@@ -80,9 +80,9 @@ def test_a_view_begins_with_the_newest_epoch() -> None:
 def test_a_refresh_applies_inserts_updates_and_deletes() -> None:
     with following(1, rows(1, 2, 3)) as (reader, view):
         reader.commit(2, {**rows(1), **rows(2, 4, count=9)})
-        assert (view.epoch, view.get(2)) == (1, value(2))
+        assert (view.version, view.get(2)) == (1, value(2))
         view.refresh()
-        assert (view.epoch, len(view)) == (2, 3)
+        assert (view.version, len(view)) == (2, 3)
         assert dict(view) == {1: value(1), 2: value(2, 9), 4: value(4, 9)}
         assert "read" not in reader.calls, "what did not change is not read again"
 
@@ -93,7 +93,7 @@ def test_several_epochs_are_applied_at_once_and_their_last_word_counts() -> None
         reader.commit(3, rows(1, 2, count=3))
         reader.commit(6, rows(1, 5, count=6))
         view.refresh()
-        assert (view.epoch, dict(view)) == (6, {1: value(1, 6), 5: value(5, 6)})
+        assert (view.version, dict(view)) == (6, {1: value(1, 6), 5: value(5, 6)})
         assert reader.calls.count("changes") == 1
 
 
@@ -124,7 +124,7 @@ def test_a_view_is_answered_while_the_store_is_read() -> None:
         reader.before = wait
         reader.commit(2, rows(1, count=2))
         assert asked.wait(PATIENCE_SECONDS)
-        assert (view.epoch, view.get(1), dict(view)) == (1, value(1), {1: value(1)})
+        assert (view.version, view.get(1), dict(view)) == (1, value(1), {1: value(1)})
         answer.set()
         view.wait_for(2, PATIENCE_SECONDS)
         assert view.get(1) == value(1, 2)
@@ -135,7 +135,7 @@ def test_a_snapshot_stays_at_its_epoch_until_it_is_closed() -> None:
         with view.snapshot() as snapshot:
             reader.commit(2, rows(2, 3, count=2))
             view.refresh()
-            assert (snapshot.epoch, view.epoch) == (1, 2)
+            assert (snapshot.version, view.version) == (1, 2)
             assert (snapshot.get(1), snapshot.get(3), 3 in snapshot) == (value(1), None, False)
             assert (len(snapshot), dict(snapshot)) == (2, {1: value(1), 2: value(2)})
             assert snapshot.timestamp < view.timestamp
@@ -243,11 +243,11 @@ def test_readers_go_on_while_the_store_fails_and_the_thread_tries_again() -> Non
         reader.before = unavailable
         eventually(lambda: view.error is not None)
         assert isinstance(view.error, StoreUnavailableError)
-        assert (view.epoch, view.get(1), dict(view)) == (1, value(1), {1: value(1)})
+        assert (view.version, view.get(1), dict(view)) == (1, value(1), {1: value(1)})
         reader.commit(2, rows(1, count=2))
         reader.calls.clear()
         eventually(lambda: len(reader.calls) > 2)
-        assert view.epoch == 1
+        assert view.version == 1
         reader.before = lambda call: None
         view.wait_for(2, PATIENCE_SECONDS)
         eventually(lambda: view.error is None)
@@ -271,7 +271,7 @@ def test_a_store_that_was_emptied_leaves_the_last_epoch_and_says_why() -> None:
         reader.retain(0)
         with pytest.raises(VersionNotRetainedError):
             view.refresh()
-        assert (view.epoch, view.get(1)) == (1, value(1))
+        assert (view.version, view.get(1)) == (1, value(1))
 
 
 def test_staleness_is_the_time_since_the_newest_epoch_was_shown() -> None:
@@ -295,7 +295,7 @@ def test_a_view_that_fell_behind_the_retention_loads_anew() -> None:
             reader.retain(3)
             view.refresh()
             assert reader.calls == ["info", "info", "read"]
-            assert (view.epoch, dict(view)) == (8, {2: value(2, 8), 8: value(8, 8)})
+            assert (view.version, dict(view)) == (8, {2: value(2, 8), 8: value(8, 8)})
             assert dict(old) == {1: value(1), 2: value(2)}
         reader.commit(9, rows(8, count=9))
         view.refresh()
@@ -307,7 +307,7 @@ def test_an_epoch_deleted_while_its_changes_are_asked_for_is_not_needed() -> Non
         reader.before = lambda call: reader.retain(1) if call == "changes" else None
         reader.commit(2, rows(2))
         view.refresh()
-        assert (view.epoch, dict(view)) == (2, {2: value(2)})
+        assert (view.version, dict(view)) == (2, {2: value(2)})
 
 
 @pytest.mark.parametrize("back_to", [3, 5, 6])
@@ -318,7 +318,7 @@ def test_epochs_that_a_query_replaced_are_not_built_upon(back_to: int) -> None:
         view.refresh()
         reader.commit(back_to, rows(7, count=back_to))
         view.refresh()
-        assert (view.epoch, dict(view)) == (back_to, {7: value(7, back_to)})
+        assert (view.version, dict(view)) == (back_to, {7: value(7, back_to)})
 
 
 @pytest.mark.parametrize("replaced", [1, 2])
@@ -335,7 +335,7 @@ def test_epochs_replaced_while_their_changes_are_read_are_loaded_anew(replaced: 
         reader.before = go_back
         view.refresh()
         view.refresh()
-        assert (view.epoch, dict(view)) == (2, {9: value(9), 10: value(10)})
+        assert (view.version, dict(view)) == (2, {9: value(9), 10: value(10)})
 
 
 def test_columns_that_come_are_there_with_the_epoch_that_has_them() -> None:
@@ -368,10 +368,10 @@ def test_an_interrupted_apply_is_not_built_upon() -> None:
         state._epochs._map.put = interrupted  # type: ignore[method-assign, assignment]
         with pytest.raises(Interrupt):
             view.refresh()
-        assert (view.epoch, dict(view)) == (1, {1: value(1), 2: value(2)})
+        assert (view.version, dict(view)) == (1, {1: value(1), 2: value(2)})
         reader.commit(2, rows(5))
         view.refresh()
-        assert (view.epoch, dict(view)) == (2, {5: value(5)})
+        assert (view.version, dict(view)) == (2, {5: value(5)})
 
 
 def test_waiting_for_an_epoch_that_is_there_returns_at_once() -> None:
@@ -380,9 +380,17 @@ def test_waiting_for_an_epoch_that_is_there_returns_at_once() -> None:
         view.wait_for(5)
 
 
+def test_versions_go_by_their_old_name_too() -> None:
+    with following(5, rows(1)) as (_, view), view.snapshot() as snapshot:
+        assert (view.epoch, snapshot.epoch) == (5, 5)
+        view.wait_for(epoch=5, timeout_seconds=PATIENCE_SECONDS)  # type: ignore[call-arg]
+        with pytest.raises(TimeoutError, match="version 6 did not come"):
+            view.wait_for(epoch=6, timeout_seconds=0.01)  # type: ignore[call-arg]
+
+
 def test_waiting_in_vain_says_what_is_there_and_why() -> None:
     with following(5, rows(1)) as (reader, view):
-        with pytest.raises(TimeoutError, match=r"epoch 6 .* within 0.01 s, the newest is 5$"):
+        with pytest.raises(TimeoutError, match=r"version 6 .* within 0.01 s, the newest is 5$"):
             view.wait_for(6, 0.01)
         reader.before = unavailable
         with pytest.raises(StoreUnavailableError):
@@ -400,7 +408,7 @@ def test_a_closed_view_has_no_thread_and_answers_nothing() -> None:
     assert view_threads() == []
     uses: list[Callable[[], object]] = [
         lambda: view.get(1),
-        lambda: view.epoch,
+        lambda: view.version,
         lambda: len(view),
         lambda: iter(view),
         view.snapshot,
