@@ -178,7 +178,7 @@ class TestRefusals:
         [
             (PROVIDER_KEY, "com.example.Provider", "on the provider com.example.Provider, which"),
             (PROVIDER_KEY, COWSTATE, "on CowStateStoreProvider already: start the query"),
-            (f"{STATE_STORE}.encodingFormat", "avro", "encodingFormat = avro; adopt reads"),
+            (f"{STATE_STORE}.encodingFormat", "avro", "encodingFormat = avro, but adopt reads"),
         ],
     )
     def test_what_the_offset_log_says_may_be_refused(

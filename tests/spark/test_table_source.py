@@ -241,7 +241,7 @@ class TestColumns:
     ) -> None:
         options = {"readChangeFeed": "true", "startingVersion": 2, "preimages": "false"}
         reader = spark.read.format("cowstate").schema("id bigint NOT NULL, v bigint NOT NULL")
-        with pytest.raises(PySparkException, match=r"column 'v' of .* has a null where the schema"):
+        with pytest.raises(PySparkException, match=r"column 'v' of .* has a null, but the schema"):
             reader.options(**options).load(table).collect()
 
     def test_counting_needs_no_columns(self, spark: SparkSession, numbers: str) -> None:

@@ -355,7 +355,9 @@ class TestColumns:
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
         schema = "id bigint NOT NULL, _change_type string, value bigint NOT NULL"
-        with pytest.raises(PySparkException, match=r"column 'value' of .* has a null where"):
+        with pytest.raises(
+            PySparkException, match=r"column 'value' of .* has a null, but the schema"
+        ):
             changes_of(table).run(schema, startingVersion=2, preimages="false")
 
     def test_a_column_that_the_table_does_not_have_is_refused(
