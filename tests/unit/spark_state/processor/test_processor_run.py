@@ -155,7 +155,9 @@ class TaggedInputs:
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
         tags = table.column("_input").to_pylist() if table.num_rows else []
         return {
-            name: EpochInput(table.filter(pa.array([tag == name for tag in tags])), self.layout)
+            name: EpochInput(
+                table.filter(pa.array([tag == name for tag in tags], pa.bool_())), self.layout
+            )
             for name in (KEYED_ROWS, INITIAL)
         }
 
