@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 
 from cowstate.cli.command_line import main
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.adoption_jobs import (
     AGGREGATION,
     Adopted,
@@ -173,35 +172,11 @@ class TestRefusals:
     def checkpoint(self, stopped: Path, tmp_path: Path) -> Path:
         return copied(stopped, tmp_path / "checkpoint")
 
-    @pytest.mark.parametrize(
-        ("key", "value", "message"),
-        [
-            (PROVIDER_KEY, "com.example.Provider", "on the provider com.example.Provider, which"),
-            (PROVIDER_KEY, COWSTATE, "on CowStateStoreProvider already: start the query"),
-            (f"{STATE_STORE}.encodingFormat", "avro", "encodingFormat = avro, but adopt reads"),
-        ],
-    )
     def test_what_the_offset_log_says_may_be_refused(
-        self,
-        checkpoint: Path,
-        capsys: pytest.CaptureFixture[str],
-        key: str,
-        value: str,
-        message: str,
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        set_in_log(checkpoint / "offsets" / "3", key, value)
-        refused(checkpoint, message, capsys)
-
-    @pytest.mark.parametrize("version", ["3", "4"])
-    def test_joins_of_newer_formats_are_refused(
-        self, checkpoint: Path, capsys: pytest.CaptureFixture[str], version: str
-    ) -> None:
-        set_in_log(
-            checkpoint / "offsets" / "3", "spark.sql.streaming.join.stateFormatVersion", version
-        )
-        metadata = checkpoint / "state" / "0" / "_metadata" / "metadata"
-        rewrite(metadata, lambda text: text.replace("stateStoreSave", "symmetricHashJoin"))
-        refused(checkpoint, f"join with .*stateFormatVersion = {version}, which only", capsys)
+        set_in_log(checkpoint / "offsets" / "3", f"{STATE_STORE}.encodingFormat", "avro")
+        refused(checkpoint, "encodingFormat = avro, but adopt reads", capsys)
 
     @pytest.mark.parametrize(
         ("harm", "message"),
