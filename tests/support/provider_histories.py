@@ -50,7 +50,7 @@ def assert_histories_agree(run: ProviderRun) -> None:
     batches = [*run.batches]
     for store in stores_of(run):
         reader = reader_of(run, store)
-        assert [info.version for info in reader.epochs()] == batches
+        assert [info.version for info in reader.versions()] == batches
         states = spark_states(run, store)
         assert {batch: state_at(reader, batch) for batch in batches} == states, store
         assert upserts(reader, batches[0], batches[-1]) == spark_upserts(run, store)

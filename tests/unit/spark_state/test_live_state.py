@@ -380,14 +380,6 @@ def test_waiting_for_an_epoch_that_is_there_returns_at_once() -> None:
         view.wait_for(5)
 
 
-def test_versions_go_by_their_old_name_too() -> None:
-    with following(5, rows(1)) as (_, view), view.snapshot() as snapshot:
-        assert (view.epoch, snapshot.epoch) == (5, 5)
-        view.wait_for(epoch=5, timeout_seconds=PATIENCE_SECONDS)  # type: ignore[call-arg]
-        with pytest.raises(TimeoutError, match="version 6 did not come"):
-            view.wait_for(epoch=6, timeout_seconds=0.01)  # type: ignore[call-arg]
-
-
 def test_waiting_in_vain_says_what_is_there_and_why() -> None:
     with following(5, rows(1)) as (reader, view):
         with pytest.raises(TimeoutError, match=r"version 6 .* within 0.01 s, the newest is 5$"):

@@ -135,7 +135,7 @@ def state(opened: StateReader, batch: int, key_groups: KeyGroupRange | None = No
 
 def test_a_version_is_a_batch_and_has_its_state(store: ObjectStore) -> None:
     opened = reader(store)
-    assert [info.version for info in opened.epochs()] == [0, 1, 2, 3]
+    assert [info.version for info in opened.versions()] == [0, 1, 2, 3]
     for batch, content in enumerate(STATES):
         assert state(opened, batch) == of_all(content)
         assert state(opened, batch, KeyGroupRange(0, 0)) == content
@@ -145,7 +145,7 @@ def test_a_version_is_a_batch_and_has_its_state(store: ObjectStore) -> None:
 
 def test_a_version_was_committed_when_spark_wrote_its_entry(store: ObjectStore) -> None:
     infos = {info.name: info.modified or 0 for info in store.list("commits")}
-    times = [info.timestamp_ms for info in reader(store).epochs()]
+    times = [info.timestamp_ms for info in reader(store).versions()]
     assert times == [int(infos[f"commits/{batch}"] * 1000) for batch in range(4)]
 
 
@@ -196,7 +196,7 @@ def test_a_follower_reads_only_what_was_added(store: ObjectStore, tmp_path: Path
 def test_a_batch_that_is_not_committed_is_not_there(store: ObjectStore) -> None:
     store.delete(["commits/3"])
     opened = reader(store)
-    assert [info.version for info in opened.epochs()] == [0, 1, 2]
+    assert [info.version for info in opened.versions()] == [0, 1, 2]
     with pytest.raises(VersionNotRetainedError, match=r"version 3 .* is not written yet"):
         opened.read(3)
 
@@ -208,7 +208,7 @@ def test_the_batches_that_retention_deleted_are_not_there(store: ObjectStore) ->
         names = [f"{directory(partition)}/{changelog(version)}" for version in (1, 2)]
         store.delete(names)
     opened = reader(store)
-    assert [info.version for info in opened.epochs()] == [2, 3]
+    assert [info.version for info in opened.versions()] == [2, 3]
     assert state(opened, 2) == of_all(STATES[2])
     with pytest.raises(VersionNotRetainedError, match=r"version 1 .* deleted by retention"):
         opened.read(1)
@@ -259,7 +259,7 @@ def test_a_damaged_snapshot_is_passed_over(
 def test_changes_of_a_batch_without_changelog_are_not_known(store: ObjectStore) -> None:
     store.delete([f"{directory(1)}/{changelog(2)}", f"{directory(1)}/{changelog(1)}"])
     opened = reader(store)
-    assert [info.version for info in opened.epochs()] == [1, 2, 3]
+    assert [info.version for info in opened.versions()] == [1, 2, 3]
     assert state(opened, 1) == of_all(STATES[1])
     # The oldest batch counts as if it had added all it holds.
     assert opened.changes(None, 1).num_rows == len(STATES[1]) * PARTITIONS
@@ -285,7 +285,7 @@ def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
     opened = reader(store)
     with pytest.raises(CorruptObjectError, match=r"commits/2"):
         opened.read(2)
-    assert [info.version for info in opened.epochs()] == [0, 1, 3]
+    assert [info.version for info in opened.versions()] == [0, 1, 3]
 
 
 def test_the_ids_in_the_commit_log_say_which_attempt_counts(store: ObjectStore) -> None:
