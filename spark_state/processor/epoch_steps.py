@@ -6,6 +6,7 @@ besides handling rows (before them, or after the last key) costs nothing where t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,3 +64,4 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
                 f"return an iterator of {run.row_form.output_name}, iter([]) for none"
             )
         yield from output
+        deque(rows, maxlen=0)  # a processor may leave some unread

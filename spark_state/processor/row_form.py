@@ -6,10 +6,9 @@ once, so the run asks for it once, and not for every key.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ class RowForm(Protocol):
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
         """For each key in order, what the processor gets as its rows. `names`: what the columns of
-        `keyed.rows` are called there. The processor may leave some rows unread."""
+        `keyed.rows` are called there. Each is to be read to its end before the next."""
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """What the processor emitted, as record batches of `schema`. Raises OutputRowError."""
@@ -44,10 +43,7 @@ class SparkRows:
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
         """See RowForm."""
         all_rows = rows_of(keyed.rows, row_type(names))
-        for count in keyed.counts:
-            rows = islice(all_rows, count)
-            yield rows
-            deque(rows, maxlen=0)
+        return map(islice, repeat(all_rows), keyed.counts)
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """See RowForm."""
