@@ -378,11 +378,8 @@ def test_waiting_for_a_version_that_is_there_returns_at_once_also_by_its_old_nam
     with following(5, rows(1)) as (_, view), view.snapshot() as snapshot:
         view.wait_for(4)
         view.wait_for(5)
-<<<<<<< HEAD
-=======
         view.wait_for(epoch=5)  # type: ignore[call-arg]
         assert (view.epoch, snapshot.epoch) == (view.version, snapshot.version) == (5, 5)
->>>>>>> h3
 
 
 def test_waiting_in_vain_says_what_is_there_and_why() -> None:
