@@ -9,12 +9,13 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test quick lint types layers docs pytest bench notebooks clean
+.PHONY: help demo test quick coverage lint types layers docs pytest bench notebooks clean
 
 help:
 	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
 	@echo "make test    lint, types, layers, documentation, tests"
 	@echo "make quick   lint, and the tests that start neither Spark nor a process: after every edit"
+	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
 	@echo "make lint    format and lint checks only"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   run the benchmarks"
@@ -51,7 +52,7 @@ $(VENV)/spark-classes.jsa: $(VENV)/installed-dev
 	$(BIN)/python -m tests.support.class_archive
 
 pytest: $(VENV)/installed-dev $(VENV)/spark-classes.jsa
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test: lint types layers docs
 	@$(MAKE) --no-print-directory pytest
@@ -59,6 +60,15 @@ test: lint types layers docs
 quick: lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/unit tests/test_*.py \
 		-m "not (spark or fault or notebook or process or soak)" $(PYTEST_ARGS)
+
+COVERED ?= tests/unit tests/contract
+coverage: $(VENV)/installed-dev
+	@mkdir -p build/coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q $(COVERED) $(PYTEST_ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage html --quiet
+	@$(BIN)/coverage report
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done
