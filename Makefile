@@ -9,17 +9,17 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help demo test quick coverage lint types layers docs pytest bench notebooks clean
+.PHONY: help demo test quick lint types layers docs pytest bench notebooks clean
 
 help:
 	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
 	@echo "make test    lint, types, layers, documentation, tests"
 	@echo "make quick   lint, and the tests that start neither Spark nor a process: after every edit"
-	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
 	@echo "make lint    format and lint checks only"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   run the benchmarks"
 	@echo "make notebooks   run the notebooks, and store what they show"
+	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
 	@echo "make clean   remove what the targets above wrote, except $(VENV)"
 
 # One pip command for all that an environment holds: moto[server] and s3fs pin botocore through
@@ -61,6 +61,7 @@ quick: lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/unit tests/test_*.py \
 		-m "not (spark or fault or notebook or process or soak)" $(PYTEST_ARGS)
 
+.PHONY: coverage
 COVERED ?= tests/unit tests/contract
 coverage: $(VENV)/installed-dev
 	@mkdir -p build/coverage
