@@ -20,6 +20,7 @@ help:
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   run the benchmarks"
 	@echo "make notebooks   run the notebooks, and store what they show"
+	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
 	@echo "make clean   remove what the targets above wrote, except $(VENV)"
 
 # One pip command for all that an environment holds: moto[server] and s3fs pin botocore through
@@ -58,7 +59,7 @@ $(VENV)/spark-classes.jsa: $(VENV)/installed-dev
 	$(BIN)/python -m tests.support.class_archive
 
 pytest: $(VENV)/installed-dev $(VENV)/spark-classes.jsa
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 test: lint types layers docs
 	@$(MAKE) --no-print-directory pytest
@@ -66,6 +67,16 @@ test: lint types layers docs
 quick: lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/unit tests/test_*.py \
 		-m "not (spark or fault or notebook or process or soak)" $(PYTEST_ARGS)
+
+.PHONY: coverage
+COVERED ?= tests/unit tests/contract
+coverage: $(VENV)/installed-dev
+	@mkdir -p build/coverage
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q $(COVERED) $(PYTEST_ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage html --quiet
+	@$(BIN)/coverage report
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +18,7 @@ import spark_state
 from tests.support.processors import KeepsValues
 from tests.support.provider_jobs import configured
 from tests.support.streams import Stream, random_rows
-from tests.support.table_jobs import Changes, in_order, read
+from tests.support.table_jobs import Changes, assert_rows, read
 
 pytestmark = pytest.mark.spark
 
@@ -132,7 +133,7 @@ def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
     lists = read(spark, store, stateVarName="items")
     expected = fed.groupBy("key").agg(F.sort_array(F.collect_list("value")).alias("values"))
     found = lists.select("key", F.sort_array("list_value.value").alias("values"))
-    assert in_order(found.collect()) == in_order(expected.collect())
+    assert_df_equality(found, expected, ignore_nullable=True, ignore_row_order=True)
 
     maps = read(spark, store, stateVarName="counts")
     assert maps.schema.simpleString() == (
@@ -147,7 +148,8 @@ def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
 
     elements = read(spark, store, stateVarName="items", flattenCollectionTypes="true")
     assert elements.columns == ["key", "list_element"]
-    assert in_order(elements.select("key", "list_element.value").collect()) == in_order(stream.fed)
+    items = elements.select("key", "list_element.value")
+    assert_df_equality(items, fed, ignore_nullable=True, ignore_row_order=True)
     entries = read(spark, store, stateVarName="counts", flattenCollectionTypes="true")
     assert entries.columns == ["key", "user_map_key", "user_map_value"]
     assert {
@@ -162,7 +164,7 @@ def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
         batchId=0,
     )
     assert some.columns == ["user_map_value"]
-    assert some.agg(F.sum("user_map_value.times")).collect() == [(300,)]
+    assert_rows(some.agg(F.sum("user_map_value.times")), [(300,)])
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.support.streams import Stream, random_rows, totals_of
-from tests.support.table_jobs import Upserts, in_order, rows_of, run_to_the_end, version_files
+from tests.support.table_jobs import (
+    Upserts,
+    assert_rows,
+    in_order,
+    read,
+    rows_of,
+    run_to_the_end,
+    version_files,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -63,7 +71,7 @@ def test_an_aggregation_that_is_restarted_equals_the_batch_computation(upserts: 
             run_to_the_end(start(sums(upserts), upserts))
             assert len(upserts.versions()) == versions == batch + 1
             assert upserts.rows() == sums_of(upserts.fed)
-    assert rows_of(upserts.spark, upserts.table, versionAsOf=0) == sums_of(upserts.fed[:20])
+    assert_rows(read(upserts.spark, upserts.table, versionAsOf=0), sums_of(upserts.fed[:20]))
 
 
 def test_the_query_says_which_table_it_writes_and_how_much(upserts: Upserts) -> None:

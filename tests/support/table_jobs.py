@@ -25,6 +25,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from chispa.rows_comparer import assert_basic_rows_equality
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -38,7 +39,7 @@ from datasources.cowstate_source import CowStateDataSource
 from datasources.opened_tables import SinkPlan
 from datasources.table_sink import TableStreamWriter
 from tests.support.processors import RunningTotals
-from tests.support.provider_jobs import configured
+from tests.support.provider_jobs import THROUGH_MANAGER, configured
 from tests.support.spark_session import start_spark, stop_spark
 
 EVENT_SCHEMA = "id bigint, key string, value bigint"
@@ -65,6 +66,12 @@ def in_order(rows: Iterable[Sequence[Any]]) -> list[Values]:
 def rows_of(spark: SparkSession, table: str, **options: Any) -> list[Values]:
     """All rows of a table, in order."""
     return in_order(read(spark, table, **options).collect())
+
+
+def assert_rows(frame: DataFrame, rows: Iterable[Sequence[Any]]) -> None:
+    """A frame has these rows, in any order. If not, all are shown, with those that differ."""
+    expected = [Row(*frame.columns)(*row) for row in rows]
+    assert_basic_rows_equality(sorted(frame.collect(), key=repr), sorted(expected, key=repr))
 
 
 def run_to_the_end(query: StreamingQuery) -> None:
@@ -109,7 +116,8 @@ class Upserts:
         """Process what is there; `options` replace those of this object."""
         writer = self.source().writeStream.format(self.format).trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
-        return writer.options(**{**self.options, **options}).start(self.table)
+        with configured(self.spark, THROUGH_MANAGER):
+            return writer.options(**{**self.options, **options}).start(self.table)
 
     def run(self, checkpoint: Path | None = None, **options: Any) -> None:
         run_to_the_end(self.start(checkpoint, **options))
@@ -143,7 +151,8 @@ class Changes:
         """A query that ends at the newest version."""
         writer = self.frame(schema, **options).writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return writer.foreachBatch(self.keep).start()
+        with configured(self.spark, THROUGH_MANAGER):
+            return writer.foreachBatch(self.keep).start()
 
     def run(self, schema: str | None = None, **options: Any) -> list[list[Row]]:
         """The batches that the query adds until its end."""
