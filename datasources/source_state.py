@@ -107,7 +107,7 @@ def facts_of(history: StateHistory) -> TableFacts:
         return TableFacts(keys, table.max_parallelism, sequenced, table.ignore_null_updates)
     if isinstance(history, ProviderHistory):
         return TableFacts(history.key_names, history.max_parallelism)
-    assert isinstance(history, OperatorHistory), f"{history!r} is of no store"
+    assert isinstance(history, OperatorHistory), f"{history!r} is not of an operator"
     return TableFacts(column_names(history.metadata.key_schema_json), history.max_parallelism)
 
 

@@ -128,7 +128,7 @@ class StreamOptions:
     preimages: whether an update or a delete comes with the row before it.
     poll_interval_seconds: the least time between two looks for new versions.
     state_cache_bytes: a worker keeps states of up to this size for preimages of later batches.
-    state: as of ReaderOptions.
+    state: the same as in ReaderOptions.
     """
 
     url: str
@@ -336,13 +336,13 @@ def _meant_name(given: str) -> str:
 
 def _with_state(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options, with one value `state` for those that choose a state."""
-    for name in _OF_CHECKPOINTS:
+    for name in _CHECKPOINT_CHOICES:
         why = f"stateVarName is for the store of a Python operator, {name} for a checkpoint"
         _refuse_both(values, "stateVarName", name, why)
     _refuse_both(values, "storeName", "joinSide", "each names a store of the operator")
-    chosen = {name: values[name] for name in _OF_CHECKPOINTS if name in values}
+    chosen = {name: values[name] for name in _CHECKPOINT_CHOICES if name in values}
     state = ProviderStore(**_as_fields(chosen)) if chosen else values.get("stateVarName")
-    others = values.keys() - {*_OF_CHECKPOINTS, "stateVarName"}
+    others = values.keys() - {*_CHECKPOINT_CHOICES, "stateVarName"}
     return {**{name: values[name] for name in others}, "state": state}
 
 
@@ -405,7 +405,7 @@ _ON_ALL: dict[str, _Parse] = {
     "storageOptions": a_json_object,
     "storeRetrySeconds": Integer(1),
 }
-_OF_CHECKPOINTS = ("operatorId", "storeName", "joinSide")
+_CHECKPOINT_CHOICES = ("operatorId", "storeName", "joinSide")
 _ON_READS: dict[str, _Parse] = {
     **_ON_ALL,
     "stateVarName": a_text,

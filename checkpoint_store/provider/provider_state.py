@@ -38,7 +38,7 @@ from checkpoint_store.provider.provider_store import DEFAULT_STORE
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
 _LOG = logging.getLogger(__name__)
-# The stubs of the compute functions do not take what the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 
