@@ -53,7 +53,7 @@ from checkpoint_store.states.state_history import (
 from checkpoint_store.states.state_memory import StateMemory
 from checkpoint_store.states.version_times import VersionTimes
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 _Added = list[tuple[StateVersion, tuple[StateHandle, ...]]]

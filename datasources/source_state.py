@@ -63,12 +63,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What was fixed when a table, or the store of an operator, was created."""
+    """What was fixed when a table, the store of an operator, or a query's checkpoint was created.
+    `query_id`: that of a checkpoint, whose URL may get another query."""
 
     keys: tuple[str, ...]
     max_parallelism: int
     sequenced: bool = False
     ignores_nulls: bool = False
+    query_id: str | None = None
 
     def encode(self) -> dict[str, Any]:
         """The facts as JSON values, for an offset."""
@@ -77,6 +79,7 @@ class TableFacts:
             "maxParallelism": self.max_parallelism,
             "sequenced": self.sequenced,
             "ignoresNulls": self.ignores_nulls,
+            **({} if self.query_id is None else {"queryId": self.query_id}),
         }
 
     @classmethod
@@ -87,6 +90,7 @@ class TableFacts:
             facts["maxParallelism"],
             facts["sequenced"],
             facts["ignoresNulls"],
+            facts.get("queryId"),
         )
 
     def check(self, url: str, read_before: TableFacts) -> None:
@@ -94,8 +98,8 @@ class TableFacts:
         has read. Raises StateReplacedError if they differ."""
         facts_now = self.encode()
         for name, value in read_before.encode().items():
-            if facts_now[name] != value:
-                raise StateReplacedError(url, name, value, facts_now[name])
+            if facts_now.get(name) != value:
+                raise StateReplacedError(url, name, value, facts_now.get(name))
 
 
 def facts_of(history: StateHistory) -> TableFacts:
@@ -106,7 +110,8 @@ def facts_of(history: StateHistory) -> TableFacts:
         sequenced = table.sequence_by is not None
         return TableFacts(keys, table.max_parallelism, sequenced, table.ignore_null_updates)
     if isinstance(history, ProviderHistory):
-        return TableFacts(history.key_names, history.max_parallelism)
+        keys, query_id = history.key_names, history.query_id
+        return TableFacts(keys, history.max_parallelism, query_id=query_id)
     assert isinstance(history, OperatorHistory), f"{history!r} is not of an operator"
     return TableFacts(column_names(history.metadata.key_schema_json), history.max_parallelism)
 

@@ -47,6 +47,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import EpochDirectory
+from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
@@ -177,15 +178,17 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
-        """Raises StateReplacedError or ChangesLostError if a table ends before `start`.
+        """Raises StateReplacedError if a table or a checkpoint ends before `start` because another
+        one has taken its place, and ChangesLostError if it is the same table.
 
-        The versions of a table never go back. The epochs of an operator may go back, until they are
-        run again.
+        The versions of a table never go back. The epochs of an operator and the batches of a query
+        may go back, until they are run again.
         """
-        is_table = isinstance(self._opened, TableHistory) and "table" in start
-        if is_table and versions and versions[-1] < start["version"]:
+        history = self._opened
+        may_be_replaced = isinstance(history, TableHistory | ProviderHistory) and "table" in start
+        if may_be_replaced and versions and versions[-1] < start["version"]:
             self._check_same_state(start)
-            if self._options.fail_on_data_loss:
+            if isinstance(history, TableHistory) and self._options.fail_on_data_loss:
                 check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute
 Bound = int | str
 _LONGEST_TEXT = 256
 _FIRST_DAY = datetime.date(1970, 1, 1)
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as chunked arrays.
+# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
 
 

@@ -80,6 +80,11 @@ class ObjectInfo:
     length: int
     modified: float | None
 
+    @property
+    def modified_ms(self) -> int:
+        """Milliseconds since 1970, 0 if unknown."""
+        return int((self.modified or 0) * 1000)
+
 
 class ObjectStore(Protocol):
     """Objects by '/'-separated names under one URL.

@@ -20,6 +20,7 @@ class Remembered(Generic[_K, _V]):
     """
 
     def __init__(self, most: int, weight: Callable[[_V], int] | None = None) -> None:
+        self._most, self._weight = most, weight
         self._values: LRUCache[_K, _V] = LRUCache(most, weight)
         self._lock = threading.Lock()
 
@@ -37,9 +38,12 @@ class Remembered(Generic[_K, _V]):
         with self._lock:
             self._values[key] = value
 
-    def __getstate__(self) -> tuple[LRUCache[_K, _V]]:
-        return (self._values,)
+    def __getstate__(self) -> tuple[int, Callable[[_V], int] | None, dict[_K, _V]]:
+        with self._lock:
+            return self._most, self._weight, dict(self._values)
 
-    def __setstate__(self, state: tuple[LRUCache[_K, _V]]) -> None:
-        (self._values,) = state
-        self._lock = threading.Lock()
+    def __setstate__(self, state: tuple[int, Callable[[_V], int] | None, dict[_K, _V]]) -> None:
+        most, weight, values = state
+        self.__init__(most, weight)  # type: ignore[misc]
+        for key, value in values.items():
+            self.put(key, value)

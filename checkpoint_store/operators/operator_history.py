@@ -31,7 +31,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.barrier_alignment import align
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
@@ -95,7 +95,7 @@ class OperatorHistory:
         for info in self.store.list(object_names.MANIFESTS):
             name = layout.parse_manifest(info.name)
             if name is not None:
-                times[name] = _milliseconds(info)
+                times[name] = info.modified_ms
                 names_of.setdefault(EpochDirectory(name.epoch, name.run_number), []).append(name)
         latest = {directory: latest_first(names) for directory, names in names_of.items()}
         completed = {
@@ -135,7 +135,7 @@ class OperatorHistory:
         for info in self.store.list(str(directory)):
             name = layout.parse_barrier(info.name)
             if name is not None:
-                times[name] = _milliseconds(info)
+                times[name] = info.modified_ms
         return times
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
@@ -259,7 +259,3 @@ def _may_be_aligned(names: Iterable[BarrierName]) -> bool:
 
 def _lineage(directory: EpochDirectory) -> tuple[int, int]:
     return directory.run_number, directory.epoch
-
-
-def _milliseconds(info: ObjectInfo) -> int:
-    return int((info.modified or 0) * 1000)

@@ -19,7 +19,7 @@ _POLYNOMIAL = 0x82F63B78
 _ALL_BITS = 0xFFFFFFFF
 _WORD_BYTES = 8
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 

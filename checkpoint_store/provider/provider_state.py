@@ -8,7 +8,7 @@ that, and a damaged merged file for those it was merged of, as the provider does
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ from checkpoint_store.provider.provider_store import DEFAULT_STORE
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
 _LOG = logging.getLogger(__name__)
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 
@@ -137,20 +137,18 @@ class PartitionReader:
         """The oldest version that no missing file keeps from being restored; None if none is."""
         return self._files.oldest_restorable()
 
-    def files_of(self, state: StateId) -> tuple[ProviderFileName, ...]:
-        """What a state is restored from, in order. Raises ObjectMissingError."""
-        lineage = self._files.lineage_of(state)
-        if lineage.missing is not None:
-            raise self._missing(lineage.missing)
-        return lineage.files
-
-    def bytes_of(self, names: Iterable[ProviderFileName]) -> int:
-        """How long files are, together."""
-        return sum(self._lengths[str(name)] for name in names)
-
-    def changelog_of(self, state: StateId) -> ProviderFileName | None:
-        """The changelog that made a state, if it is there."""
-        return self._files.changelog_of(state)
+    def sizes_at(self, version: int) -> tuple[int, int]:
+        """How many bytes the files of a version's state have, and its changelog; 0 for files that
+        are gone. Raises UnreadableStateError if only another provider's files are there."""
+        try:
+            state = self.state_at(version, None)
+        except VersionNotFoundError:
+            return 0, 0
+        lineage, changelog = self._files.lineage_of(state), self._files.changelog_of(state)
+        if lineage.foreign is not None and changelog is None:
+            raise self._foreign(lineage.foreign)
+        changed = 0 if changelog is None else self._lengths[str(changelog)]
+        return sum(self._lengths[str(name)] for name in lineage.files), changed
 
     def state_at(self, version: int, uniques: Collection[str] | None) -> StateId:
         state = self._files.state_at(version, uniques)
@@ -163,7 +161,7 @@ class PartitionReader:
         return state
 
     def changelog(self, state: StateId) -> ProviderFile:
-        name = self.changelog_of(state)
+        name = self._files.changelog_of(state)
         if name is not None:
             return self._read(name)
         lineage = self._files.lineage_of(state)

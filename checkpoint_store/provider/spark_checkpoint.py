@@ -1,5 +1,6 @@
 """What Spark itself writes into the checkpoint of a query with state, beside the provider's files.
 
+metadata                             the id of the query
 commits/<batch>                      the batch is done; in checkpoint format 2, the ids of the
                                      states that it made
 state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
@@ -28,9 +29,19 @@ from checkpoint_store.provider.provider_store import DEFAULT_STORE
 from checkpoint_store.provider.state_schema_file import parse_state_schema
 
 COMMITS = "commits"
+_METADATA = "metadata"
 _LIMIT = "globalLimit"
 _NEWEST_COMMIT_FORMAT = 3
 _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
+
+
+def query_id_of(checkpoint: ObjectStore) -> str:
+    """The id of the query. Raises ObjectMissingError, CorruptObjectError."""
+    try:
+        return str(json.loads(checkpoint.get(_METADATA))["id"])
+    except (LookupError, TypeError, ValueError) as error:
+        problem = f"not what Spark wrote of a query: {error!r}"
+        raise CorruptObjectError(checkpoint.url, _METADATA, problem) from error
 
 
 def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:

@@ -15,7 +15,7 @@ import pyarrow.compute
 
 from checkpoint_store.states.key_codes import value_codes
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 _Numbers = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.states.row_fold import concat_rows, flat_rows
 from checkpoint_store.states.state_history import StateHistory, StateShape
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 Batches = Iterable[pa.RecordBatch]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as chunked arrays.
+# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
 
 
@@ -25,15 +25,16 @@ def key_codes(rows: pa.Table, key_names: Sequence[str]) -> npt.NDArray[np.int64]
 
 def value_codes(column: Any) -> npt.NDArray[np.int64]:
     """The same number for the same value of a column, a ChunkedArray; 0, 1 … in the order of
-    appearance. Structs are the same as a whole, and lists; not of a type that has maps."""
+    appearance. Structs are the same if all fields are, lists and maps if all elements are, in
+    order."""
     if pa.types.is_struct(column.type):
         fields = [pa.chunked_array(parts) for parts in _fields(column)]
         return _joined(
             [value_codes(pc.is_valid(column)), *map(value_codes, fields)],
             len(column),
         )
-    if pa.types.is_list(column.type):
-        column = _lists_as_bytes(column)
+    if pa.types.is_list(column.type) or pa.types.is_map(column.type):
+        column = _elements_as_bytes(column)
     encoded = pc.dictionary_encode(column, null_encoding="encode")
     parts = [chunk.indices.to_numpy() for chunk in encoded.chunks]
     return np.concatenate([np.empty(0, np.int64), *parts], dtype=np.int64)
@@ -57,11 +58,20 @@ def _fields(column: Any) -> list[list[Any]]:
     return [list(parts) for parts in zip(*(chunk.flatten() for chunk in chunks), strict=True)]
 
 
-def _lists_as_bytes(column: Any) -> Any:
-    """The codes of each list's elements, one after the other."""
-    lists = pc.if_else(pc.is_valid(column), column, None).combine_chunks()
-    codes = value_codes(pa.chunked_array([lists.flatten()], lists.type.value_type))
-    ends = np.cumsum([0, *pc.fill_null(lists.value_lengths(), 0).to_pylist()])
-    texts = [codes[start:end].tobytes() for start, end in pairwise(ends)]
-    is_null = pc.is_null(lists).to_numpy(zero_copy_only=False)
-    return pa.chunked_array([pa.array(texts, pa.binary(), mask=is_null)])
+def _elements_as_bytes(column: Any) -> Any:
+    """The codes of each list's elements, or of each map's entries, one after the other."""
+    # What is taken has no elements of others before it, behind it, or where it is null.
+    taken = column.take(pc.indices_nonzero(pc.is_valid(column))).combine_chunks()
+    if pa.types.is_map(column.type):
+        entries = (taken.keys, taken.items)
+        codes = _joined(
+            [value_codes(pa.chunked_array([part])) for part in entries], len(taken.keys)
+        )
+    else:
+        codes = value_codes(pa.chunked_array([taken.flatten()]))
+    places = taken.offsets.to_numpy()
+    texts = iter([codes[start:end].tobytes() for start, end in pairwise(places - places[0])])
+    is_valid = pc.is_valid(column).to_pylist()
+    return pa.chunked_array(
+        [pa.array([next(texts) if valid else None for valid in is_valid], pa.binary())]
+    )

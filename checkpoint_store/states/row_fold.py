@@ -60,7 +60,7 @@ ADDED_COLUMNS = frozenset(
 """Names that no column of a state has."""
 
 _BASE_VERSION = -1
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 _Numbers = npt.NDArray[np.int64]

@@ -12,13 +12,14 @@ provider. A StateShape and a list of files say what it holds; `row_fold` applies
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
-from checkpoint_store.errors import VersionNotRetainedError
+from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.states.event_time import WriterWatermarks
@@ -114,3 +115,16 @@ def lost_version(start: int, later: Iterable[StateVersion], versions: Sequence[i
     so that their changes do not lead from `start` to the last of them. None if there is none."""
     bases = (version.base for version in later)
     return next((b for b in bases if b is not None and b > start and b not in versions), None)
+
+
+def absent_version(
+    url: str, version: int, versions: Sequence[int], objects: str
+) -> VersionNotRetainedError:
+    """The error of `StateHistory.absent` where versions are numbered without gaps. `objects`: what
+    to restore if it is missing."""
+    oldest, newest = min(versions, default=None), max(versions, default=None)
+    place = bisect_left(versions, version)
+    if oldest is None or newest is None or not 0 < place < len(versions):
+        return VersionNotRetainedError(url, version, oldest, newest)
+    between = versions[place - 1], versions[place]
+    return VersionMissingError(url, version, oldest, newest, between, objects)

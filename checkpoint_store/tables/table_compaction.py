@@ -43,7 +43,7 @@ from checkpoint_store.tables.table_history import shape_of
 from checkpoint_store.tables.table_store import TableFileWriter, TableStore
 from checkpoint_store.tables.table_version import TableVersion
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as plain numbers.
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
 pc: Any = pyarrow.compute
 
 _SMALL_BYTES = 64 << 10

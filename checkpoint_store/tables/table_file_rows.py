@@ -23,7 +23,7 @@ from checkpoint_store.states.row_fold import SEQUENCE
 from checkpoint_store.states.state_history import StateShape
 from checkpoint_store.tables.table_version import ROW_STATE
 
-# The type stubs of pyarrow.compute reject arguments that the functions take, such as chunked arrays.
+# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
 
 

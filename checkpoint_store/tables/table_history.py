@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from checkpoint_store.errors import VersionMissingError, VersionNotRetainedError
+from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names, selected
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.remembered import Remembered
-from checkpoint_store.states.state_history import StateShape, StateVersion, VersionInfo
+from checkpoint_store.states.state_history import (
+    StateShape,
+    StateVersion,
+    VersionInfo,
+    absent_version,
+)
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableStore
 from checkpoint_store.tables.table_version import (
@@ -77,14 +81,7 @@ class TableHistory:
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
         """See StateHistory. Versions are numbered without gaps."""
-        oldest, newest = min(versions, default=None), max(versions, default=None)
-        place = bisect_left(versions, version)
-        if oldest is None or newest is None or not 0 < place < len(versions):
-            return VersionNotRetainedError(self.url, version, oldest, newest)
-        between = versions[place - 1], versions[place]
-        return VersionMissingError(
-            self.url, version, oldest, newest, between, version_name(version)
-        )
+        return absent_version(self.url, version, versions, version_name(version))
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory."""

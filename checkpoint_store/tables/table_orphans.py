@@ -51,7 +51,10 @@ class TableOrphans:
         named = {file.name for compaction in self._table.compactions() for file in compaction.files}
         numbers = self._table.versions()
         if numbers and len(numbers) <= numbers[-1] - numbers[0]:
-            _log.warning("orphans of %s are kept, because a version is missing", self._table.url)
+            _log.warning(
+                "unneeded files of rows of %s are kept, because a version is missing",
+                self._table.url,
+            )
             return lambda name: True
         versions = in_parallel(lambda number: version_or_damage(self._table, number), numbers)
         for version in (*versions, self._coming):

@@ -55,7 +55,8 @@ class RowColumns:
         return zip(keys, states, strict=True)
 
     def to_key(self, given: Any) -> Key:
-        """The key that a caller means: a value, a tuple, or a mapping by column."""
+        """The key that a caller means: a value, a tuple, or a mapping by column. The value of a
+        struct is a mapping or a tuple, too."""
         names = self.keys.names
         if isinstance(given, Mapping):
             key = tuple(given[name] for name in names if name in given)
@@ -63,6 +64,8 @@ class RowColumns:
         else:
             key = given if isinstance(given, tuple) else (given,)
             fits = len(key) == len(names)
+        if not fits and len(names) == 1 and pa.types.is_struct(self.keys.arrow_types[0]):
+            key, fits = (given,), True
         if not fits:
             raise ConfigurationError(
                 f"{given!r} is no key: the key columns are {', '.join(names)}; give one value for "

@@ -60,6 +60,17 @@ class TestWhatIsThere:
             ("c", 2),
         ]
 
+    def test_an_option_of_a_write_wins_over_its_old_name_in_the_table(
+        self, spark: SparkSession, sql: Any, path: str
+    ) -> None:
+        sql(
+            f"CREATE TABLE known ({COLUMNS}) USING cowstate LOCATION '{path}' "
+            "OPTIONS (minEpochsToRetain '5')"
+        )
+        row = frame(spark, (9, "z")).writeTo("known")
+        row.option("minVersionsToRetain", "10").append()
+        assert content(spark, "known").where("id = 9").count() == 1
+
     def test_two_reads_of_one_query_may_have_options_of_their_own(
         self, sql: Any, path: str
     ) -> None:
@@ -292,7 +303,13 @@ class TestNewTables:
 
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize("option", ["readChangeFeed", "columns", "flattenCollectionTypes"])
+    @pytest.mark.parametrize(
+        "option",
+        [
+            *("readChangeFeed", "columns", "flattenCollectionTypes", "stateVarName"),
+            *("operatorId", "storeName", "joinSide"),
+        ],
+    )
     def test_options_that_change_the_columns_are_for_a_path(
         self, spark: SparkSession, sql: Any, path: str, option: str
     ) -> None:

@@ -84,7 +84,7 @@ def test_it_may_run_again(table: Path, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "is neither a table nor the store of an operator"),
+        ([], "is neither a table, nor the store of an operator"),
         (["--parts", "0"], "'0' is not a whole number from 1"),
         (["--storage-options", "key=1"], "not a JSON object"),
         (["--storage-options", "[1]"], "not a JSON object"),

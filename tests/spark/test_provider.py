@@ -142,7 +142,7 @@ class TestTurningItOn:
 
     def test_a_version_of_spark_without_support_is_refused(self) -> None:
         check_spark_version("4.2.7")
-        with pytest.raises(ConfigurationError, match=r"this is 4\.1\.1: pip install"):
+        with pytest.raises(ConfigurationError, match=r"this is Spark 4\.1\.1: pip install"):
             check_spark_version("4.1.1")
 
     def test_a_session_that_runs_without_the_jar_is_refused_with_the_way_out(

@@ -30,7 +30,7 @@ REFUSED = [
         "CREATE TABLE p (id BIGINT, v STRING DEFAULT 'x') USING cowstate OPTIONS (keys 'id')",
         "column v has a DEFAULT",
     ),
-    ("CREATE TABLE p USING cowstate LOCATION '{path}/none'", "neither a table nor the store"),
+    ("CREATE TABLE p USING cowstate LOCATION '{path}/none'", "neither a table, nor the store"),
     ("DELETE FROM known WHERE id = 1", "write the keys to delete with option deleteWhen"),
     ("DELETE FROM known", "write the keys to delete with option deleteWhen"),
     ("UPDATE known SET v = 'z'", "INSERT INTO replaces the rows of the same keys"),

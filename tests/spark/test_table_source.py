@@ -133,7 +133,7 @@ class TestVersions:
             read(spark, table, **options)
 
     def test_a_path_without_store_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        with pytest.raises(PySparkException, match="is neither a table nor the store of an op"):
+        with pytest.raises(PySparkException, match="is neither a table, nor the store of an op"):
             read(spark, str(tmp_path))
 
 

@@ -412,7 +412,7 @@ class TestOptions:
     def test_a_path_without_store_needs_a_schema(
         self, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        with pytest.raises(PySparkException, match="is neither a table nor the store of an op"):
+        with pytest.raises(PySparkException, match="is neither a table, nor the store of an op"):
             changes_of(url).run()
 
 

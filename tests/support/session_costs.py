@@ -26,7 +26,7 @@ BATCHES = 10
 
 
 def cpu_seconds() -> float:
-    """Of this process and those that it has started, as far as they are there or waited for."""
+    """CPU of this process and of those that it started, as far as they are there or waited for."""
     used = 0.0
     this = psutil.Process()
     for process in [this, *this.children(recursive=True)]:

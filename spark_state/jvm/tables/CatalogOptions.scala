@@ -110,7 +110,7 @@ private[cowstate] final class CatalogOptions private (
     val all = new HashMap[String, String](own.asCaseSensitiveMap)
     asked.asCaseSensitiveMap.asScala.filterNot(_._1.equalsIgnoreCase(PathOption)).foreach {
       case (name, value) =>
-        all.keySet.removeIf(_.equalsIgnoreCase(name))
+        all.keySet.removeIf(other => meant(other) == meant(name))
         all.put(name, value)
     }
     new CaseInsensitiveStringMap(all)
@@ -127,7 +127,20 @@ private[cowstate] object CatalogOptions {
   /** Asks the source in Python about a table before it is created; see table_declaration. */
   private val Declaration = "declaration"
   /** With these a read has other columns than the catalog says. */
-  private val OfColumns = Seq("columns", "flattenCollectionTypes", "readChangeFeed", "stateVarName")
+  private val OfColumns = Seq(
+    "columns", "flattenCollectionTypes", "readChangeFeed",
+    "stateVarName", "operatorId", "storeName", "joinSide")
+  /** Names that options had before; see the aliases in datasources.table_options. */
+  private val FormerNames = Map(
+    "batchid" -> "versionasof",
+    "maxepochspertrigger" -> "maxversionspertrigger",
+    "minepochstoretain" -> "minversionstoretain")
+
+  /** The option that a name of any case means. */
+  private def meant(name: String): String = {
+    val spelled = name.toLowerCase(Locale.ROOT)
+    FormerNames.getOrElse(spelled, spelled)
+  }
 
   /**
    * None if the properties are only the options of a path: the properties of the catalog name the

@@ -86,7 +86,7 @@ def _check_providers(checkpoint: QueryCheckpoint, target: str) -> None:
     if provider == target:
         raise ConfigurationError(
             f"{url} is on {short_name(target)} already: start the query. To go the other way, run "
-            + ("it with --to hdfs" if target == PROVIDER_CLASS else "it without --to")
+            f"cowstate adopt{' --to hdfs' if target == PROVIDER_CLASS else ' without --to'}"
         )
     supported_providers = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
     if provider not in supported_providers:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import LongType, StructType
 
-from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_layout import version_name
@@ -24,6 +24,7 @@ from datasources.lost_changes import ChangesLostError
 from datasources.source_state import SourceState
 from datasources.table_options import parse_stream_options
 from datasources.table_stream import TableStreamReader
+from tests.support.scripted_checkpoint import write_batch, write_metadata
 from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put
 
 NO_COLUMNS = asked_columns("", StructType())
@@ -95,6 +96,55 @@ def test_a_table_that_is_not_there_yet_is_waited_for_from_the_same_place(
     assert stream.latestOffset(start, ReadAllAvailable()) == start
     write(tmp_path / "later", 0, 1, 2, 3, 4)
     assert place(stream.latestOffset(start, ReadAllAvailable())) == after(4)
+
+
+def checkpoint_of(path: Path, query_id: str, batches: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    checkpoint = LocalObjectStore(path)
+    write_metadata(checkpoint, "default", query_id=query_id)
+    for batch in range(batches):
+        write_batch(checkpoint, batch)
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_a_stream_of_a_checkpoint_does_not_go_on_with_another_query(
+    tmp_path: Path, batches: int
+) -> None:
+    checkpoint_of(tmp_path / "checkpoint", "first", 2)
+    stream = reader(tmp_path / "checkpoint")
+    reached = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert place(reached) == after(1)
+    checkpoint_of(tmp_path / "checkpoint", "first", 3)
+    assert place(
+        reader(tmp_path / "checkpoint").latestOffset(reached, ReadAllAvailable())
+    ) == after(2)
+    checkpoint_of(tmp_path / "checkpoint", "second", batches)
+    with pytest.raises(StateReplacedError, match="its queryId is 'second' and was 'first'"):
+        stream.latestOffset(reached, ReadAllAvailable())
+    with pytest.raises(StateReplacedError, match="its queryId is 'second' and was 'first'"):
+        stream.partitions(reached, {**reached, "version": 2})
+
+
+def test_a_query_that_went_back_is_waited_for(tmp_path: Path) -> None:
+    checkpoint_of(tmp_path / "checkpoint", "first", 3)
+    stream = reader(tmp_path / "checkpoint")
+    reached = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    for batch in (1, 2):
+        (tmp_path / "checkpoint" / "commits" / str(batch)).unlink()
+    assert stream.latestOffset(reached, ReadAllAvailable()) == reached
+
+
+@pytest.mark.parametrize("metadata", [None, b"", b"{}"])
+def test_a_checkpoint_whose_own_description_is_lost_or_damaged_is_refused(
+    tmp_path: Path, metadata: bytes | None
+) -> None:
+    checkpoint_of(tmp_path, "first", 1)
+    (tmp_path / "metadata").unlink()
+    if metadata is not None:
+        (tmp_path / "metadata").write_bytes(metadata)
+    stream = reader(tmp_path)
+    with pytest.raises((CorruptObjectError, ObjectMissingError), match="metadata"):
+        stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
 
 
 def test_versions_before_the_first_one_asked_for_are_left_out_when_they_come(

@@ -58,6 +58,9 @@ def test_a_struct_in_a_key_is_given_as_arrow_gives_it() -> None:
     for given_key in (({"start": 1, "weight": math.nan}, "x"), {"k0": values[0], "k1": "x"}):
         assert columns.to_key(given_key) == rows[0][0]
     assert columns.to_batch(rows).to_pydict()["k0"][0]["start"] == 1
+    alone = columns_of(window)
+    for only in ({"start": 1, "weight": 0.5}, (1, 0.5), {"k0": (1, 0.5)}, ((1, 0.5),)):
+        assert alone.to_key(only) == ((1, 0.5),)
     with pytest.raises(ConfigurationError, match="'now' is no value of the key column 'k0'"):
         columns.to_key(("now", "x"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.objects.object_store import LocalObjectStore, ObjectInfo, ObjectStore
 from checkpoint_store.open_history import history_in
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
@@ -33,7 +34,6 @@ from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
 from tests.support.provider_file_bytes import (
-    Row,
     changelog,
     file_bytes,
     schema_json,
@@ -41,68 +41,23 @@ from tests.support.provider_file_bytes import (
     state_schema,
     unique,
 )
+from tests.support.scripted_checkpoint import (
+    CHANGES,
+    NUMBERS,
+    PARTITIONS,
+    STATES,
+    TEXTS,
+    State,
+    commit,
+    directory,
+    moved,
+    of_all,
+    put,
+    write_batch,
+    write_metadata,
+)
 from tests.support.scripted_operator import ScriptedOperator
 from tests.support.table_rows_of import ScriptedTable
-
-NUMBERS = schema_json("number", "long")
-TEXTS = schema_json("text", "string")
-# What each batch changes, the same in every partition, which adds its number times 100 to keys.
-CHANGES: list[list[Row]] = [
-    [(1, "a"), (2, "b"), (3, "c")],
-    [(2, None), (1, "aa"), (1, "aaa")],
-    [(4, "d"), (4, None), (3, None), (3, "cc")],
-    [(3, "cc")],
-]
-STATES = [
-    {1: "a", 2: "b", 3: "c"},
-    {1: "aaa", 3: "c"},
-    {1: "aaa", 3: "cc"},
-    {1: "aaa", 3: "cc"},
-]
-PARTITIONS = 2
-State = dict[int, str]
-
-
-def directory(partition: int, store_name: str | None = None) -> str:
-    return f"state/0/{partition}" if store_name is None else f"state/0/{partition}/{store_name}"
-
-
-def moved(rows: list[Row], partition: int) -> list[Row]:
-    return [(number + 100 * partition, text) for number, text in rows]
-
-
-def of_all(state: State) -> State:
-    return {
-        number + 100 * partition: text
-        for partition in range(PARTITIONS)
-        for number, text in state.items()
-    }
-
-
-def put(store: ObjectStore, partition: int, name: ProviderFileName, rows: list[Row]) -> None:
-    store.put(f"{directory(partition)}/{name}", file_bytes(name, moved(rows, partition)))
-
-
-def write_metadata(store: ObjectStore, *names: str) -> None:
-    infos = [
-        {"storeName": name, "numColsPrefixKey": 0, "numPartitions": PARTITIONS} for name in names
-    ]
-    operator = {"operatorId": 0, "operatorName": "stateStoreSave"}
-    text = json.dumps({"operatorInfo": operator, "stateStoreInfo": infos})
-    store.put("state/0/_metadata/metadata", f"v1\n{text}".encode())
-    for name in names:
-        where = directory(0, None if name == "default" else name)
-        store.put(f"{where}/_metadata/schema", state_schema(NUMBERS, TEXTS))
-
-
-def commit(store: ObjectStore, batch: int) -> None:
-    store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
-
-
-def write_batch(store: ObjectStore, batch: int) -> None:
-    for partition in range(PARTITIONS):
-        put(store, partition, changelog(batch + 1), CHANGES[batch])
-    commit(store, batch)
 
 
 @pytest.fixture
@@ -203,10 +158,9 @@ def test_a_batch_that_is_not_committed_is_not_there(store: ObjectStore) -> None:
 
 def test_the_batches_that_retention_deleted_are_not_there(store: ObjectStore) -> None:
     for partition in range(PARTITIONS):
-        if partition == 0:
-            put(store, partition, snapshot(3), [*STATES[2].items()])
-        names = [f"{directory(partition)}/{changelog(version)}" for version in (1, 2)]
-        store.delete(names)
+        put(store, partition, snapshot(3), [*STATES[2].items()])
+        store.delete([f"{directory(partition)}/{changelog(version)}" for version in (1, 2)])
+        store.delete([f"{directory(partition)}/{snapshot(2)}"])
     opened = reader(store)
     assert [info.version for info in opened.versions()] == [2, 3]
     assert state(opened, 2) == of_all(STATES[2])
@@ -231,16 +185,61 @@ def test_a_commit_that_is_lost_between_others_is_missing(store: ObjectStore) -> 
         reader(store).changes(0, 2)
 
 
-def test_a_changelog_that_is_lost_is_an_error_that_names_it(store: ObjectStore) -> None:
-    store.delete([f"{directory(0)}/{changelog(2)}"])
+def test_a_commit_that_is_deleted_while_it_is_read_is_not_there(store: ObjectStore) -> None:
+    opened = history(store)
+    handle = opened.at(0).state[1]
+    store.delete(["commits/0"])
+    with pytest.raises(VersionNotRetainedError, match=r"version 0 .* deleted by retention"):
+        list(opened.read(handle, handle.key_groups))
+
+
+def test_files_that_maintenance_replaces_while_they_are_read_are_read_in_their_place(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    class Maintained(LocalObjectStore):
+        """Writes a snapshot, and deletes what it stands for, before a file is read."""
+
+        def get(self, name: str) -> bytes:
+            if name.endswith(f"{changelog(1)}") and name.startswith(f"{directory(0)}/"):
+                put(store, 0, snapshot(3), [*STATES[2].items()])
+                store.delete([f"{directory(0)}/{changelog(version)}" for version in (1, 2)])
+            return super().get(name)
+
+    assert state(reader(Maintained(tmp_path)), 2) == of_all(STATES[2])
+
+
+@pytest.mark.parametrize("partition", range(PARTITIONS))
+def test_a_changelog_that_is_lost_is_an_error_that_names_it(
+    store: ObjectStore, partition: int
+) -> None:
+    store.delete([f"{directory(partition)}/{name}" for name in (changelog(2), snapshot(2))])
     opened = reader(store)
+    assert [info.version for info in opened.versions()] == [0, 1, 2, 3]
     assert state(opened, 0) == of_all(STATES[0])
-    name = rf"state/0/0/{2:019}-\*-{unique(2)}-\*\.changelog\.arrow"
+    start = rf"state/0/{partition}/{2:019}"
     for batch in (2, 3):
-        with pytest.raises(ObjectMissingError, match=name):
+        with pytest.raises(
+            ObjectMissingError, match=rf"{start}-\*-{unique(2)}-\*\.changelog\.arrow"
+        ):
             opened.read(batch)
-    with pytest.raises(ObjectMissingError, match=rf"state/0/0/{2:019}-\*\.changelog\.arrow"):
+    with pytest.raises(ObjectMissingError, match=rf"{start}-\*\.changelog\.arrow"):
         opened.read(1)
+
+
+def test_a_reader_of_a_partition_lists_no_other_one(store: ObjectStore, tmp_path: Path) -> None:
+    listed: list[str] = []
+
+    class Listing(LocalObjectStore):
+        def list(self, directory: str) -> Sequence[ObjectInfo]:
+            listed.append(directory)
+            return super().list(directory)
+
+    opened = reader(Listing(tmp_path))
+    listed.clear()
+    assert state(opened, 3, KeyGroupRange(1, 1)) == {
+        number + 100: text for number, text in STATES[3].items()
+    }
+    assert listed == ["commits", "state/0/0", "state/0/1"]
 
 
 def test_a_damaged_snapshot_is_passed_over(
@@ -256,15 +255,14 @@ def test_a_damaged_snapshot_is_passed_over(
     assert str(snapshot(2)) in caplog.text
 
 
-def test_changes_of_a_batch_without_changelog_are_not_known(store: ObjectStore) -> None:
-    store.delete([f"{directory(1)}/{changelog(2)}", f"{directory(1)}/{changelog(1)}"])
+def test_the_oldest_batch_counts_as_if_it_had_added_all_it_holds(store: ObjectStore) -> None:
+    put(store, 0, snapshot(2), [*STATES[1].items()])
+    for partition in range(PARTITIONS):
+        store.delete([f"{directory(partition)}/{changelog(version)}" for version in (1, 2)])
     opened = reader(store)
     assert [info.version for info in opened.versions()] == [1, 2, 3]
     assert state(opened, 1) == of_all(STATES[1])
-    # The oldest batch counts as if it had added all it holds.
     assert opened.changes(None, 1).num_rows == len(STATES[1]) * PARTITIONS
-    commit_of_0 = [info for info in store.list("commits") if info.name.endswith("/0")]
-    assert commit_of_0
     with pytest.raises(VersionNotRetainedError):
         opened.changes(0, 1)
 
@@ -285,7 +283,7 @@ def test_a_damaged_commit_is_an_error(store: ObjectStore, entry: str) -> None:
     opened = reader(store)
     with pytest.raises(CorruptObjectError, match=r"commits/2"):
         opened.read(2)
-    assert [info.version for info in opened.versions()] == [0, 1, 3]
+    assert [info.version for info in opened.versions()] == [0, 1, 2, 3]
 
 
 def test_the_ids_in_the_commit_log_say_which_attempt_counts(store: ObjectStore) -> None:
@@ -360,7 +358,7 @@ class TestChoices:
 
     def test_a_side_of_a_join_is_a_store(self, store: ObjectStore) -> None:
         write_metadata_of_join = "left-keyWithIndexToValue"
-        store.delete(["state/0/_metadata/metadata"])
+        store.delete(["metadata", "state/0/_metadata/metadata"])
         write_metadata(store, write_metadata_of_join)
         for partition in range(PARTITIONS):
             name = changelog(1)

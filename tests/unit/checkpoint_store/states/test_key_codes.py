@@ -24,6 +24,7 @@ TYPES: list[tuple[pa.DataType, Sequence[Any]]] = [
     (pa.list_(WINDOW), [[], [{"start": 1, "name": "a"}], [None], None]),
     (NESTED, [{"windows": [{"start": 1}], "weight": math.nan}, {"windows": None}, None]),
     (pa.struct([]), [{}, None]),
+    (pa.map_(pa.string(), pa.int64()), [[], [("a", 1)], [("a", None)], [("a", 1), ("b", 1)], None]),
 ]
 
 
