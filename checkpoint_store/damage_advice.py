@@ -1,14 +1,16 @@
 """What to do about an object that is damaged or missing, by what the object is. Pure.
 
-`object_names` knows what names mean. An object whose name it does not know belongs to a query on
-the state store provider.
+`object_names` knows what names mean.
 """
 
 from __future__ import annotations
 
 from checkpoint_store.object_names import (
+    COMMITS,
     COMPACTIONS,
     DATA,
+    QUERY,
+    STATE,
     STORE,
     TABLE,
     VERSIONS,
@@ -22,6 +24,10 @@ _FROM_BACKUP = "restore it from a backup"
 _GO_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier epoch that does not need it, if the "
     f"store still has one: {HOW_TO_GO_BACK}"
+)
+_BATCH_BACK = (
+    f"{_FROM_BACKUP}, or restart the query from an earlier batch that does not need it, if there "
+    f"still is one: {HOW_TO_GO_BACK}"
 )
 _CUT_BY_A_KILL = (
     "If it is cut because its writer was killed (an early build of cowstate on a local disk, or a "
@@ -44,6 +50,9 @@ _DAMAGED = {
     ),
     COMPACTIONS: "it is not needed, delete it",
     DATA: f"{_FROM_BACKUP}, or read a version that does not need it",
+    STATE: _BATCH_BACK,
+    COMMITS: _BATCH_BACK,
+    QUERY: f"{_FROM_BACKUP}. It holds the id of the query",
 }
 _MISSING = {
     STORE: (
@@ -55,7 +64,7 @@ _MISSING = {
         "read or written without it"
     ),
     VERSIONS: f"{_FROM_BACKUP}. The other versions can be read by their number",
-    DATA: _DAMAGED[DATA],
+    **{name: _DAMAGED[name] for name in (DATA, STATE, COMMITS, QUERY)},
 }
 _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "

@@ -41,7 +41,7 @@ from checkpoint_store.damage_advice import (
     advice_on_damaged,
     advice_on_missing,
 )
-from checkpoint_store.object_names import is_of_table
+from checkpoint_store.object_names import is_of_checkpoint, is_of_table
 from checkpoint_store.schema_text import schema_texts
 
 _HOW_TO_KEEP_MORE = (
@@ -450,7 +450,9 @@ class UnknownColumnError(CheckpointStoreError):
 
 
 def _of_epoch(name: str, epoch: int | None) -> str:
-    return "" if epoch is None or is_of_table(name) else f" of epoch {epoch}"
+    if epoch is None or is_of_table(name):
+        return ""
+    return f" of batch {epoch}" if is_of_checkpoint(name) else f" of epoch {epoch}"
 
 
 def _few(subtasks: tuple[int, ...]) -> str:

@@ -16,12 +16,21 @@ COMPACTIONS = "compactions"
 DATA = "data"
 COMPACTED = "compacted"
 
+QUERY = "metadata"
+COMMITS = "commits"
+STATE = "state"
+
 _BARRIER = "barrier-"
 
 
 def is_of_table(name: str) -> bool:
     """Whether this is a version, a compaction or a file of rows of a table."""
     return name.partition("/")[0] in (VERSIONS, COMPACTIONS, DATA)
+
+
+def is_of_checkpoint(name: str) -> bool:
+    """Whether this is in the checkpoint of a query on the state store provider."""
+    return name.partition("/")[0] in (QUERY, COMMITS, STATE)
 
 
 def is_compacted(name: str) -> bool:

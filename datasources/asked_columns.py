@@ -12,11 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from checkpoint_store.files.spark_schema import parse_spark_schema
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 
 _BATCH_ROWS = 65_536
 # pyarrow's type stubs reject arguments that its compute functions accept, such as any array.
@@ -84,8 +85,20 @@ def batches_of(rows: pa.Table) -> list[pa.RecordBatch]:
 
 
 def asked_columns(url: str, schema: StructType) -> AskedColumns:
-    """The columns of the schema that Spark hands to a reader."""
+    """The columns of the schema that Spark hands to a reader.
+
+    Raises UnsupportedOperationError for a type that PySpark does not take from a Python source.
+    """
     stored: Any = parse_spark_schema(schema.json()).arrow
+    for field in schema:
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except PySparkTypeError as error:
+            raise UnsupportedOperationError(
+                f"column {field.name!r} of {url} has type {field.dataType.simpleString()}, which "
+                "PySpark does not read from a source in Python. Name the other columns in option "
+                "columns, or read the state without Spark, with checkpoint_store.open_store"
+            ) from error
     return AskedColumns(url, to_arrow_schema(schema, timezone="UTC"), pa.schema(list(stored)))
 
 

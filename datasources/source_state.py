@@ -11,6 +11,10 @@ version of the same number:
 
     {"version": 7, …, "watermarks": {"0": 1767225600000}, "table": {"keys": ["id"], …},
      "committed_ms": 1767225601234}
+
+An offset of a query's checkpoint has instead what tells the run of the batch from other runs of it:
+
+    {"version": 7, …, "attempt": "1f0c6a52d3b7e984"}
 """
 
 from __future__ import annotations

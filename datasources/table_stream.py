@@ -175,6 +175,8 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
                 described["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
             if isinstance(history, TableHistory):
                 described["committed_ms"] = version.info.timestamp_ms
+            if isinstance(history, ProviderHistory):
+                described["attempt"] = history.attempt_at(version.info.version)
         return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
@@ -205,7 +207,19 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         if stored is not None and stored.info.timestamp_ms != committed_ms:
             fact = f"commit time of version {version} (ms)"
             raise StateReplacedError(url, fact, committed_ms, stored.info.timestamp_ms)
+        if isinstance(history, ProviderHistory) and "attempt" in start:
+            self._check_same_attempt(history, start)
         self._checked = start
+
+    def _check_same_attempt(self, history: ProviderHistory, start: Offset) -> None:
+        """Raises StateReplacedError if the query went back and ran the batch at `start` again."""
+        version, read_before = start["version"], start["attempt"]
+        if version_at(history, version) is None:
+            return
+        attempt = history.attempt_at(version)
+        if attempt != read_before:
+            fact = f"run of batch {version}"
+            raise StateReplacedError(history.url, fact, read_before, attempt)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits that the options set; `latestOffset` obeys all of them."""

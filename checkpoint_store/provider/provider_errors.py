@@ -52,8 +52,9 @@ class StoreNotFoundError(CheckpointStoreError):
             f"operator {number}: {', '.join(names)}" for number, names in self.present
         )
         return (
-            f"{missing}. Its stores are {there}. Choose with operatorId, storeName or joinSide "
-            "(read_state: operator and store_name)"
+            f"{missing}. Its stores are {there}. Choose with operatorId, storeName or joinSide. In "
+            "Python pass state=ProviderStore(operator_id, store_name, join_side) to open_store, or "
+            "operator and store_name to read_state"
         )
 
 
@@ -71,7 +72,8 @@ class StateChoiceError(CheckpointStoreError):
         if self.is_checkpoint:
             return (
                 f"{self.url} is the checkpoint of a query, which has no state {self.choice!r}: "
-                "leave stateVarName out, and choose with operatorId, storeName or joinSide"
+                "leave stateVarName out, and choose with operatorId, storeName or joinSide. In "
+                "Python pass state=ProviderStore(operator_id, store_name, join_side) to open_store"
             )
         return (
             f"{self.url} is a table or the store of a Python operator, which has no {self.choice}: "
@@ -107,8 +109,8 @@ class UnreadableStateError(CheckpointStoreError):
 
     def __str__(self) -> str:
         return (
-            f"{self.name} in {self.url} cannot be read without Spark: {self.problem}. Read this "
-            'state with spark.read.format("statestore")'
+            f"{self.name} in {self.url} cannot be read by cowstate: {self.problem}. Read this "
+            'state with Spark\'s own reader, spark.read.format("statestore")'
         )
 
 

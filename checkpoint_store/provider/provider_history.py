@@ -33,14 +33,15 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.spark_schema import UnsupportedSparkTypeError
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.object_names import COMMITS
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.provider.provider_columns import ProviderColumns
 from checkpoint_store.provider.provider_errors import UnreadableStateError, VersionNotFoundError
 from checkpoint_store.provider.provider_file import ProviderFile
+from checkpoint_store.provider.provider_file_names import StateId
 from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.provider.spark_checkpoint import (
-    COMMITS,
     committed_ids,
     listed_commits,
     partitions_of,
@@ -106,6 +107,12 @@ class ProviderHistory:
         """The query's id. Raises ObjectMissingError, CorruptObjectError."""
         return query_id_of(self.checkpoint)
 
+    def attempt_at(self, version: int) -> str:
+        """What tells the run of a batch that counts from other runs of it, of a query that went
+        back. Raises what `read` raises."""
+        _, made = self._state_of(0, version)
+        return made.unique
+
     def versions(self) -> list[int]:
         """See StateHistory. A listing, and another one if there are other commits than before."""
         return self._refreshed().versions
@@ -167,7 +174,13 @@ class ProviderHistory:
     def _files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
         """The files of a handle, verified, and the partition that has them. Raises
         ObjectMissingError, and what `read` raises."""
-        number, batch = handle.key_groups.start, handle.epoch
+        partition, made = self._state_of(handle.key_groups.start, handle.epoch)
+        if handle.kind == "changelog":
+            return partition, [partition.changelog(made)]
+        return partition, partition.restored(made)
+
+    def _state_of(self, number: int, batch: int) -> tuple[PartitionReader, StateId]:
+        """A partition as it is now, and its state after a batch."""
         try:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
         except VersionNotFoundError:
@@ -179,9 +192,7 @@ class ProviderHistory:
             # The batch is committed and not older than what is retained.
             name = f"{partition.directory}/{batch + 1:019d}-*.changelog.arrow"
             raise ObjectMissingError(self.url, name, batch) from error
-        if handle.kind == "changelog":
-            return partition, [partition.changelog(made)]
-        return partition, partition.restored(made)
+        return partition, made
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
         """What is there now. Files are listed again only if there are other commits, or `anew`."""

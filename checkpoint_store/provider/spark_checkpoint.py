@@ -19,6 +19,7 @@ from checkpoint_store.errors import (
     UnsupportedFormatError,
 )
 from checkpoint_store.files.document import Source
+from checkpoint_store.object_names import COMMITS, QUERY
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
 from checkpoint_store.provider.provider_errors import (
     NotACheckpointError,
@@ -28,8 +29,6 @@ from checkpoint_store.provider.provider_errors import (
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
 from checkpoint_store.provider.state_schema_file import parse_state_schema
 
-COMMITS = "commits"
-_METADATA = "metadata"
 _LIMIT = "globalLimit"
 _NEWEST_COMMIT_FORMAT = 3
 _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap"}
@@ -38,10 +37,10 @@ _ENTRIES_OF_COMMIT = {"nextBatchWatermarkMs", "stateUniqueIds", "sinkMetadataMap
 def query_id_of(checkpoint: ObjectStore) -> str:
     """The id of the query. Raises ObjectMissingError, CorruptObjectError."""
     try:
-        return str(json.loads(checkpoint.get(_METADATA))["id"])
+        return str(json.loads(checkpoint.get(QUERY))["id"])
     except (LookupError, TypeError, ValueError) as error:
         problem = f"not what Spark wrote of a query: {error!r}"
-        raise CorruptObjectError(checkpoint.url, _METADATA, problem) from error
+        raise CorruptObjectError(checkpoint.url, QUERY, problem) from error
 
 
 def listed_commits(checkpoint: ObjectStore) -> dict[int, ObjectInfo]:

@@ -66,6 +66,8 @@ class RowColumns:
             fits = len(key) == len(names)
         if not fits and len(names) == 1 and pa.types.is_struct(self.keys.arrow_types[0]):
             key, fits = (given,), True
+        if not fits and not names:
+            raise ConfigurationError(f"{given!r} is no key: without key columns the key is ()")
         if not fits:
             raise ConfigurationError(
                 f"{given!r} is no key: the key columns are {', '.join(names)}; give one value for "

@@ -8,10 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from datasources.asked_columns import AskedColumns, asked_columns
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 
 INNER = StructType().add("a", "integer", nullable=False).add("b", "string")
 SCHEMA = (
@@ -98,3 +105,12 @@ def test_a_column_that_rows_do_not_have_yet_is_null() -> None:
     assert found.to_pydict() == {"id": [1, 2], "later": [None, None]}
     with pytest.raises(ConfigurationError, match="'later' of file:///t has a null, but the schema"):
         columns(StructType().add("later", "string", nullable=False)).of_some(rows())
+
+
+def test_a_type_that_pyspark_does_not_take_is_an_error_that_names_the_column() -> None:
+    schema = StructType([*SCHEMA]).add("age", YearMonthIntervalType())
+    with pytest.raises(
+        UnsupportedOperationError,
+        match=r"column 'age' of file:///t has type interval year to month, .*open_store",
+    ):
+        asked_columns("file:///t", schema)

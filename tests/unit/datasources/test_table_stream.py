@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.provider.provider_file_names import ProviderFileName
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_layout import version_name
 from checkpoint_store.tables.table_store import TableCommit
@@ -24,7 +25,9 @@ from datasources.lost_changes import ChangesLostError
 from datasources.source_state import SourceState
 from datasources.table_options import parse_stream_options
 from datasources.table_stream import TableStreamReader
-from tests.support.scripted_checkpoint import write_batch, write_metadata
+from tests.support.provider_file_bytes import unique
+from tests.support.scripted_checkpoint import PARTITIONS, commit, write_batch, write_metadata
+from tests.support.scripted_checkpoint import put as write_file
 from tests.support.table_rows_of import COLUMNS, METADATA, ScriptedTable, put
 
 NO_COLUMNS = asked_columns("", StructType())
@@ -132,6 +135,23 @@ def test_a_query_that_went_back_is_waited_for(tmp_path: Path) -> None:
     for batch in (1, 2):
         (tmp_path / "checkpoint" / "commits" / str(batch)).unlink()
     assert stream.latestOffset(reached, ReadAllAvailable()) == reached
+
+
+def test_a_query_that_went_back_and_ran_the_batch_again_is_another_state(tmp_path: Path) -> None:
+    checkpoint_of(tmp_path, "first", 3)
+    stream = reader(tmp_path)
+    reached = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    checkpoint = LocalObjectStore(tmp_path)
+    checkpoint.delete(["commits/2"])
+    for partition in range(PARTITIONS):
+        name = ProviderFileName(3, 9, unique(33), unique(2))
+        write_file(checkpoint, partition, name, [(7, "again")])
+    commit(checkpoint, 2)
+    write_file(checkpoint, 0, ProviderFileName(4, 9, unique(34), unique(33)), [(8, "later")])
+    commit(checkpoint, 3)
+    expected = f"its run of batch 2 is '{unique(33)}' and was '{unique(3)}'"
+    with pytest.raises(StateReplacedError, match=expected):
+        stream.latestOffset(reached, ReadAllAvailable())
 
 
 @pytest.mark.parametrize("metadata", [None, b"", b"{}"])

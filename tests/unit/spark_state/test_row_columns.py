@@ -47,6 +47,13 @@ def test_one_key_column_takes_its_value_and_a_tuple_and_a_dict(given: Any) -> No
     assert columns_of(pa.int64()).to_key(given) == (5,)
 
 
+def test_the_key_without_key_columns_is_empty() -> None:
+    columns = columns_of()
+    assert columns.to_key(()) == columns.to_key({}) == ()
+    with pytest.raises(ConfigurationError, match=r"None is no key: without key columns the key is"):
+        columns.to_key(None)
+
+
 def test_a_struct_in_a_key_is_given_as_arrow_gives_it() -> None:
     window = pa.struct([("start", pa.int64()), ("weight", pa.float64())])
     columns = columns_of(window, pa.string())
