@@ -95,7 +95,8 @@ class VersionNotFoundError(CheckpointStoreError):
         return (
             f"{self.directory} in {self.url} has no state of version {self.version} (batch "
             f"{self.version - 1}); {there}. Ask for a version that is there, or check the operator "
-            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are kept"
+            "and the store's name. spark.sql.streaming.minBatchesToRetain says how many are "
+            "retained"
         )
 
 
@@ -133,6 +134,6 @@ class ChangesNotKnownError(CheckpointStoreError):
         return (
             f"{self.directory} in {self.url}: the changes of version {self.version}, which batch "
             f"{self.version - 1} made, are not known: its state was converted by cowstate adopt, "
-            "or its changelog was merged or deleted as one of an old batch. Changes are known "
+            "or its changelog was merged or deleted as one of an expired batch. Changes are known "
             f"{batches_known}"
         )

@@ -58,9 +58,9 @@ from checkpoint_store.states.state_history import (
 
 @dataclass(frozen=True)
 class _Listed:
-    """What was there when the checkpoint was looked at: commits by batch; the files of partition 0,
-    and the oldest batch whose state they lead to. One that they lead to from nowhere is damaged:
-    reading it is an error."""
+    """What was there when the checkpoint was looked at: commits by batch, and the files of the
+    first partition. All batches from the oldest on that these files lead to are versions; one among
+    them that they do not lead to is damaged, and reading it is an error."""
 
     commits: Mapping[int, ObjectInfo] = field(default_factory=dict)
     first_partition: PartitionReader | None = None

@@ -6,7 +6,7 @@ import scala.annotation.tailrec
 
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 
-/** Deletes files of one store that no restorable version needs. */
+/** Retention and orphan sweep of one store: deletes files that no retained version needs. */
 private[cowstate] final class StateFileCleanup(
     checkpoints: StateCheckpoints, conf: StateStoreConf) {
   private var cleanedBefore = 0L
@@ -45,11 +45,11 @@ private[cowstate] final class StateFileCleanup(
   }
 
   /** Unfinished files of killed writers may grow old at any time: a look once an hour is enough. */
-  def deleteAbandoned(): Unit = synchronized {
+  def sweepOrphans(): Unit = synchronized {
     val now = System.nanoTime
     if (sweptNs.forall(now - _ > TimeUnit.HOURS.toNanos(1))) {
       sweptNs = Some(now)
-      checkpoints.directory.deleteAbandoned()
+      checkpoints.directory.sweepOrphans()
     }
   }
 }

@@ -36,7 +36,7 @@ trait StateDirectory {
   /** Delete a file; it may be gone already. */
   def delete(name: String): Unit
   /** Delete unfinished files of writers that were killed, a day later. */
-  def deleteAbandoned(): Unit
+  def sweepOrphans(): Unit
 }
 
 object StateDirectory {
@@ -118,7 +118,7 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
 
   override def delete(name: String): Unit = Files.deleteIfExists(directory.resolve(name))
 
-  override def deleteAbandoned(): Unit = {
+  override def sweepOrphans(): Unit = {
     val limit = System.currentTimeMillis - TimeUnit.DAYS.toMillis(1)
     list().filter(name => name.startsWith(".") && name.endsWith(".arrow.tmp")).foreach { name =>
       val file = directory.resolve(name)
@@ -180,7 +180,7 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
   override def delete(name: String): Unit = manager.delete(new Path(directory, name))
 
   /** Nothing to do: the manager looks after its own temporary files. */
-  override def deleteAbandoned(): Unit = ()
+  override def sweepOrphans(): Unit = ()
 }
 
 private object StateDirectoryErrors {

@@ -23,7 +23,7 @@ object StateId {
  * held look into the undo logs first. All methods, and all uses of the map, are synchronized on the
  * map.
  *
- * @param versionsToRetain how many versions stay readable, the newest included
+ * @param versionsToRetain how many versions are retained, the newest included
  */
 final class VersionedState(
     val map: CopyOnWritePagedMap,

@@ -31,7 +31,7 @@ object CowStateException {
     val why =
       if (state.unique == StateId.Adopted) "it was adopted from another provider"
       else "its state was converted by cowstate adopt, or its changelog was merged or deleted as " +
-        "one of an old batch"
+        "one of an expired batch"
     val from = first.map(version =>
       s"batch ${version - 1} on: set changeStartBatchId to that or a later one").getOrElse(
       "the next batch on that runs with this provider")
@@ -103,7 +103,7 @@ object CowStateMissingException {
         "If another provider wrote this checkpoint, run: cowstate adopt CHECKPOINT. If not, its " +
           s"files are lost: restore them ${WaysOut.RestoreOrRestart}"
       } else if (version < latest) {
-        s"Versions are kept for spark.sql.streaming.minBatchesToRetain = $retained batches. If " +
+        s"Versions are retained for spark.sql.streaming.minBatchesToRetain = $retained batches. If " +
           s"it is one of these, its files are lost: restore them ${WaysOut.RestoreOrRestart}"
       } else {
         s"The files that batch ${version - 1} wrote are lost: restore them " +

@@ -377,8 +377,8 @@ class CowStateStoreProvider
       _.snapshotUploaded(StateStoreProviderId(id, run), version, System.currentTimeMillis))
   }
 
-  override def doCleanupMaintenance(): Unit = triedAgainLater("deleting old files") {
-    cleanup.deleteAbandoned()
+  override def doCleanupMaintenance(): Unit = triedAgainLater("deleting orphans") {
+    cleanup.sweepOrphans()
     val state = loaded
     if (state != null) cleanup.deleteUnneeded(state.versions.head)
   }

@@ -14,5 +14,5 @@ object BrokenDirectory extends StateDirectory {
   override def list(): Seq[String] = Nil
   override def lengths(names: Seq[String]): Map[String, Long] = Map.empty
   override def delete(name: String): Unit = ()
-  override def deleteAbandoned(): Unit = ()
+  override def sweepOrphans(): Unit = ()
 }
