@@ -31,12 +31,13 @@ from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import BarrierName, parse_barrier
 from checkpoint_store.provider.provider_history import ProviderHistory
-from checkpoint_store.states.state_history import StateHistory
+from checkpoint_store.states.state_history import StateHistory, StateVersion
 from checkpoint_store.tables.table_history import TableHistory
 from datasources.channel_history import Ahead
 from datasources.errors import StateReplacedError
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 
+_VERSION_FACTS = {"committed_ms": "commit time of version {} (ms)", "attempt": "run of batch {}"}
 _PART_FIELDS: list[pa.Field[Any]] = [
     pa.field("first_key_group", pa.int32()),
     pa.field("last_key_group", pa.int32()),
@@ -118,6 +119,27 @@ def facts_of(history: StateHistory) -> TableFacts:
         return TableFacts(keys, history.max_parallelism, query_id=query_id)
     assert isinstance(history, OperatorHistory), f"{history!r} is not of an operator"
     return TableFacts(column_names(history.metadata.key_schema_json), history.max_parallelism)
+
+
+def version_facts(history: StateHistory, version: StateVersion) -> dict[str, Any]:
+    """What tells a version from another one of the same number, for an offset. An epoch of an
+    operator has nothing of the kind: a query that went back may run it again."""
+    if isinstance(history, TableHistory):
+        return {"committed_ms": version.info.timestamp_ms}
+    if isinstance(history, ProviderHistory):
+        return {"attempt": history.attempt_at(version.info.version)}
+    return {}
+
+
+def check_version_facts(
+    url: str, version: int, read_before: Mapping[str, Any], facts_now: Mapping[str, Any]
+) -> None:
+    """Compare what `version_facts` gives now with the offset of what was read before. Raises
+    StateReplacedError if they differ."""
+    for name, value in facts_now.items():
+        if read_before.get(name, value) != value:
+            fact = _VERSION_FACTS[name].format(version)
+            raise StateReplacedError(url, fact, read_before[name], value)
 
 
 def watermarks_in(offset: Mapping[str, Any]) -> dict[int, int]:

@@ -47,7 +47,6 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_layout import EpochDirectory
-from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.known_states import KnownStates
 from checkpoint_store.states.row_fold import CHANGE_TYPE, COMMIT_WATERMARK
@@ -62,11 +61,18 @@ from datasources.channel_positions import (
     Positions,
     position_of,
 )
-from datasources.errors import StateReplacedError
 from datasources.file_event_buffer import FileEventBuffer
 from datasources.operator_channels import OperatorChannels, barriers_after
 from datasources.source_schema import check_columns
-from datasources.source_state import Part, SourceState, TableFacts, facts_of, watermarks_in
+from datasources.source_state import (
+    Part,
+    SourceState,
+    TableFacts,
+    check_version_facts,
+    facts_of,
+    version_facts,
+    watermarks_in,
+)
 from datasources.stream_batch import StreamBatch, check_retained
 from datasources.stream_offset import (
     Offset,
@@ -173,24 +179,20 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             marks = version.watermarks.by_subtask
             if marks:
                 described["watermarks"] = {str(writer): ms for writer, ms in marks.items()}
-            if isinstance(history, TableHistory):
-                described["committed_ms"] = version.info.timestamp_ms
-            if isinstance(history, ProviderHistory):
-                described["attempt"] = history.attempt_at(version.info.version)
+            described |= version_facts(history, version)
         return described
 
     def _check_not_begun_anew(self, start: Offset, versions: Sequence[int]) -> None:
-        """Raises StateReplacedError if a table or a checkpoint ends before `start` because another
-        one has taken its place, and ChangesLostError if it is the same table.
+        """Raises StateReplacedError if a state ends before `start` because another one has replaced
+        it, and ChangesLostError if it is the same table.
 
         The versions of a table never go back. The epochs of an operator and the batches of a query
         may go back, until they are run again.
         """
-        history = self._opened
-        may_be_replaced = isinstance(history, TableHistory | ProviderHistory) and "table" in start
-        if may_be_replaced and versions and versions[-1] < start["version"]:
+        if versions and versions[-1] < start["version"]:
             self._check_same_state(start)
-            if isinstance(history, TableHistory) and self._options.fail_on_data_loss:
+            is_table = isinstance(self._opened, TableHistory) and "table" in start
+            if is_table and self._options.fail_on_data_loss:
                 check_retained(self._history(), self._versions(), start["version"])
 
     def _check_same_state(self, start: Offset) -> None:
@@ -202,24 +204,11 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
             return
         history, url = history_of(self._options), self._options.url
         facts_of(history).check(url, TableFacts.decode(start["table"]))
-        version, committed_ms = start["version"], start.get("committed_ms")
-        stored = None if committed_ms is None else version_at(history, version)
-        if stored is not None and stored.info.timestamp_ms != committed_ms:
-            fact = f"commit time of version {version} (ms)"
-            raise StateReplacedError(url, fact, committed_ms, stored.info.timestamp_ms)
-        if isinstance(history, ProviderHistory) and "attempt" in start:
-            self._check_same_attempt(history, start)
+        version = version_at(history, start["version"])
+        if version is not None:
+            facts_now = version_facts(history, version)
+            check_version_facts(url, version.info.version, start, facts_now)
         self._checked = start
-
-    def _check_same_attempt(self, history: ProviderHistory, start: Offset) -> None:
-        """Raises StateReplacedError if the query went back and ran the batch at `start` again."""
-        version, read_before = start["version"], start["attempt"]
-        if version_at(history, version) is None:
-            return
-        attempt = history.attempt_at(version)
-        if attempt != read_before:
-            fact = f"run of batch {version}"
-            raise StateReplacedError(history.url, fact, read_before, attempt)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits that the options set; `latestOffset` obeys all of them."""
