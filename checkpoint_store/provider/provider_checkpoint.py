@@ -16,11 +16,11 @@ from collections.abc import Callable, Set
 
 import pyarrow as pa
 
-from checkpoint_store.errors import ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.provider.provider_errors import VersionNotFoundError
 from checkpoint_store.provider.provider_state import (
     StorePartition,
+    missing_batch,
     read_partition_changes,
     read_partition_state,
 )
@@ -76,6 +76,5 @@ def _read(
             newest = committed_batches(checkpoint)[-1] + 1
             if any(batch + 1 < version <= newest for version in error.present):
                 raise
-            name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
-            raise ObjectMissingError(checkpoint.url, name, batch) from error
+            raise missing_batch(checkpoint, where, batch) from error
     return pa.concat_tables(parts)

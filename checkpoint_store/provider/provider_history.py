@@ -19,6 +19,7 @@ because Spark's hash deals keys out evenly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -39,7 +40,11 @@ from checkpoint_store.provider.provider_columns import ProviderColumns
 from checkpoint_store.provider.provider_errors import UnreadableStateError, VersionNotFoundError
 from checkpoint_store.provider.provider_file import ProviderFile
 from checkpoint_store.provider.provider_file_names import StateId
-from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
+from checkpoint_store.provider.provider_state import (
+    PartitionReader,
+    StorePartition,
+    missing_batch,
+)
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.provider.spark_checkpoint import (
     committed_ids,
@@ -153,27 +158,30 @@ class ProviderHistory:
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """See StateHistory. Raises ChangesNotKnownError if only the state after the batch is there,
         and VersionNotRetainedError if it was deleted since `handle` was made."""
-        number, batch = handle.key_groups.start, handle.epoch
+        number = handle.key_groups.start
         if number not in key_groups:
             return
-        try:
-            partition, files = self._files_of(handle)
-        except ObjectMissingError:
-            # Maintenance may have replaced files since they were listed.
-            try:
-                partition, files = self._files_of(handle)
-            except ObjectMissingError:
-                versions = self._refreshed(anew=True).versions
-                if batch not in versions:
-                    raise self.absent(batch, versions) from None
-                raise
+        partition, files = self._files_of(handle)
         columns, is_changes = self._columns, handle.kind == "changelog"
         for keys, values in partition.rows(files, columns.schemas, keeps_all=is_changes):
             yield columns.batch(keys, values, number)
 
     def _files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
-        """The files of a handle, verified, and the partition that has them. Raises
-        ObjectMissingError, and what `read` raises."""
+        """The files of a handle, verified, and the partition that has them. Raises what `read`
+        raises."""
+        with suppress(ObjectMissingError):
+            return self._listed_files_of(handle)
+        try:
+            # Maintenance may have replaced files since they were listed.
+            return self._listed_files_of(handle)
+        except ObjectMissingError:
+            versions = self._refreshed(anew=True).versions
+            if handle.epoch not in versions:
+                raise self.absent(handle.epoch, versions) from None
+            raise
+
+    def _listed_files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
+        """As `_files_of`, by one listing. Raises ObjectMissingError for files that went since."""
         partition, made = self._state_of(handle.key_groups.start, handle.epoch)
         if handle.kind == "changelog":
             return partition, [partition.changelog(made)]
@@ -187,12 +195,10 @@ class ProviderHistory:
             raise self.absent(batch, self._refreshed(anew=True).versions) from None
         partition = self._partition(number)
         try:
-            made = partition.state_at(batch + 1, uniques)
+            return partition, partition.state_at(batch + 1, uniques)
         except VersionNotFoundError as error:
             # The batch is committed and not older than what is retained.
-            name = f"{partition.directory}/{batch + 1:019d}-*.changelog.arrow"
-            raise ObjectMissingError(self.url, name, batch) from error
-        return partition, made
+            raise missing_batch(self.checkpoint, self._where(number), batch) from error
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
         """What is there now. Files are listed again only if there are other commits, or `anew`."""
@@ -214,5 +220,7 @@ class ProviderHistory:
             raise CorruptObjectError(self.url, name, f"no schemas: {error!r}") from error
 
     def _partition(self, number: int) -> PartitionReader:
-        where = StorePartition(self.store.operator_id, number, self.store.name)
-        return PartitionReader(self.checkpoint, where)
+        return PartitionReader(self.checkpoint, self._where(number))
+
+    def _where(self, number: int) -> StorePartition:
+        return StorePartition(self.store.operator_id, number, self.store.name)

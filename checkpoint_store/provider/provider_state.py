@@ -115,6 +115,12 @@ def read_partition_changes(
     return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
 
 
+def missing_batch(checkpoint: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
+    """The error for a batch that Spark committed and of which a partition has no file."""
+    name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
+    return ObjectMissingError(checkpoint.url, name, batch)
+
+
 class PartitionReader:
     """Reads one directory as it was when it was listed."""
 
@@ -126,11 +132,6 @@ class PartitionReader:
         }
         self._lengths = listed
         self._files = ProviderFiles(listed)
-
-    @property
-    def directory(self) -> str:
-        """Relative to the checkpoint."""
-        return self._where.directory
 
     @property
     def oldest_restorable(self) -> int | None:

@@ -26,6 +26,7 @@ from checkpoint_store.provider.provider_errors import (
     StoreNotFoundError,
     VersionNotFoundError,
 )
+from checkpoint_store.provider.provider_state import StorePartition
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
 from checkpoint_store.provider.state_schema_file import parse_state_schema
 
@@ -90,10 +91,7 @@ def state_schemas(checkpoint: ObjectStore, operator: int, store_name: str) -> tu
 
 def schema_file_of(operator: int, store_name: str) -> str:
     """Where the schemas of a store are."""
-    directory = f"state/{operator}/0"
-    if store_name != DEFAULT_STORE:
-        directory = f"{directory}/{store_name}"
-    return f"{directory}/_metadata/schema"
+    return f"{StorePartition(operator, 0, store_name).directory}/_metadata/schema"
 
 
 def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str] | None:
