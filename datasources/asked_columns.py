@@ -90,16 +90,17 @@ def asked_columns(url: str, schema: StructType) -> AskedColumns:
     Raises UnsupportedOperationError for a type that PySpark does not take from a Python source.
     """
     stored: Any = parse_spark_schema(schema.json()).arrow
+    asked: list[pa.Field[Any]] = []
     for field in schema:
         try:
-            to_arrow_schema(StructType([field]), timezone="UTC")
+            asked += to_arrow_schema(StructType([field]), timezone="UTC")
         except PySparkTypeError as error:
             raise UnsupportedOperationError(
                 f"column {field.name!r} of {url} has type {field.dataType.simpleString()}, which "
                 "PySpark does not read from a source in Python. Name the other columns in option "
                 "columns, or read the state without Spark, with checkpoint_store.open_store"
             ) from error
-    return AskedColumns(url, to_arrow_schema(schema, timezone="UTC"), pa.schema(list(stored)))
+    return AskedColumns(url, pa.schema(asked), pa.schema(list(stored)))
 
 
 def _breaks(array: Any, field: pa.Field[Any]) -> bool:
