@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from checkpoint_store import ProviderStore
 from datasources.table_options import (
+    _MEANT,
     ReaderOptions,
     SinkOptions,
     StreamOptions,
@@ -24,6 +26,7 @@ from datasources.table_options import (
 )
 from spark_state.errors import ConfigurationError
 
+ROOT = Path(__file__).parents[3]
 PARSERS = {
     "writes": parse_sink_options,
     "batch reads": parse_reader_options,
@@ -446,3 +449,10 @@ def test_columns_are_found_as_spark_finds_them() -> None:
         ConfigurationError, match=r"'nam', .* did you mean name\? the columns are id, n"
     ):
         column_named("nam", ["id", "name"], "keys names")
+
+
+def test_the_jar_knows_the_same_aliases() -> None:
+    catalog_options = (ROOT / "spark_state/jvm/tables/CatalogOptions.scala").read_text("utf-8")
+    aliases = re.search(r"FormerNames = Map\((.*?)\)", catalog_options, re.DOTALL)
+    assert aliases is not None
+    assert dict(re.findall(r'"(\w+)" -> "(\w+)"', aliases[1])) == _MEANT
