@@ -61,7 +61,7 @@ def configured(spark: SparkSession) -> Iterator[Configure]:
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path, configured: Configure) -> Stream:
-    return Stream(spark, tmp_path)
+    return Stream(spark, tmp_path, settings={})
 
 
 def totals(stream: Stream) -> DataFrame:

@@ -190,7 +190,7 @@ class TestFilesThatStandForOthers:
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
     with maintenance_of(spark):
-        yield Stream(spark, tmp_path)
+        yield Stream(spark, tmp_path, settings={})
 
 
 def run(stream: Stream, *, fsync: str, checkpoint_format: str, epochs: int) -> None:

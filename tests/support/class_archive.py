@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from tests.support.java_options import ARCHIVE, SHORT_LIVED, set_java_options
+from tests.support.hadoop_defaults import write_few_defaults
+from tests.support.java_options import ARCHIVE, WRITES_ARCHIVE, set_java_options
 from tests.support.spark_session import start_spark, stop_spark
 from tests.support.streams import Stream
 from tests.support.table_jobs import Changes, Upserts
@@ -38,7 +39,7 @@ def run_table(spark: SparkSession, folder: Path) -> None:
 
 def run_provider(spark: SparkSession, folder: Path) -> None:
     spark.conf.set(PROVIDER_KEY, PROVIDER_CLASS)
-    stream = Stream(spark, folder)
+    stream = Stream(spark, folder, settings={})
     stream.feed([("a", 1), ("b", 2)])
     stream.run(stream.source().groupBy("key").agg(F.count("*").alias("rows")))
     spark.read.format("statestore").load(str(stream.checkpoint)).collect()
@@ -46,7 +47,8 @@ def run_provider(spark: SparkSession, folder: Path) -> None:
 
 def main() -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    set_java_options(f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={ARCHIVE}")
+    write_few_defaults()
+    set_java_options(WRITES_ARCHIVE)
     with tempfile.TemporaryDirectory(prefix="cst-") as name:
         spark = start_spark("local[2]", Path(name))
         for run in (run_operator, run_table, run_provider):

@@ -32,7 +32,7 @@ def main() -> None:
     spark.conf.set("spark.cowstate.minEpochsForSnapshot", arguments.min_epochs_for_snapshot)
     if arguments.store:
         spark.conf.set("spark.cowstate.store", arguments.store)
-    stream = Stream(spark, arguments.folder)
+    stream = Stream(spark, arguments.folder, settings={})
     processor: RunningTotals = RunningTotals()
     if arguments.kill:
         processor = KillingOnce(arguments.kill, arguments.folder / "killed")

@@ -53,7 +53,7 @@ def main() -> None:
         key, _, value = entry.partition("=")
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    stream = Stream(spark, arguments.folder)
+    stream = Stream(spark, arguments.folder, settings={})
     try:
         stream.run(totals(stream))
     finally:

@@ -1,0 +1,58 @@
+"""Writes a jar with those of Hadoop's defaults that files on this machine need.
+
+Hadoop reads its defaults from XML files in its own jar, and takes the first of each name that Java
+finds. A setting without a default has the one that Hadoop's code names where it reads it.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pyspark
+
+from tests.support.java_options import FEW_DEFAULTS
+
+NEEDED = (
+    "file.",
+    "fs.AbstractFileSystem.file.",
+    "fs.automatic.close",
+    "fs.defaultFS",
+    "fs.file.",
+    "fs.trash.",
+    "hadoop.security.auth",
+    "hadoop.security.group.mapping",
+    "hadoop.tmp.dir",
+    "hadoop.util.",
+    "io.",
+    "mapreduce.fileoutputcommitter.",
+    "mapreduce.input.",
+    "mapreduce.output.",
+)
+
+
+def default_files() -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file of defaults in the jars of Spark."""
+    for jar in sorted(Path(pyspark.__path__[0], "jars").glob("hadoop-*.jar")):
+        with zipfile.ZipFile(jar) as files:
+            for name in files.namelist():
+                if name.endswith("-default.xml"):
+                    yield name, files.read(name)
+
+
+def only_needed(content: bytes) -> bytes:
+    """The same file, without the properties that no test needs."""
+    configuration = ElementTree.fromstring(content)
+    for entry in configuration.findall("property"):
+        if not (entry.findtext("name") or "").strip().startswith(NEEDED):
+            configuration.remove(entry)
+    return ElementTree.tostring(configuration)
+
+
+def write_few_defaults(jar: Path = FEW_DEFAULTS) -> None:
+    """Replace the jar."""
+    with zipfile.ZipFile(jar, "w") as files:
+        for name, content in default_files():
+            files.writestr(name, only_needed(content))
