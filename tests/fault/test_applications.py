@@ -43,12 +43,12 @@ def run_job(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def totals_in(folder: Path) -> Totals:
-    found: dict[str, tuple[int, int]] = {}
+    totals: Totals = {}
     epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
     for path in epochs:
         for row in pq.read_table(path).to_pylist():
-            found[row["key"]] = (row["rows"], row["total"])
-    return found
+            totals[row["key"]] = (row["rows"], row["total"])
+    return totals
 
 
 def poisoned_epochs() -> list[list[Row]]:
@@ -76,7 +76,7 @@ def test_a_killed_executor_is_replaced_and_loses_nothing(tmp_path: Path) -> None
 
 
 def test_a_killed_driver_leaves_a_query_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(12)])
+    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(8)])
     command = [sys.executable, "-m", "tests.support.job", str(tmp_path)]
     driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     descendants: list[psutil.Process] = []
@@ -106,21 +106,12 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
         yield server
 
 
-def test_a_store_on_s3_holds_the_state_of_a_query(tmp_path: Path, s3: S3Server) -> None:
-    store = f"{s3.new_bucket()}/state"
-    fed: list[Row] = []
-    for number, parallelism in enumerate(("2", "3")):
-        epochs = [random_rows(2 * number + i, count=300, keys=60) for i in range(2)]
-        fed += feed(tmp_path, epochs, first=2 * number)
-        job = run_job(tmp_path, "--store", store, "--parallelism", parallelism)
-        assert job.returncode == 0, job.stderr[-5000:]
-    assert totals_in(tmp_path) == totals_of(fed)
-
-
-def test_a_query_outlasts_a_store_that_is_away_for_a_while(tmp_path: Path, s3: S3Server) -> None:
-    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(6)])
-    command = [sys.executable, "-m", "tests.support.job", str(tmp_path)]
-    command += ["--store", f"{s3.new_bucket()}/state"]
+def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_parallelism(
+    tmp_path: Path, s3: S3Server
+) -> None:
+    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(5)])
+    store = ("--store", f"{s3.new_bucket()}/state")
+    command = [sys.executable, "-m", "tests.support.job", str(tmp_path), *store]
     with (tmp_path / "log").open("w") as log:
         job = subprocess.Popen(command, cwd=ROOT, stderr=log)
     while not (tmp_path / "output" / "epoch=1").exists():
@@ -137,28 +128,42 @@ def test_a_query_outlasts_a_store_that_is_away_for_a_while(tmp_path: Path, s3: S
     assert 1 <= said.count("does not answer") == said.count("answers again") <= hosts
     assert "Traceback" not in said
 
+    fed += feed(tmp_path, [random_rows(5, count=300, keys=60)], first=5)
+    later_job = run_job(tmp_path, *store, "--parallelism", "3", "--speak")
+    assert later_job.returncode == 0, later_job.stderr[-5000:]
+    assert totals_in(tmp_path) == totals_of(fed)
+    assert_the_log_has_what_a_processor_prints_and_logs(later_job.stderr)
 
-def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(tmp_path: Path) -> None:
+
+def assert_the_log_has_what_a_processor_prints_and_logs(log: str) -> None:
+    assert "a processor prints" in log
+    assert "a processor logs" in log
+
+
+def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     keys = 12_000  # more than are written whole
     once = [(f"key{number}", number % 7) for number in range(keys)]
     fed: list[Row] = []
-    for run in range(4):
+    for run in range(2):
         fed += feed(tmp_path, [once if run == 0 else once[run::3] * 2], first=run)
         job = run_job(tmp_path, "--parallelism", "1", "--min-epochs-for-snapshot", "1")
         assert job.returncode == 0, job.stderr[-5000:]
+    fed += feed(tmp_path, [once[2::3] * 2], first=2)
+    settings = {
+        "spark.cowstate.store": (tmp_path / "store").as_uri(),
+        "spark.cowstate.parallelism": "1",
+        "spark.cowstate.minEpochsForSnapshot": "1",
+    }
+    with configured(spark, settings):
+        stream = Stream(spark, tmp_path)
+        stream.run(stream.operator(name="totals"))
     assert totals_in(tmp_path) == totals_of(fed)
     (store,) = tmp_path.glob("store/*/totals")
-    files = open_history(store.as_uri()).at(3).state
+    files = open_history(store.as_uri()).at(2).state
     parts = [file.rows for file in files if file.kind == "snapshot"]
     assert len(parts) >= 2
     assert max(parts) <= keys / 4
     state = open_store(store.as_uri()).read().to_pylist()
     assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(fed)
-
-
-def test_print_and_logging_of_a_processor_appear_in_the_executors_log(tmp_path: Path) -> None:
-    feed(tmp_path, [[("a", 1)]])
-    job = run_job(tmp_path, "--speak")
-    assert job.returncode == 0, job.stderr[-5000:]
-    assert "a processor prints" in job.stderr
-    assert "a processor logs" in job.stderr

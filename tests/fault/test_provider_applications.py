@@ -41,17 +41,17 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 def run_to_the_end(spark: SparkSession, folder: Path) -> None:
     """In the session of the tests, with the provider that the checkpoint names."""
-    stream = Stream(spark, folder)
+    stream = Stream(spark, folder, settings={})
     stream.run(totals(stream))
 
 
 def totals_in(folder: Path) -> Totals:
-    found: Totals = {}
+    sums: Totals = {}
     epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
     for path in epochs:
         for row in pq.read_table(path).to_pylist():
-            found[row["key"]] = (row["rows"], row["total"])
-    return found
+            sums[row["key"]] = (row["rows"], row["total"])
+    return sums
 
 
 def epochs_in(folder: Path) -> int:
@@ -83,25 +83,27 @@ def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *argume
     driver.wait()
 
 
-@pytest.mark.parametrize("checkpoint_format", ["1", "2"])
+@pytest.mark.parametrize(
+    ("checkpoint_format", "kills"), [("1", [(3, 0.05), (4, 0.3)]), ("2", [(4, 0.1)])]
+)
 def test_a_killed_driver_leaves_a_query_that_goes_on(
-    spark: SparkSession, tmp_path: Path, checkpoint_format: str
+    spark: SparkSession, tmp_path: Path, checkpoint_format: str, kills: list[tuple[int, float]]
 ) -> None:
-    fed = feed(tmp_path, 14)
-    options = ("--checkpoint-format", checkpoint_format)
-    for after_epochs, seconds in ((3, 0.05), (4, 0.3)):
+    fed = feed(tmp_path, 3 + 4 * len(kills))
+    for after_epochs, seconds in kills:
+        options = ("--checkpoint-format", checkpoint_format)
         run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
     run_to_the_end(spark, tmp_path)
     assert totals_in(tmp_path) == totals_of(fed)
 
 
 def test_a_killed_executor_loses_nothing(tmp_path: Path) -> None:
-    fed = feed(tmp_path, 12)
+    fed = feed(tmp_path, 8)
     options = ("--master", "local-cluster[2,1,1024]")
     driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
     killed = 0
     while driver.poll() is None:
-        if epochs_in(tmp_path) >= 3 * (killed + 1) and killed < 2:
+        if epochs_in(tmp_path) >= 2 * (killed + 1) and killed < 2:
             executors = [p for p in family(psutil.Process(driver.pid)) if is_executor(p)]
             kill(executors[:1])
             killed += len(executors[:1])

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,67 +30,52 @@ SESSION = """
             print(str(error).split("JVM stacktrace")[0])
 
 """
-Run = Callable[..., str]
+WITHOUT_THE_JAR = """
+    rows = spark.createDataFrame([(1, "a")], "id long, v string")
+    rows.write.format("cowstate").mode("append").option("keys", "id").save(folder + "/table")
+    for name, columns in (("plain", ""), ("typed", "(id BIGINT, v STRING)")):
+        create = f"CREATE TABLE {name} {columns} USING cowstate LOCATION '{folder}/table'"
+        tell(lambda: spark.sql(create))
+        tell(lambda: spark.sql(f"INSERT INTO {name} VALUES (2, 'b')"))
+        tell(lambda: spark.table(name).collect())
+        print("NEXT")
+
+    counts = spark.readStream.format("rate").load().groupBy("value").count()
+    writer = counts.writeStream.format("cowstate").outputMode("update").option("keys", "value")
+    writer = writer.option("checkpointLocation", folder + "/checkpoint")
+    tell(lambda: writer.start(folder + "/table").processAllAvailable())
+"""
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(folder: Path, statements: str, jar: str = "", python: str = sys.executable) -> str:
     """Runs statements in a session of its own; what it prints."""
-
-    def start(statements: str, jar: str = "", python: str = sys.executable) -> str:
-        program = textwrap.dedent(SESSION) + textwrap.dedent(statements) + "\nspark.stop()\n"
-        command = [sys.executable, "-c", program, str(tmp_path), jar]
-        interpreters = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        env = {**os.environ, **interpreters}
-        # Elsewhere, because Python finds modules in the directory in which it runs.
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True, env=env, cwd=tmp_path
-        ).stdout
-
-    return start
+    program = textwrap.dedent(SESSION) + textwrap.dedent(statements) + "\nspark.stop()\n"
+    command = [sys.executable, "-c", program, str(folder), jar]
+    interpreters = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    env = {**os.environ, **interpreters}
+    # Elsewhere, because Python finds modules in the directory in which it runs.
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=env, cwd=folder
+    ).stdout
 
 
-def test_without_the_jar_spark_refuses_output_mode_update_in_words_that_the_docs_have(
-    run: Run,
-) -> None:
-    said = run(
-        """
-        counts = spark.readStream.format("rate").load().groupBy("value").count()
-        writer = counts.writeStream.format("cowstate").outputMode("update").option("keys", "value")
-        writer = writer.option("checkpointLocation", folder + "/checkpoint")
-        tell(lambda: writer.start(folder + "/table").processAllAvailable())
-        """
-    )
+def test_without_the_jar_what_needs_it_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    plain, typed, update_mode = run(tmp_path, WITHOUT_THE_JAR).split("NEXT")
+    for refused, times in ((plain, 1), (typed, 2)):
+        assert refused.count("They are known in a session that spark_state.configure") == times
+        assert "name the table by its path" in refused
     words = "cowstate does not support Update mode"
-    assert words in said
+    assert words in update_mode
     for page in ("how-to/state-as-a-table.md", "how-to/troubleshoot.md"):
         assert words in (DOCS / page).read_text()
 
 
-@pytest.mark.parametrize("columns", ["", "(id BIGINT, v STRING)"])
-def test_without_the_jar_tables_of_the_catalog_are_refused_with_the_way_out(
-    run: Run, columns: str
-) -> None:
-    said = run(
-        f"""
-        rows = spark.createDataFrame([(1, "a")], "id long, v string")
-        rows.write.format("cowstate").mode("append").option("keys", "id").save(folder + "/table")
-        create = "CREATE TABLE known {columns} USING cowstate LOCATION '" + folder + "/table'"
-        tell(lambda: spark.sql(create))
-        tell(lambda: spark.sql("INSERT INTO known VALUES (2, 'b')"))
-        tell(lambda: spark.table("known").collect())
-        """
-    )
-    refusals = 1 if not columns else 2
-    assert said.count("They are known in a session that spark_state.configure built") == refusals
-    assert "name the table by its path" in said
-
-
-def test_a_python_without_cowstate_is_named(run: Run, tmp_path: Path) -> None:
+def test_a_python_without_cowstate_is_named(tmp_path: Path) -> None:
     bare = tmp_path / "bare-python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
     said = run(
+        tmp_path,
         'tell(lambda: spark.read.format("cowstate").load(folder))',
         jar=spark_state.jar_path(),
         python=str(bare),

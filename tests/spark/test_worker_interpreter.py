@@ -60,13 +60,10 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
+# A session without a master is built by `configure`.
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("plain", "operator", "table"),
-        ("configure", "table", "operator"),
-        ("unnamed", "table", "operator"),
-    ],
+    [("plain", "operator", "table"), ("unnamed", "table", "operator")],
     ids=lambda arguments: arguments[0],
 )
 def test_without_an_activated_environment_a_local_job_runs(

@@ -1,6 +1,6 @@
 """A program as users write it: python tests/support/interpreter_job.py FOLDER SESSION STEP …
 
-SESSION   plain, configure: how the session is built; unnamed: as configure, without a master
+SESSION   plain: a session of Spark's; unnamed: one of `configure`, without a master
 STEP      operator, table, stream: what is run, in this order. An operator of a stream is planned
           as on a cluster, where a task looks at the store
 --executor-lacks-cowstate   on a cluster of one executor, whose interpreter has no cowstate
@@ -80,7 +80,7 @@ def run(spark: SparkSession, step: str, folder: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
-    parser.add_argument("session", choices=("plain", "configure", "unnamed"))
+    parser.add_argument("session", choices=("plain", "unnamed"))
     parser.add_argument("steps", nargs="+", choices=("operator", "table", "stream"))
     parser.add_argument("--executor-lacks-cowstate", action="store_true")
     arguments = parser.parse_args()
