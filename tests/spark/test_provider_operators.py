@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -19,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
-from tests.support.provider_histories import History, assert_readers_agree
+from tests.support.provider_histories import History, assert_history_is, assert_readers_agree
 from tests.support.provider_inputs import EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,
@@ -28,7 +27,6 @@ from tests.support.provider_jobs import (
     ROCKSDB,
     STATE_STORE,
     THROUGH_MANAGER,
-    Batches,
     Fields,
     Job,
     Options,
@@ -259,7 +257,7 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_providers(
     states = expected.states()
     assert len(states) >= BATCHES
     assert sum(len(rows) for (rows,) in expected.outputs.values()) >= BATCHES
-    assert shrank(states) == cowstate.job.shrinks
+    assert expected.shrank() == cowstate.job.shrinks
     history = History.of_run(cowstate)
     assert history.compared(cowstate.job.compared) == expected
     assert rocksdb.outputs == expected.outputs
@@ -268,11 +266,6 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_providers(
         for batch, entries in run.states([before_restart, before_last]).items():
             assert entries == states[batch] != []
     assert_readers_agree(cowstate, history)
-
-
-def shrank(states: Batches) -> bool:
-    sizes = [len(states[batch]) for batch in sorted(states)]
-    return any(later < earlier for earlier, later in pairwise(sizes))
 
 
 @pytest.mark.parametrize("checkpoint_format", ["1", "2"])
@@ -307,15 +300,8 @@ def test_a_state_is_read_from_a_snapshot_and_the_changes_after_it(
 @pytest.mark.parametrize("name", ["session windows", "left outer join"])
 def test_checkpoint_format_2_changes_neither_rows_nor_state(trials: Trials, name: str) -> None:
     cowstate = trials.begin(name, COWSTATE, {f"{STATE_STORE}.checkpointFormatVersion": "2"})
-    assert_same(trials.expected(name, cowstate), cowstate)
+    assert_history_is(trials.expected(name, cowstate), cowstate)
     assert "stateUniqueIds" in (cowstate.checkpoint / "commits" / "0").read_text()
-
-
-def assert_same(expected: History, run: ProviderRun) -> None:
-    """Rows and state of every batch are those expected."""
-    assert History.of_run(run) == expected
-    last = run.batches[-1]
-    assert run.states([last]) == expected.states([last])
 
 
 @pytest.mark.parametrize("name", ["aggregation, update", "full outer join"])
@@ -328,7 +314,7 @@ def test_each_action_on_a_batch_computes_the_same_rows_from_the_same_state(
     for first, second in cowstate.outputs.values():
         assert first == second
     cowstate.outputs = {batch: rows[:1] for batch, rows in cowstate.outputs.items()}
-    assert_same(expected, cowstate)
+    assert_history_is(expected, cowstate)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +327,7 @@ def test_state_files_are_arrow_compressed_with_the_configured_codec(
 ) -> None:
     name = "aggregation, update"
     cowstate = trials.begin(name, COWSTATE, {f"{STATE_STORE}.compression.codec": codec})
-    assert_same(trials.expected(name, cowstate), cowstate)
+    assert_history_is(trials.expected(name, cowstate), cowstate)
     files = sorted(cowstate.checkpoint.glob("state/0/[01]/*.changelog.arrow"))
     assert len(files) == 2 * BATCHES
     for file in files:

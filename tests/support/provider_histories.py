@@ -96,6 +96,21 @@ class History:
                 ]
         return {batch: sorted(rows) for batch, rows in entries.items()}
 
+    def shrank(self) -> bool:
+        """Whether a batch left less state than there was."""
+        sizes = [len(entries) for entries in self.states().values()]
+        return any(later < earlier for earlier, later in itertools.pairwise(sizes))
+
+
+def assert_history_is(expected: History, run: ProviderRun) -> None:
+    """Rows and state of every batch are those expected.
+
+    States that follow from the change feed are those that are read as a whole, too.
+    """
+    assert History.of_run(run) == expected
+    batches = [run.batches[1], run.batches[-1]]
+    assert run.states(batches) == expected.states(batches)
+
 
 def assert_readers_agree(run: ProviderRun, history: History) -> None:
     """State and changes of every batch and store are, without Spark, what Spark read."""
