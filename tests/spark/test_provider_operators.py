@@ -255,6 +255,7 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_providers(
     rocksdb, cowstate = trials.begin(name, ROCKSDB), trials.begin(name, COWSTATE, {})
     expected = trials.expected(name, rocksdb, cowstate)
     states = expected.states()
+    assert [*expected.outputs] == [*cowstate.batches]
     assert len(states) >= BATCHES
     assert sum(len(rows) for (rows,) in expected.outputs.values()) >= BATCHES
     assert expected.shrank() == cowstate.job.shrinks

@@ -29,6 +29,14 @@ def reader_of(run: ProviderRun, options: Options) -> StateReader:
     return open_store(str(run.checkpoint), state=store)
 
 
+def change_feed(run: ProviderRun, store: Options) -> list[Fields]:
+    """All changes of all batches that Spark's reader finds, in order."""
+    feed = {"readChangeFeed": "true", "changeStartBatchId": "0", **store}
+    changes = run.read_state({**feed, "changeEndBatchId": str(run.batches[-1])})
+    rows: list[Fields] = changes.toArrow().to_pylist()
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class StoreHistory:
     """What each batch did to a store in the end: each key with its new value, or with None."""
@@ -37,11 +45,12 @@ class StoreHistory:
 
     @classmethod
     def of_store(cls, run: ProviderRun, store: Options) -> StoreHistory:
-        """As Spark's change feed says."""
-        feed = {"readChangeFeed": "true", "changeStartBatchId": "0", **store}
-        options = {**feed, "changeEndBatchId": str(run.batches[-1])}
+        return cls.of_feed(run, change_feed(run, store))
+
+    @classmethod
+    def of_feed(cls, run: ProviderRun, feed: list[Fields]) -> StoreHistory:
         changes: dict[int, dict[Place, Fields | None]] = {batch: {} for batch in run.batches}
-        for row in run.read_state(options).toArrow().to_pylist():
+        for row in feed:
             assert row["change_type"] == ("delete" if row["value"] is None else "update")
             changes[row["batch_id"]][row["partition_id"], text(row["key"])] = row["value"]
         return cls(changes)
