@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,17 +56,15 @@ Uninterrupted = Callable[[str], Seen]
 @pytest.fixture(scope="module")
 def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
-    known: dict[str, Seen] = {}
 
+    @cache
     def run(name: str) -> Seen:
-        if name not in known:
-            folder = tmp_path_factory.mktemp("uninterrupted")
-            query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
-            segments = Segments.random(folder, seed=1)
-            for batches in SEGMENTS:
-                segments.run(query, batches)
-            known[name] = Seen.of(query)
-        return known[name]
+        folder = tmp_path_factory.mktemp("uninterrupted")
+        query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
+        segments = Segments.random(folder, seed=1)
+        for batches in SEGMENTS:
+            segments.run(query, batches)
+        return Seen.of(query)
 
     return run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,29 @@ from tests.support.streams import Stream
 pytestmark = pytest.mark.spark
 
 
-class TestStoppedQuery:
-    """What needs the checkpoint of a stopped query, of which each test gets a copy."""
+StoppedOn = Callable[[str], Path]
 
-    @pytest.fixture(scope="class", params=[HDFS, ROCKSDB], ids=["hdfs", "rocksdb"])
-    @classmethod
-    def stopped(
-        cls,
-        spark: SparkSession,
-        tmp_path_factory: pytest.TempPathFactory,
-        request: pytest.FixtureRequest,
-    ) -> Path:
+
+@pytest.fixture(scope="module")
+def stopped_on(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> StoppedOn:
+    """The checkpoint of a query that ran on a provider; each test gets a copy."""
+
+    @cache
+    def checkpoint(provider: str) -> Path:
         folder = tmp_path_factory.mktemp("stopped")
-        query = Adopted(spark, AGGREGATION, request.param, folder, THROUGH_MANAGER)
+        query = Adopted(spark, AGGREGATION, provider, folder, THROUGH_MANAGER)
         query.go_on(3)
         return query.checkpoint
 
-    @pytest.fixture
-    def checkpoint(self, stopped: Path, tmp_path: Path) -> Path:
-        return copied(stopped, tmp_path / "checkpoint")
+    return checkpoint
+
+
+class TestStoppedQuery:
+    @pytest.fixture(params=[HDFS, ROCKSDB], ids=["hdfs", "rocksdb"])
+    def checkpoint(
+        self, stopped_on: StoppedOn, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> Path:
+        return copied(stopped_on(request.param), tmp_path / "checkpoint")
 
     def test_a_dry_run_says_what_it_found_and_changes_nothing(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
@@ -159,18 +164,9 @@ class TestStoppedQuery:
 
 
 class TestRefusals:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def stopped(cls, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        query = Adopted(
-            spark, AGGREGATION, HDFS, tmp_path_factory.mktemp("stopped"), THROUGH_MANAGER
-        )
-        query.go_on(3)
-        return query.checkpoint
-
     @pytest.fixture
-    def checkpoint(self, stopped: Path, tmp_path: Path) -> Path:
-        return copied(stopped, tmp_path / "checkpoint")
+    def checkpoint(self, stopped_on: StoppedOn, tmp_path: Path) -> Path:
+        return copied(stopped_on(HDFS), tmp_path / "checkpoint")
 
     def test_what_the_offset_log_says_may_be_refused(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]

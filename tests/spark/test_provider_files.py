@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,34 +22,35 @@ from checkpoint_store.provider.provider_checkpoint import (
 )
 from checkpoint_store.provider.provider_file import decode_provider_file
 from checkpoint_store.provider.provider_file_names import parse_provider_file
+from tests.support.provider_histories import StoreHistory, change_feed
 from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,
+    JOIN_STORES,
     STATE_STORE,
+    THROUGH_MANAGER,
+    Fields,
     Job,
     Options,
     ProviderRun,
     maintenance_of,
+    text,
 )
 
 pytestmark = pytest.mark.spark
 
 BATCHES = 3
 SHAPE = EventShape(rows=40, keys=12)
-DEFAULT = "default"
-JOIN_STORES = [
-    f"{side}-{name}"
-    for side in ("left", "right")
-    for name in ("keyToNumValues", "keyWithIndexToValue")
-]
+DEFAULT = {"storeName": "default"}
 SNAPSHOTS = {
     f"{STATE_STORE}.minDeltasForSnapshot": "1",
     f"{STATE_STORE}.maintenanceInterval": "50ms",
 }
 MERGING = {
+    **THROUGH_MANAGER,
     **SNAPSHOTS,
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.minBatchesToRetain": "4",
 }
 LATEST = "zstd, format 2, snapshots, row checksums"
 SETTINGS: dict[str, Options] = {
@@ -117,69 +118,75 @@ def newest_texts(events: DataFrame, _: DataFrame) -> DataFrame:
     return events.groupBy("key").agg(F.max("text"), F.sum("amount"))
 
 
-JOBS: dict[str, tuple[Job, list[str]]] = {
-    "many types": (Job(of_many_types, "update"), [DEFAULT]),
-    "session windows": (Job(sessions), [DEFAULT]),
-    "join": (Job(joined), JOIN_STORES),
+JOBS = {
+    "many types": Job(of_many_types, "update", stores=[DEFAULT]),
+    "session windows": Job(sessions, stores=[DEFAULT]),
+    "join": Job(joined, stores=JOIN_STORES),
 }
 
-Begin = Callable[[str, Options], ProviderRun]
+Finished = Callable[[str, str], ProviderRun]
 
 
-@pytest.fixture
-def started(spark: SparkSession, tmp_path: Path) -> Begin:
-    def run(name: str, settings: Options) -> ProviderRun:
-        left = write_batches(tmp_path / "left", 11, BATCHES, SHAPE)
-        right = write_batches(tmp_path / "right", 12, BATCHES, SHAPE)
-        begun = ProviderRun(spark, JOBS[name][0], COWSTATE, tmp_path / "run", settings)
+@pytest.fixture(scope="module")
+def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A job that ran with these settings; tests only read what it left."""
+
+    @cache
+    def run(name: str, settings: str) -> ProviderRun:
+        folder = tmp_path_factory.mktemp("finished")
+        left = write_batches(folder / "left", 11, BATCHES, SHAPE)
+        right = write_batches(folder / "right", 12, BATCHES, SHAPE)
+        ended = ProviderRun(spark, JOBS[name], COWSTATE, folder / "run", SETTINGS[settings])
         with maintenance_of(spark):
-            begun.run_with_restart(left, right)
-        return begun
+            ended.run_with_restart(left, right)
+        return ended
 
     return run
 
 
-def in_order(rows: list[dict[str, Any]]) -> list[str]:
+def in_order(rows: list[Fields]) -> list[str]:
     return sorted(repr(row) for row in rows)
 
 
-def spark_state_of(run: ProviderRun, store: str, batch: int) -> list[str]:
-    options = {"batchId": str(batch), "storeName": store}
+def spark_state_of(run: ProviderRun, store: Options, batch: int) -> list[str]:
+    options = {"batchId": str(batch), **store}
     return in_order(run.read_state(options).toArrow().to_pylist())
 
 
-def spark_changes_of(run: ProviderRun, store: str, batch: int) -> list[str]:
-    options = {
-        "readChangeFeed": "true",
-        "changeStartBatchId": str(batch),
-        "changeEndBatchId": str(batch),
-        "storeName": store,
-    }
-    changes = run.read_state(options).select("change_type", "key", "value", "partition_id")
-    return in_order(changes.toArrow().to_pylist())
+def changes_of(feed: list[Fields], batch: int) -> list[Fields]:
+    """The changes of a batch, as a reader gives them that was asked for this one."""
+    names = ("change_type", "key", "value", "partition_id")
+    return [{name: row[name] for name in names} for row in feed if row["batch_id"] == batch]
 
 
 @pytest.mark.parametrize(
     ("name", "settings"), [("many types", "lz4"), *((name, LATEST) for name in JOBS)]
 )
 def test_decoded_state_and_changes_of_every_batch_are_those_that_spark_reads(
-    started: Begin, name: str, settings: str
+    finished: Finished, name: str, settings: str
 ) -> None:
-    run = started(name, SETTINGS[settings])
+    run = finished(name, settings)
     if settings == LATEST:
         assert [*run.checkpoint.glob("state/0/**/*.snapshot.arrow")]
     checkpoint = open_object_store(run.checkpoint.as_uri())
     batches = committed_batches(checkpoint)
     assert len(batches) >= BATCHES
     rows = 0
-    for batch in batches:
-        for store in JOBS[name][1]:
-            state = read_state(checkpoint, batch, store_name=store)
+    for store in run.job.stores:
+        feed = change_feed(run, store)
+        states = StoreHistory.of_feed(run, feed).states()
+        for batch in batches:
+            state = read_state(checkpoint, batch, store_name=store["storeName"])
             state.validate(full=True)
-            assert in_order(state.to_pylist()) == spark_state_of(run, store, batch)
-            changes = read_changes(checkpoint, batch, store_name=store)
+            entries = state.to_pylist()
+            if batch == BATCHES - 1:
+                assert in_order(entries) == spark_state_of(run, store, batch)
+            values = {(row["partition_id"], text(row["key"])): row["value"] for row in entries}
+            assert values == states[batch]
+            assert len(values) == len(entries)
+            changes = read_changes(checkpoint, batch, store_name=store["storeName"])
             changes.validate(full=True)
-            assert in_order(changes.to_pylist()) == spark_changes_of(run, store, batch)
+            assert in_order(changes.to_pylist()) == in_order(changes_of(feed, batch))
             rows += state.num_rows
     assert rows > 50
 
@@ -191,26 +198,26 @@ def test_a_query_whose_changelogs_were_merged_goes_on_from_them(
     (large,) = write_batches(tmp_path / "large", 21, 1, EventShape(20_000, 10**9))
     first = large.rename(tmp_path / "first.parquet")
     os.utime(first, (1_600_000_000,) * 2)
-    small = write_batches(tmp_path / "small", 22, 78, EventShape(4, 10**9))
+    small = write_batches(tmp_path / "small", 22, 73, EventShape(4, 10**9))
     run = ProviderRun(spark, Job(newest_texts, "update"), COWSTATE, tmp_path / "run", MERGING)
     with maintenance_of(spark):
-        run.run([first, *small[:70]], [])
+        run.run([first, *small[:69]], [])
         assert [*run.checkpoint.glob("state/0/0/*.merged.arrow")]
         assert len([*run.checkpoint.glob("state/0/0/*.snapshot.arrow")]) == 1
-        run.run(small[70:], [])
-    assert len([*run.checkpoint.glob("state/0/0/*.changelog.arrow")]) < 78
+        run.run(small[69:], [])
+    assert len([*run.checkpoint.glob("state/0/0/*.changelog.arrow")]) < 73
     files = spark.read.schema(EVENT_SCHEMA).parquet(str(tmp_path / "run" / "left"))
     expected = [tuple(row.values()) for row in newest_texts(files, files).toArrow().to_pylist()]
     checkpoint = open_object_store(str(run.checkpoint))
     newest = committed_batches(checkpoint)[-1]
     state = read_state(checkpoint, newest)
-    found = [(*row["key"].values(), *row["value"].values()) for row in state.to_pylist()]
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    groups = [(*row["key"].values(), *row["value"].values()) for row in state.to_pylist()]
+    assert sorted(map(repr, groups)) == sorted(map(repr, expected))
     assert in_order(state.to_pylist()) == spark_state_of(run, DEFAULT, newest)
 
 
-def test_the_columns_have_the_types_of_the_query(started: Begin) -> None:
-    run = started("many types", {})
+def test_the_columns_have_the_types_of_the_query(finished: Finished) -> None:
+    run = finished("many types", "lz4")
     state = read_state(open_object_store(str(run.checkpoint)), 0)
     by_spark = run.read_state({"batchId": "0"}).toArrow()
     key, value = (state.schema.field(name).type for name in ("key", "value"))
@@ -224,8 +231,8 @@ def test_the_columns_have_the_types_of_the_query(started: Begin) -> None:
             assert ours.type == its.type
 
 
-def test_no_byte_of_a_file_changes_into_another_row(started: Begin) -> None:
-    run = started("many types", SETTINGS["lz4"])
+def test_no_byte_of_a_file_changes_into_another_row(finished: Finished) -> None:
+    run = finished("many types", "lz4")
     path = min(
         run.checkpoint.glob("state/0/*/*.changelog.arrow"), key=lambda file: file.stat().st_size
     )
@@ -234,12 +241,12 @@ def test_no_byte_of_a_file_changes_into_another_row(started: Begin) -> None:
     source = Source(run.checkpoint.as_uri(), path.name)
     data = path.read_bytes()
     whole = decode_provider_file(data, name, source).batches
-    found = 0
+    refused = 0
     for place in range(0, len(data), 5):
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
         try:
             assert decode_provider_file(bytes(damaged), name, source).batches == whole
         except CorruptObjectError:
-            found += 1
-    assert found > len(data) // 5 * 0.8
+            refused += 1
+    assert refused > len(data) // 5 * 0.8

@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,13 +18,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from tests.support.provider_histories import History, assert_history_is
 from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, deliver, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,
     HDFS,
+    JOIN_STORES,
     STATE_STORE,
     THROUGH_MANAGER,
-    Batches,
     Job,
     Options,
     ProviderRun,
@@ -41,8 +43,12 @@ SNAPSHOTS = {
     f"{STATE_STORE}.maintenanceInterval": "50ms",
 }
 SHAPE = EventShape(rows=80, keys=25)
-BATCHES = 6
-FOUND = r"(?s)is damaged: record batch 0: a row's .*STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+SEGMENTS = (slice(2), slice(2, 3), slice(3, 4))
+"""The batches that each run of a query gets."""
+BATCHES = 4
+CHANGED_ROW = (
+    r"(?s)is damaged: record batch 0: a row's .*STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+)
 
 
 def marked(events: DataFrame) -> DataFrame:
@@ -68,17 +74,20 @@ def total(events: DataFrame, _: DataFrame) -> DataFrame:
     return events.agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
 
 
+AGGREGATION = "aggregation with eviction"
+SESSIONS = "session windows"
 JOBS = {
-    "aggregation with eviction": Job(windows),
-    "session windows": Job(sessions),
-    "stream-stream join": Job(joined, stores=({"joinSide": "left"}, {"joinSide": "right"})),
+    AGGREGATION: Job(windows),
+    SESSIONS: Job(sessions),
+    "stream-stream join": Job(joined, stores=JOIN_STORES),
 }
 Inputs = tuple[list[Path], list[Path]]
 
 
-@pytest.fixture
-def inputs(tmp_path: Path) -> Inputs:
-    left, right = (write_batches(tmp_path / side, 1, BATCHES, SHAPE) for side in ("left", "right"))
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    folder = tmp_path_factory.mktemp("inputs")
+    left, right = (write_batches(folder / side, 1, BATCHES, SHAPE) for side in ("left", "right"))
     return left, right
 
 
@@ -100,90 +109,92 @@ def log_setting(checkpoint: Path, key: str, value: str) -> None:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def of_hdfs(
-    spark: SparkSession, folder: Path, job: Job, inputs: Inputs, restarts: int = 1
-) -> tuple[dict[int, list[list[str]]], Batches]:
-    """Outputs and states by batch with Spark's own provider and its row checksums."""
-    run = ProviderRun(spark, job, HDFS, folder / "hdfs", {**THROUGH_MANAGER, **ON})
-    count = BATCHES // (restarts + 1)
-    for first in range(0, BATCHES, count):
-        run.run(*(side[first : first + count] for side in inputs))
-    return run.outputs, run.states()
+def in_segments(inputs: Inputs) -> list[Inputs]:
+    return [(inputs[0][batches], inputs[1][batches]) for batches in SEGMENTS]
+
+
+Expected = Callable[[str], History]
+
+
+@pytest.fixture(scope="module")
+def expected(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, inputs: Inputs
+) -> Expected:
+    """What a job does with Spark's own provider and its row checksums."""
+
+    @cache
+    def history(name: str) -> History:
+        folder = tmp_path_factory.mktemp("hdfs")
+        run = ProviderRun(spark, JOBS[name], HDFS, folder, {**THROUGH_MANAGER, **ON})
+        for files in in_segments(inputs):
+            run.run(*files)
+        return History.of_run(run)
+
+    return history
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_rows_and_state_are_those_of_the_built_in_provider_with_the_same_settings(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs, name: str
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected, name: str
 ) -> None:
-    outputs, states = of_hdfs(spark, tmp_path, JOBS[name], inputs)
     run = ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "cowstate", {**ON, **SNAPSHOTS})
     with maintenance_of(spark):
-        run.run_with_restart(*inputs)
-    assert run.outputs == outputs
-    assert run.states() == states
+        for files in in_segments(inputs):
+            run.run(*files)
+    assert_history_is(expected(name), run)
+    assert expected(name).shrank()
     assert state_files(run.checkpoint, "snapshot")
     assert columns_of(state_files(run.checkpoint)) == {3}
-    store = {"storeName": "left-keyWithIndexToValue"} if "join" in name else {}
-    changes = run.last_changes(store)
-    assert {change.split()[0] for change in changes.values()} == {"update", "delete"}
 
 
 def test_a_restart_with_another_setting_goes_by_that_of_the_offset_log(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
 ) -> None:
-    job = JOBS["aggregation with eviction"]
-    outputs, states = of_hdfs(spark, tmp_path, job, inputs)
-    run = ProviderRun(spark, job, COWSTATE, tmp_path / "cowstate", ON)
-    run.run(inputs[0][: BATCHES // 2], [])
-    run.settings = {ENABLED: "false"}
-    run.run(inputs[0][BATCHES // 2 :], [])
-    assert run.outputs == outputs
-    assert run.states() == states
+    run = ProviderRun(spark, JOBS[AGGREGATION], COWSTATE, tmp_path / "cowstate", ON)
+    for files in in_segments(inputs):
+        run.run(*files)
+        run.settings = {ENABLED: "false"}
+    assert_history_is(expected(AGGREGATION), run)
     assert columns_of(state_files(run.checkpoint)) == {3}
 
 
 def test_files_with_and_without_checksums_make_up_one_checkpoint(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
 ) -> None:
-    job = JOBS["session windows"]
-    outputs, states = of_hdfs(spark, tmp_path, job, inputs, restarts=2)
-    run = ProviderRun(spark, job, COWSTATE, tmp_path / "cowstate", SNAPSHOTS)
+    run = ProviderRun(spark, JOBS[SESSIONS], COWSTATE, tmp_path / "cowstate", SNAPSHOTS)
     with maintenance_of(spark):
-        for first, setting in ((0, "true"), (2, "false"), (4, "false")):
-            run.run(inputs[0][first : first + 2], [])
+        for files, setting in zip(in_segments(inputs), ("true", "false", "false"), strict=True):
+            run.run(*files)
             log_setting(run.checkpoint, ENABLED, setting)
-    assert run.outputs == outputs
-    assert run.states() == states
+    assert_history_is(expected(SESSIONS), run)
     assert columns_of(state_files(run.checkpoint, "changelog")) == {2, 3}
 
 
 def test_a_checkpoint_of_the_built_in_provider_with_checksums_is_continued(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
 ) -> None:
-    job = JOBS["aggregation with eviction"]
-    outputs, states = of_hdfs(spark, tmp_path, job, inputs)
-    run = ProviderRun(spark, job, HDFS, tmp_path / "continued", {**THROUGH_MANAGER, **ON})
-    half = BATCHES // 2
-    run.run(inputs[0][:half], [])
+    settings = {**THROUGH_MANAGER, **ON}
+    run = ProviderRun(spark, JOBS[AGGREGATION], HDFS, tmp_path / "continued", settings)
+    first, *others = in_segments(inputs)
+    run.run(*first)
     log_setting(run.checkpoint, PROVIDER_KEY, COWSTATE)
-    run.run(inputs[0][half:], [])
-    assert run.outputs == outputs
-    assert run.states(range(half, len(states))) == {
-        batch: entries for batch, entries in states.items() if batch >= half
-    }
+    batches_before = len(run.batches)
+    for files in others:
+        run.run(*files)
+    assert run.outputs == expected(AGGREGATION).outputs
+    continued = run.batches[batches_before:]
+    assert run.states(continued) == expected(AGGREGATION).states(continued)
     assert columns_of(state_files(run.checkpoint)) == {3}
 
 
 def test_a_state_that_each_task_gives_up_is_restored_by_the_next(
-    spark: SparkSession, tmp_path: Path, inputs: Inputs
+    spark: SparkSession, tmp_path: Path, inputs: Inputs, expected: Expected
 ) -> None:
-    job = JOBS["session windows"]
-    outputs, states = of_hdfs(spark, tmp_path, job, inputs)
     settings = {**ON, **SNAPSHOTS, f"{STATE_STORE}.unloadOnCommit": "true"}
-    run = ProviderRun(spark, job, COWSTATE, tmp_path / "cowstate", settings)
-    run.run_with_restart(*inputs)
-    assert run.outputs == outputs
-    assert run.states() == states
+    run = ProviderRun(spark, JOBS[SESSIONS], COWSTATE, tmp_path / "cowstate", settings)
+    for files in in_segments(inputs):
+        run.run(*files)
+    assert_history_is(expected(SESSIONS), run)
     assert state_files(run.checkpoint, "snapshot")
 
 
@@ -218,16 +229,16 @@ def test_a_row_that_changed_in_a_file_is_found_though_the_file_has_new_sums(
     spark: SparkSession, tmp_path: Path, inputs: Inputs
 ) -> None:
     run = ProviderRun(spark, Job(total, "update"), COWSTATE, tmp_path / "run", {ENABLED: "true"})
-    run.run(inputs[0][:3], [])
+    run.run(inputs[0][:2], [])
     (*_, newest) = state_files(run.checkpoint, "changelog")
     intact = newest.read_bytes()
     damage_a_row(newest)
-    with pytest.raises(StreamingQueryException, match=FOUND):
-        run.run(inputs[0][3:4], [])
+    with pytest.raises(StreamingQueryException, match=CHANGED_ROW):
+        run.run(inputs[0][2:3], [])
     newest.write_bytes(intact)
     run.run([], [])
-    (row,) = run.outputs[3][-1]
-    assert f"events={4 * SHAPE.rows}," in row
+    (row,) = run.outputs[2][-1]
+    assert f"events={3 * SHAPE.rows}," in row
 
 
 def test_a_snapshot_with_a_row_that_changed_is_passed_over(
@@ -236,12 +247,12 @@ def test_a_snapshot_with_a_row_that_changed_is_passed_over(
     settings = {ENABLED: "true", **SNAPSHOTS}
     run = ProviderRun(spark, Job(total, "update"), COWSTATE, tmp_path / "run", settings)
     with maintenance_of(spark):
-        run.run(inputs[0][:4], [])
+        run.run(inputs[0][:3], [])
     snapshots = state_files(run.checkpoint, "snapshot")
     assert snapshots
     for path in snapshots:
         damage_a_row(path)
-    run.run(inputs[0][4:], [])
+    run.run(inputs[0][3:], [])
     (row,) = run.outputs[BATCHES - 1][-1]
     assert f"events={BATCHES * SHAPE.rows}," in row
 
@@ -277,7 +288,7 @@ def test_file_checksums_of_spark_do_no_harm(
     source = spark.readStream.schema(EVENT_SCHEMA).option("maxFilesPerTrigger", 1)
     counts = source.parquet(str(tmp_path / "fed")).groupBy().count()
     with maintenance_of(spark), configured(spark, settings):
-        for files in (inputs[0][:3], inputs[0][3:]):
+        for files, _ in in_segments(inputs)[:2]:
             deliver(files, tmp_path / "fed")
             query = (
                 counts.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
@@ -287,8 +298,8 @@ def test_file_checksums_of_spark_do_no_harm(
                 .start()
             )
             query.awaitTermination()
-    assert [row["count"] for row in rows] == [SHAPE.rows * n for n in range(1, BATCHES + 1)]
+    assert [row["count"] for row in rows] == [SHAPE.rows * n for n in range(1, 4)]
     written = {path.name for path in state_files(tmp_path / "checkpoint")}
-    assert len(written) > BATCHES
+    assert len(written) > 3
     beside = {path.name for path in (tmp_path / "checkpoint" / "state").rglob("*.crc")}
     assert not beside & {f"{name}.crc" for name in written}

@@ -83,13 +83,16 @@ def total(events: DataFrame, _: DataFrame) -> DataFrame:
     return events.agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
 
 
+NO_EMPTY_BATCHES = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+SIDES = ({"joinSide": "left"}, {"joinSide": "right"})
 JOBS = {
     "aggregation with eviction": Job(windows),
-    "dropDuplicates": Job(distinct),
-    "session windows": Job(sessions),
-    "stream-stream join": Job(joined, stores=({"joinSide": "left"}, {"joinSide": "right"})),
+    "dropDuplicates": Job(distinct, settings=NO_EMPTY_BATCHES),
+    "session windows": Job(sessions, settings=NO_EMPTY_BATCHES),
+    "stream-stream join": Job(joined, stores=SIDES, settings=NO_EMPTY_BATCHES),
     "aggregation without a key": Job(total, "update"),
 }
+"""One of them evicts in batches without data, too."""
 
 
 @dataclass
@@ -131,8 +134,8 @@ class Seen(NamedTuple):
 def provider_of_last_batch(checkpoint: Path) -> str:
     newest = max(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*"))
     text = (checkpoint / "offsets" / str(newest)).read_text()
-    found: str = json.loads(text.split("\n")[1])["conf"][PROVIDER_KEY]
-    return found
+    provider: str = json.loads(text.split("\n")[1])["conf"][PROVIDER_KEY]
+    return provider
 
 
 def forget_last_commit(checkpoint: Path) -> int:

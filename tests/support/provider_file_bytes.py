@@ -38,8 +38,8 @@ def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName
     return replace(upon, versions=versions, attempt=unique(generation))
 
 
-def schema_json(name: str, of: str) -> str:
-    field = {"name": name, "type": of, "nullable": True, "metadata": {}}
+def schema_json(name: str, type_name: str) -> str:
+    field = {"name": name, "type": type_name, "nullable": True, "metadata": {}}
     return json.dumps({"type": "struct", "fields": [field]})
 
 

@@ -1,40 +1,24 @@
-"""What cowstate reads of a provider's checkpoint, against what Spark's statestore reader says."""
+"""What became of a provider's stores batch by batch, and what cowstate reads of them without Spark.
+
+Spark's change feed of a store is one read for all batches. The state after each batch follows from
+it.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from checkpoint_store import ProviderStore, open_store
 from checkpoint_store.state_reader import StateReader
-from tests.support.provider_jobs import Options, ProviderRun, configured
+from tests.support.provider_jobs import Batches, Entry, Fields, Options, ProviderRun, text
 
 State = dict[str, str]
 Changes = list[tuple[str, str, str]]
-
-JOIN_STORES = [
-    {"storeName": f"{side}-{name}"}
-    for side in ("left", "right")
-    for name in ("keyToNumValues", "keyWithIndexToValue")
-]
-
-
-def stores_of(run: ProviderRun) -> list[dict[str, str]]:
-    """The options that name each store of a run's job; all four of a join."""
-    stores: list[dict[str, str]] = []
-    for options in run.job.stores:
-        if "joinSide" not in options:
-            stores.append({**options})
-        elif options["joinSide"] == "left":
-            others = {name: value for name, value in options.items() if name != "joinSide"}
-            stores += [{**others, **store} for store in JOIN_STORES]
-    return stores
+Place = tuple[int, str]
+"""The partition of a key, and the key as text."""
 
 
 def reader_of(run: ProviderRun, options: Options) -> StateReader:
@@ -45,19 +29,130 @@ def reader_of(run: ProviderRun, options: Options) -> StateReader:
     return open_store(str(run.checkpoint), state=store)
 
 
-def assert_histories_agree(run: ProviderRun) -> None:
-    """State and changes of every batch and store are those that Spark reads."""
+def change_feed(run: ProviderRun, store: Options) -> list[Fields]:
+    """All changes of all batches that Spark's reader finds, in order."""
+    feed = {"readChangeFeed": "true", "changeStartBatchId": "0", **store}
+    changes = run.read_state({**feed, "changeEndBatchId": str(run.batches[-1])})
+    rows: list[Fields] = changes.toArrow().to_pylist()
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHistory:
+    """What each batch did to a store in the end: each key with its new value, or with None."""
+
+    changes: dict[int, dict[Place, Fields | None]]
+
+    @classmethod
+    def of_store(cls, run: ProviderRun, store: Options) -> StoreHistory:
+        return cls.of_feed(run, change_feed(run, store))
+
+    @classmethod
+    def of_feed(cls, run: ProviderRun, feed: list[Fields]) -> StoreHistory:
+        changes: dict[int, dict[Place, Fields | None]] = {batch: {} for batch in run.batches}
+        for row in feed:
+            assert row["change_type"] == ("delete" if row["value"] is None else "update")
+            changes[row["batch_id"]][row["partition_id"], text(row["key"])] = row["value"]
+        return cls(changes)
+
+    def compared(self, of_value: Callable[[Fields], Fields]) -> StoreHistory:
+        """With this instead of each value."""
+        return StoreHistory(
+            {
+                batch: {
+                    place: None if value is None else of_value(value)
+                    for place, value in changes.items()
+                }
+                for batch, changes in self.changes.items()
+            }
+        )
+
+    def states(self) -> dict[int, dict[Place, Fields]]:
+        """The value of each key after each batch."""
+        state: dict[Place, Fields] = {}
+        states = {}
+        for batch, changes in sorted(self.changes.items()):
+            merged = {**state, **changes}
+            state = {place: value for place, value in merged.items() if value is not None}
+            states[batch] = state
+        return states
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Every batch of a run: what it wrote, and what it did to each store."""
+
+    outputs: dict[int, list[list[str]]]
+    stores: list[StoreHistory]
+
+    @classmethod
+    def of_run(cls, run: ProviderRun) -> History:
+        return cls(run.outputs, [StoreHistory.of_store(run, store) for store in run.job.stores])
+
+    def compared(self, of_value: Callable[[Fields], Fields]) -> History:
+        """With this instead of each value in a store."""
+        return History(self.outputs, [store.compared(of_value) for store in self.stores])
+
+    def states(self, batches: Sequence[int] | None = None) -> Batches:
+        """The content of all stores after these batches; after every one unless chosen."""
+        entries: Batches = {batch: [] for batch in batches or self.outputs}
+        for number, store in enumerate(self.stores):
+            states = store.states()
+            for batch in entries:
+                entries[batch] += [
+                    Entry(number, partition, f"{key} {text(value)}")
+                    for (partition, key), value in states[batch].items()
+                ]
+        return {batch: sorted(rows) for batch, rows in entries.items()}
+
+    def shrank(self) -> bool:
+        """Whether a batch left less state than there was."""
+        sizes = [len(entries) for entries in self.states().values()]
+        return any(later < earlier for earlier, later in itertools.pairwise(sizes))
+
+
+def assert_history_is(expected: History, run: ProviderRun) -> None:
+    """Rows and state of every batch are those expected.
+
+    States that follow from the change feed are those that are read as a whole, too.
+    """
+    assert History.of_run(run) == expected
+    batches = [run.batches[1], run.batches[-1]]
+    assert run.states(batches) == expected.states(batches)
+
+
+def assert_readers_agree(run: ProviderRun, history: History) -> None:
+    """State and changes of every batch and store are, without Spark, what Spark read."""
     batches = [*run.batches]
-    for store in stores_of(run):
+    for store, history_of_store in zip(run.job.stores, history.stores, strict=True):
         reader = reader_of(run, store)
         assert [info.version for info in reader.versions()] == batches
-        states = spark_states(run, store)
+        states = {batch: texts_by_key(state) for batch, state in history_of_store.states().items()}
         assert {batch: state_at(reader, batch) for batch in batches} == states, store
-        assert upserts(reader, batches[0], batches[-1]) == spark_upserts(run, store)
+        assert upserts(reader, batches) == {
+            batch: upserts_of(history_of_store.changes[batch]) for batch in batches[1:]
+        }
         for before, after in itertools.pairwise(batches):
             assert changes_of(reader, before, after) == difference(states[before], states[after])
-    for side in (options for options in run.job.stores if "joinSide" in options):
-        assert_join_side_agrees(run, side)
+    for store in run.job.stores:
+        side, _, name = store.get("storeName", "").partition("-")
+        if name == "keyWithIndexToValue":
+            operator = {key: store[key] for key in store if key != "storeName"}
+            assert_join_side_agrees(run, {**operator, "joinSide": side})
+
+
+def texts_by_key(state: Mapping[Place, Fields]) -> State:
+    texts = {key: text(value) for (_, key), value in state.items()}
+    assert len(texts) == len(state)
+    return texts
+
+
+def upserts_of(changes: Mapping[Place, Fields | None]) -> Changes:
+    """What a batch did to each key, as the reader of upserts puts it."""
+    return sorted(
+        ("delete", key, "None") if value is None else ("update_postimage", key, text(value))
+        for (_, key), value in changes.items()
+    )
 
 
 def assert_join_side_agrees(run: ProviderRun, side: Options) -> None:
@@ -69,11 +164,6 @@ def assert_join_side_agrees(run: ProviderRun, side: Options) -> None:
         text({**row["key"], **row["value"]})
         for row in run.read_state({**side, "batchId": str(last)}).toArrow().to_pylist()
     )
-
-
-def text(row: Mapping[str, Any]) -> str:
-    """The values of a row in order: columns may have one name in Spark, and others here."""
-    return repr(tuple(row.values()))
 
 
 def state_at(reader: StateReader, batch: int) -> State:
@@ -97,13 +187,15 @@ def changes_of(reader: StateReader, start: int, end: int) -> Changes:
     return sorted(_changes(reader, start, end, preimages=True))
 
 
-def upserts(reader: StateReader, start: int, end: int) -> dict[int, Changes]:
-    """What each batch after `start` last did to each key, by batch."""
-    by_batch: dict[int, Changes] = defaultdict(list)
-    for batch in range(start + 1, end + 1):
-        for kind, key, values in _changes(reader, batch - 1, batch, preimages=False):
-            by_batch[batch].append((kind, key, "None" if kind == "delete" else values))
-    return {batch: sorted(changes) for batch, changes in by_batch.items()}
+def upserts(reader: StateReader, batches: Sequence[int]) -> dict[int, Changes]:
+    """What each of these batches but the first last did to each key."""
+    return {
+        after: sorted(
+            (kind, key, "None" if kind == "delete" else values)
+            for kind, key, values in _changes(reader, before, after, preimages=False)
+        )
+        for before, after in itertools.pairwise(batches)
+    }
 
 
 def _changes(reader: StateReader, start: int, end: int, *, preimages: bool) -> Changes:
@@ -125,36 +217,3 @@ def difference(before: State, after: State) -> Changes:
             changes += [("update_preimage", key, before[key])]
             changes += [("update_postimage", key, after[key])]
     return sorted(changes)
-
-
-def spark_states(run: ProviderRun, store: Options) -> dict[int, State]:
-    """The values of each key after each batch, as Spark's reader says."""
-    frames = [
-        run.read_state({"batchId": str(batch), **store}).select(
-            F.lit(batch).alias("batch"), "key", "value"
-        )
-        for batch in run.batches
-    ]
-    states: dict[int, State] = {batch: {} for batch in run.batches}
-    # Compiling the union of so many small reads takes longer than they do.
-    with configured(run.spark, {"spark.sql.codegen.wholeStage": "false"}):
-        rows = reduce(DataFrame.union, frames).toArrow()
-    for row in rows.to_pylist():
-        states[row["batch"]][text(row["key"])] = text(row["value"])
-    return states
-
-
-def spark_upserts(run: ProviderRun, store: Options) -> dict[int, Changes]:
-    """What each batch after the first last did to each key, as Spark's change feed says."""
-    batches = run.batches
-    feed = {"readChangeFeed": "true", "changeStartBatchId": "1", **store}
-    rows = run.read_state({**feed, "changeEndBatchId": str(batches[-1])}).toArrow()
-    last: dict[tuple[int, str], tuple[str, str]] = {}
-    for row in rows.to_pylist():
-        kind = "delete" if row["change_type"] == "delete" else "update_postimage"
-        values = "None" if row["value"] is None else text(row["value"])
-        last[row["batch_id"], text(row["key"])] = kind, values
-    by_batch: dict[int, Changes] = defaultdict(list)
-    for (batch, key), (kind, values) in last.items():
-        by_batch[batch].append((kind, key, values))
-    return {batch: sorted(changes) for batch, changes in by_batch.items()}

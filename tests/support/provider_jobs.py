@@ -2,7 +2,9 @@
 
 A query runs over the first files, is stopped, and goes on from its checkpoint over the others. What
 it wrote and what Spark's own state reader says are kept by batch, to be compared with another
-provider's.
+provider's. Each read of a state costs as much as a batch of the query. A test that compares all
+batches takes one read of the change feed, `tests/support/provider_histories.py`, and reads the
+states of a few batches.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -31,6 +33,12 @@ STATE_STORE = "spark.sql.streaming.stateStore"
 
 Options = Mapping[str, str]
 
+JOIN_STORES: Sequence[Options] = [
+    {"storeName": f"{side}-{name}"}
+    for side in ("left", "right")
+    for name in ("keyToNumValues", "keyWithIndexToValue")
+]
+
 # A manager that forks no processes, and fewer files: a batch takes half the time.
 THROUGH_MANAGER: Options = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -41,8 +49,11 @@ THROUGH_MANAGER: Options = {
 }
 
 
+Fields = dict[str, Any]
+
+
 class Entry(NamedTuple):
-    """A row of a store: where it is, and key and value as JSON."""
+    """A row of a store: where it is, and its key and value as text."""
 
     store: int
     partition: int
@@ -58,14 +69,14 @@ class Job:
 
     `build` makes it of two streams of events; `stores` are the options with which Spark's state
     reader finds each of its stores; `shrinks`: some batches leave less state than there was;
-    `entry` is what to compare of a row that the reader gives; `settings` are those it needs.
+    `compared` gives what two runs have in common of a value; `settings` are those it needs.
     """
 
     build: Callable[[DataFrame, DataFrame], DataFrame]
     mode: str = "append"
     stores: Sequence[Options] = ({},)
     shrinks: bool = True
-    entry: str = "struct(key.*, value.*)"
+    compared: Callable[[Fields], Fields] = dict
     settings: Options = field(default_factory=dict)
 
 
@@ -100,6 +111,11 @@ def maintenance_of(spark: SparkSession) -> Iterator[None]:
 def in_order(rows: list[Row]) -> list[str]:
     """Rows as text, which null and any type can be sorted as."""
     return sorted(repr(row) for row in rows)
+
+
+def text(row: Mapping[str, Any]) -> str:
+    """The values of a row in order: columns may have one name in Spark, and others here."""
+    return repr(tuple(row.values()))
 
 
 @dataclass
@@ -159,55 +175,39 @@ class ProviderRun:
         """What Spark's own reader finds in the checkpoint."""
         return self.spark.read.format("statestore").options(**options).load(str(self.checkpoint))
 
-    def _entries(self, options: Options, batch: int, store: int) -> DataFrame:
-        return self.read_state(options).select(
-            F.lit(batch).alias("batch"),
-            F.lit(store).alias("store"),
-            F.col("partition_id").alias("partition"),
-            F.to_json(F.expr(self.job.entry), {"ignoreNullFields": "false"}).alias("content"),
-        )
+    def _entries(self, state: DataFrame, store: int) -> dict[int, list[Entry]]:
+        """By batch; the state has it as a column."""
+        by_batch: dict[int, list[Entry]] = defaultdict(list)
+        columns = state.select("batch", "partition_id", "key", "value")
+        # Compiling the union of small reads takes longer than they do.
+        with configured(self.spark, {"spark.sql.codegen.wholeStage": "false"}):
+            rows = columns.toArrow().to_pylist()
+        for row in rows:
+            content = f"{text(row['key'])} {text(self.job.compared(row['value']))}"
+            by_batch[row["batch"]].append(Entry(store, row["partition_id"], content))
+        return by_batch
 
     def state_entries(self, options: Options) -> list[Entry]:
         """The content of the job's only store as read with these options."""
-        found = self._entries(options, 0, 0).collect()
-        return sorted(Entry(row.store, row.partition, row.content) for row in found)
+        state = self.read_state(options).withColumn("batch", F.lit(0))
+        return sorted(self._entries(state, 0)[0])
 
-    def states(self, chosen: Sequence[int] | None = None) -> Batches:
-        """The content of all stores after each of these batches; after every one unless chosen."""
-        batches = self.batches if chosen is None else chosen
-        frames = [
-            self._entries({"batchId": str(batch), **store}, batch, place)
-            for batch in batches
-            for place, store in enumerate(self.job.stores)
-        ]
-        found: Batches = {batch: [] for batch in batches}
-        # Compiling the union of so many small reads takes longer than they do.
-        with configured(self.spark, {"spark.sql.codegen.wholeStage": "false"}):
-            rows = reduce(DataFrame.union, frames).collect()
-        for row in rows:
-            found[row.batch].append(Entry(row.store, row.partition, row.content))
-        return {batch: sorted(entries) for batch, entries in found.items()}
+    def states(self, batches: Sequence[int]) -> Batches:
+        """The content of all stores after each of these batches."""
+        entries: Batches = {batch: [] for batch in batches}
+        for place, store in enumerate(self.job.stores):
+            states = [
+                self.read_state({"batchId": str(batch), **store}).withColumn("batch", F.lit(batch))
+                for batch in batches
+            ]
+            for batch, rows in self._entries(reduce(DataFrame.union, states), place).items():
+                entries[batch] += rows
+        return {batch: sorted(rows) for batch, rows in entries.items()}
 
     def snapshots(self) -> list[tuple[int, int]]:
         """Partition and batch of each snapshot of the first operator."""
-        found = (self.checkpoint / "state" / "0").glob("[0-9]*/*.snapshot.arrow")
-        return sorted((int(file.parent.name), int(file.name.split("-")[0]) - 1) for file in found)
-
-    def last_changes(self, store: Options) -> dict[tuple[int, int, str], str]:
-        """By batch, partition and key what became of the key in the end, from the change feed."""
-        last = len(self.batches) - 1
-        feed = self.read_state(
-            {
-                "readChangeFeed": "true",
-                "changeStartBatchId": "0",
-                "changeEndBatchId": str(last),
-                **store,
-            }
-        )
-        return {
-            (row.batch_id, row.partition_id, repr(row.key)): f"{row.change_type} {row.value!r}"
-            for row in feed.collect()
-        }
+        files = (self.checkpoint / "state" / "0").glob("[0-9]*/*.snapshot.arrow")
+        return sorted((int(file.parent.name), int(file.name.split("-")[0]) - 1) for file in files)
 
 
 def run_together(runs: Sequence[ProviderRun], left: list[Path], right: list[Path]) -> None:

@@ -104,9 +104,9 @@ class ProviderJvm:
         values = self._array(self._gateway.jvm.java.lang.Object, arguments)
         return constructor.newInstance(values)
 
-    def _array(self, of: Any, items: Iterable[object]) -> Any:
+    def _array(self, of_class: Any, items: Iterable[object]) -> Any:
         listed = list(items)
-        array = self._gateway.new_array(of, len(listed))
+        array = self._gateway.new_array(of_class, len(listed))
         for place, item in enumerate(listed):
             array[place] = item
         return array
