@@ -46,9 +46,9 @@ class Streamed:
         newest = max(
             (self.changes.checkpoint / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
         )
-        found: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
-        assert found.pop("table")["keys"] == ["key"]
-        return found
+        offset: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
+        assert offset.pop("table")["keys"] == ["key"]
+        return offset
 
 
 def _shown(batch: list[Row]) -> list[Change]:

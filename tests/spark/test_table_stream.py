@@ -114,9 +114,9 @@ class TestWhereItStarts:
     def test_a_starting_version_leaves_out_what_was_before(
         self, table: str, changes_of: Callable[[str], Changes], first: Any, versions: int
     ) -> None:
-        found = changes_of(table).run(startingVersion=first)
+        delivered = changes_of(table).run(startingVersion=first)
         wanted = [row for rows in CHANGES[versions:] for row in rows]
-        assert shown(found) == (expected(wanted) if wanted else [])
+        assert shown(delivered) == (expected(wanted) if wanted else [])
 
     def test_latest_means_what_comes_from_now_on(
         self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
@@ -132,8 +132,8 @@ class TestWhereItStarts:
     ) -> None:
         time = open_store(table).epochs()[2].timestamp_ms
         at = datetime.fromtimestamp(time / 1000, UTC).isoformat()
-        found = changes_of(table).run(startingTimestamp=at)
-        assert shown(found) == expected(CHANGES[2] + CHANGES[3])
+        delivered = changes_of(table).run(startingTimestamp=at)
+        assert shown(delivered) == expected(CHANGES[2] + CHANGES[3])
 
     def test_a_table_that_does_not_exist_yet_is_waited_for(
         self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
@@ -172,8 +172,8 @@ class TestPreimages:
         for turn in range(3):
             upsert(spark, url, (1, turn), (2 + turn, turn))
             upsert(spark, url, (2 + turn, None))
-            found = changes.run(**options)
-            assert len(found) == 2
+            delivered = changes.run(**options)
+            assert len(delivered) == 2
         rows = applied(changes.rows())
         assert rows == [(1, 2)]
 
@@ -197,15 +197,15 @@ class TestHowFarItGoes:
         limits: dict[str, Any],
         batches: list[list[int]],
     ) -> None:
-        found = changes_of(table).run(startingVersion=0, **limits)
+        delivered = changes_of(table).run(startingVersion=0, **limits)
         wanted = [[row for version in versions for row in CHANGES[version]] for versions in batches]
-        assert shown(found) == expected(*wanted)
+        assert shown(delivered) == expected(*wanted)
 
     def test_partitions_have_each_change_once(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        found = changes_of(table).run(startingVersion=1, numPartitions=5)
-        assert shown(found) == expected(CHANGES[1] + CHANGES[2] + CHANGES[3])
+        delivered = changes_of(table).run(startingVersion=1, numPartitions=5)
+        assert shown(delivered) == expected(CHANGES[1] + CHANGES[2] + CHANGES[3])
 
     def test_available_now_stops_at_what_was_there_when_it_started(
         self, spark: SparkSession, url: str, tmp_path: Path
@@ -223,7 +223,7 @@ class TestHowFarItGoes:
         writer = frame.writeStream.foreachBatch(write_another).trigger(availableNow=True)
         run_to_the_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
         assert seen == [0, 1]
-        assert [one.version for one in open_store(url).epochs()] == [0, 1, 2, 3]
+        assert [info.version for info in open_store(url).epochs()] == [0, 1, 2, 3]
 
 
 class TestRestarts:
@@ -331,25 +331,25 @@ class TestColumns:
         upsert(spark, url, (1, 10))
         wide = "id bigint, value bigint, s string, tags array<int>"
         write(spark.createDataFrame([(1, 10, "new", [1])], wide), url, mergeSchema="true")
-        found = changes_of(url).run(startingVersion=0, maxVersionsPerTrigger=1)
+        delivered = changes_of(url).run(startingVersion=0, maxVersionsPerTrigger=1)
         later = [
             ((1, 10, None, None), "update_preimage", 1),
             ((1, 10, "new", [1]), "update_postimage", 1),
         ]
-        assert shown(found) == expected([((1, 10, None, None), "insert", 0)], later)
+        assert shown(delivered) == expected([((1, 10, None, None), "insert", 0)], later)
 
     def test_a_schema_of_ones_own_takes_some_columns(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        found = changes_of(table).run("_change_type string, value bigint", startingVersion=3)
-        assert [[tuple(row) for row in rows] for rows in found] == [[("insert", 40)]]
+        delivered = changes_of(table).run("_change_type string, value bigint", startingVersion=3)
+        assert [[tuple(row) for row in rows] for rows in delivered] == [[("insert", 40)]]
 
     def test_columns_that_are_never_null_in_a_schema_of_ones_own_are_streamed(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
         schema = "id bigint NOT NULL, _change_type string NOT NULL, value bigint NOT NULL"
-        found = changes_of(table).run(schema, startingVersion=3)
-        assert [[tuple(row) for row in rows] for rows in found] == [[(4, "insert", 40)]]
+        delivered = changes_of(table).run(schema, startingVersion=3)
+        assert [[tuple(row) for row in rows] for rows in delivered] == [[(4, "insert", 40)]]
 
     def test_a_null_in_a_column_that_is_said_to_have_none_is_an_error(
         self, table: str, changes_of: Callable[[str], Changes]
