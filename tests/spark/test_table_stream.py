@@ -82,9 +82,7 @@ def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
 
 def upsert(url: str, *rows: tuple[int, int | None]) -> None:
     """A version as a batch job would write it, without one: what streams read is what counts."""
-    job = ScriptedTable(
-        open_object_store(url), f"batch-{uuid4().hex}", is_query=False, now=time.time
-    )
+    job = ScriptedTable(open_object_store(url), str(uuid4()), is_query=False, now=time.time)
     changes = [gone(id) if value is None else put(id, value) for id, value in rows]
     job.publish(0, [job.write(0, changes, COLUMNS)], COLUMNS)
 
@@ -334,8 +332,7 @@ class TestColumns:
         run_to_the_end(writer.trigger(availableNow=True).start())
         narrow = ["id", "value", "_change_type", "_commit_version", "_commit_timestamp"]
         assert names == [narrow, narrow]
-        upsert_wide = spark.createDataFrame([(3, 30, "y")], wide.schema)
-        write(upsert_wide, url)
+        write(spark.createDataFrame([(3, 30, "y")], wide.schema), url)
         assert shown(changes.run()) == [[((3, 30, "y"), "insert", 2)]]
 
     def test_versions_before_a_column_was_added_have_nulls_in_it(
