@@ -21,6 +21,10 @@ VAGUE_NAMES = {
     *("manager", "impl", "abstract", "factory"),
 }
 EMPTY_NAMES = {"found", "known", "of", "one"}
+# The field that has the name, by what gives it.
+NAME_FIELDS = {ast.Name: "id", ast.arg: "arg", ast.alias: "asname"} | dict.fromkeys(
+    (ast.FunctionDef, ast.AsyncFunctionDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar), "name"
+)
 # At the beginning of a text, a paragraph or an item of a list, or after the end of a sentence.
 OF_IN_FRONT = re.compile(r"(?:\A|[.!?]\s+|\n\s*\n)(?:\s|[-*|])*(Of\s\S+)")
 SCALA_COMMENT = re.compile(r"/\*.*?\*/|(?:^[ \t]*//[^\n]*\n)+|//[^\n]*", re.DOTALL | re.MULTILINE)
@@ -30,14 +34,13 @@ SCALA_NAME = re.compile(rf"\bva[lr] {_NAME}\b|(?<![.\w]){_NAME}(?:: |\)? =>| <-)
 BANNER = re.compile(r"^#\s*[-=#*~_+─═]{3,}")
 
 
-def _files_in(language: str) -> list[Path]:
+def _files_in(root: Path, language: str) -> list[Path]:
     folders = ("checkpoint_store", "spark_state", "datasources", "cowstate", "tests")
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob(f"*.{language}"))
+    return sorted(path for folder in folders for path in (root / folder).rglob(f"*.{language}"))
 
 
-FILES = _files_in("py")
-SCALA_FILES = _files_in("scala")
-PACKAGE_FILES = [path for path in FILES if path.relative_to(ROOT).parts[0] != "tests"]
+FILES = _files_in(ROOT, "py")
+SCALA_FILES = _files_in(ROOT, "scala")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -124,22 +127,20 @@ def sentences_that_begin_with_of(texts: Iterable[str]) -> list[str]:
 
 
 def names_that_say_nothing(tree: ast.Module) -> list[str]:
-    """Locals and parameters that do not say what they hold."""
-    fields = {
-        id(statement.target)
+    """Locals, parameters and functions; a member of a class is said with its object."""
+    members = {
+        id(getattr(statement, "target", statement))
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         for statement in node.body
-        if isinstance(statement, ast.AnnAssign)
     }
-    stored = [
-        (node.lineno, node.id)
+    return [
+        f"line {node.lineno}: {name}"
         for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields
+        if (name := getattr(node, NAME_FIELDS.get(type(node), ""), None)) in EMPTY_NAMES
+        and isinstance(getattr(node, "ctx", ast.Store()), ast.Store)
+        and id(node) not in members
     ]
-    parameters = [(node.lineno, node.arg) for node in ast.walk(tree) if isinstance(node, ast.arg)]
-    named = stored + parameters
-    return [f"line {line}: {name}" for line, name in named if name in EMPTY_NAMES]
 
 
 def scala_names_that_say_nothing(source: str) -> list[str]:
@@ -166,10 +167,23 @@ def untidy_places(source: str) -> list[str]:
     return places + section_banners(source)
 
 
-def by_file(places: Callable[[Path], Iterable[str]], files: Iterable[Path]) -> dict[str, list[str]]:
+def by_file(
+    places: Callable[[Path], Iterable[str]], files: Iterable[Path], root: Path = ROOT
+) -> dict[str, list[str]]:
     """What a check finds, by file; nothing of a file in which it finds nothing."""
-    checked = {str(path.relative_to(ROOT)): sorted(places(path)) for path in files}
+    checked = {str(path.relative_to(root)): sorted(places(path)) for path in files}
     return {name: untidy for name, untidy in checked.items() if untidy}
+
+
+def empty_names(root: Path) -> dict[str, list[str]]:
+    def in_python(path: Path) -> list[str]:
+        return names_that_say_nothing(ast.parse(path.read_text(encoding="utf-8")))
+
+    def in_scala(path: Path) -> list[str]:
+        return scala_names_that_say_nothing(path.read_text(encoding="utf-8"))
+
+    in_scala_files = by_file(in_scala, _files_in(root, "scala"), root)
+    return by_file(in_python, _files_in(root, "py"), root) | in_scala_files
 
 
 def test_modules_keep_the_limits() -> None:
@@ -192,14 +206,23 @@ def test_no_sentence_begins_with_of() -> None:
 
 
 def test_locals_and_parameters_say_what_they_hold() -> None:
-    def in_python(path: Path) -> list[str]:
-        return names_that_say_nothing(ast.parse(path.read_text(encoding="utf-8")))
+    assert empty_names(ROOT) == {}
 
-    def in_scala(path: Path) -> list[str]:
-        return scala_names_that_say_nothing(path.read_text(encoding="utf-8"))
 
-    assert by_file(in_python, PACKAGE_FILES) == {}
-    assert by_file(in_scala, SCALA_FILES) == {}
+def test_the_rule_on_names_covers_packages_and_tests(tmp_path: Path) -> None:
+    sources = {
+        "cowstate/rows.py": "known = {}\n",
+        "tests/unit/test_rows.py": "for one in rows:\n    assert one\n",
+        "tests/support/Rows.scala": "val found = rows\n",
+    }
+    for name, source in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(source)
+    assert empty_names(tmp_path) == {
+        "cowstate/rows.py": ["line 1: known"],
+        "tests/unit/test_rows.py": ["line 1: one"],
+        "tests/support/Rows.scala": ["line 1: found"],
+    }
 
 
 def test_no_file_or_folder_has_a_vague_name() -> None:
@@ -232,6 +255,29 @@ def test_the_checks_find_what_they_look_for() -> None:
     ]
 
 
+def test_names_that_say_nothing_are_seen_wherever_they_are_given() -> None:
+    source = (
+        "import rows as known\n"
+        "found, (one, *of) = known.of\n"
+        "with one as known, (found := of): ...\n"
+        "for known.of, one in rows(of=[of for found in one]): ...\n"
+        "try: ...\n"
+        "except Error as found: del found\n"
+        "match one:\n"
+        "    case [1, *found] | Row(found=known): ...\n"
+        "async def of(*one, **known): return lambda found: found\n"
+        "class Rows:\n"
+        "    found: int\n"
+        "    def of(self, known=one): ...\n"
+    )
+    assert sorted(names_that_say_nothing(ast.parse(source))) == [
+        *("line 12: known", "line 1: known", "line 2: found", "line 2: of", "line 2: one"),
+        *("line 3: found", "line 3: known", "line 4: found", "line 4: one"),
+        *("line 6: found", "line 8: found", "line 8: known"),
+        *("line 9: found", "line 9: known", "line 9: of", "line 9: one"),
+    ]
+
+
 def test_the_checks_of_words_find_what_they_look_for() -> None:
     source = (
         '"""Rows. OF two\n the later wins; of three, too.\n\n    OF these one."""\n'
@@ -250,7 +296,7 @@ def test_the_checks_of_words_find_what_they_look_for() -> None:
         "of these",
         "of which",
     ]
-    assert names_that_say_nothing(ast.parse(source)) == ["line 11: one", "line 10: of"]
+    assert names_that_say_nothing(ast.parse(source)) == ["line 10: of", "line 11: one"]
     scala = (
         "/** Rows. OF two the later wins. */\n"
         "def f(of: Int, rows: Seq[Int]) = { // OF a comment\n"

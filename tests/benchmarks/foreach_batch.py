@@ -65,7 +65,7 @@ def main() -> None:
                 if batch >= WARM:
                     milliseconds.setdefault(name, []).append(took)
         stop_spark(spark)
-    medians = {name: statistics.median(found) for name, found in milliseconds.items()}
+    medians = {name: statistics.median(samples) for name, samples in milliseconds.items()}
     for name, median in medians.items():
         print(f"{name}: {median:.0f} ms, {median / medians['unseen']:.2f} of unseen")
     given.out.parent.mkdir(parents=True, exist_ok=True)

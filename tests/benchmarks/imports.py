@@ -60,7 +60,7 @@ def main() -> None:
     for _ in range(given.rounds):
         for case, modules in CASES.items():
             seconds[case].append(cpu_seconds(modules))
-    medians = {case: statistics.median(found) for case, found in seconds.items()}
+    medians = {case: statistics.median(samples) for case, samples in seconds.items()}
     for case, median in medians.items():
         added = median - medians[FLOOR]
         print(f"{case}: {median:.3f} CPU s, {added:.3f} more than {FLOOR}")

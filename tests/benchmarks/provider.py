@@ -99,8 +99,8 @@ def run(task: Task) -> dict[str, Any]:
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     settings = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     subprocess.run(command, env={**os.environ, **settings}, check=True)
-    found: dict[str, Any] = json.loads(result.read_text())
-    return found
+    measured: dict[str, Any] = json.loads(result.read_text())
+    return measured
 
 
 def run_scenario(task: Task) -> dict[str, Any]:
@@ -125,29 +125,29 @@ def check_answers(scenario: str, results: dict[str, dict[str, Any]]) -> None:
     if len(outputs) < 2:
         return
     (first, expected), *others = outputs.items()
-    for name, found in others:
-        for batch in sorted(expected.keys() & found.keys(), key=int):
-            assert found[batch] == expected[batch], (
-                f"{scenario}, batch {batch}: {name} put out {found[batch]} (rows, checksum), "
+    for name, output in others:
+        for batch in sorted(expected.keys() & output.keys(), key=int):
+            assert output[batch] == expected[batch], (
+                f"{scenario}, batch {batch}: {name} put out {output[batch]} (rows, checksum), "
                 f"{first} {expected[batch]}"
             )
 
 
 def medians(rounds: list[dict[str, Any]]) -> Figures:
     names = [name for name in (*FIGURES, *RESTARTS) if name in rounds[0]]
-    return {name: statistics.median(one[name] for one in rounds) for name in names}
+    return {name: statistics.median(run[name] for run in rounds) for name in names}
 
 
 def ratios(runs: Runs, *peers: str) -> Figures:
     """cowstate's figures over those of a peer, or of the faster of two, in the median round."""
     theirs = list(zip(*(runs[peer] for peer in peers), strict=True))
-    found = {}
+    ratio_by_name = {}
     for name in medians(runs["cowstate"]):
         least = [min(run.get(name, 0) for run in of_a_round) for of_a_round in theirs]
         pairs = list(zip((run[name] for run in runs["cowstate"]), least, strict=True))
         if all(least):
-            found[name] = statistics.median(value / other for value, other in pairs)
-    return found
+            ratio_by_name[name] = statistics.median(value / other for value, other in pairs)
+    return ratio_by_name
 
 
 def ratios_by_peer(runs: Runs) -> dict[str, Figures]:
@@ -158,14 +158,16 @@ def ratios_by_peer(runs: Runs) -> dict[str, Figures]:
 def verdicts(scenario: str, runs: Runs) -> list[str]:
     """The requirements of a scenario whose providers all ran, with what was measured."""
     lines = []
-    for one in REQUIREMENTS:
-        if one.scenario != scenario or not {"cowstate", *one.peers} <= runs.keys():
+    for requirement in REQUIREMENTS:
+        if requirement.scenario != scenario or not {"cowstate", *requirement.peers} <= runs.keys():
             continue
-        ratio = ratios(runs, *one.peers)[one.figure]
-        peers = "the faster of hdfs and rocksdb" if len(one.peers) > 1 else one.peers[0]
-        verdict = "met" if ratio <= one.at_most else "MISSED"
+        ratio = ratios(runs, *requirement.peers)[requirement.figure]
+        several = len(requirement.peers) > 1
+        peers = "the faster of hdfs and rocksdb" if several else requirement.peers[0]
+        verdict = "met" if ratio <= requirement.at_most else "MISSED"
         lines.append(
-            f"{one.figure} of cowstate / {peers}: {ratio:.2f}, at most {one.at_most}: {verdict}"
+            f"{requirement.figure} of cowstate / {peers}: {ratio:.2f}, "
+            f"at most {requirement.at_most}: {verdict}"
         )
     return lines
 
@@ -183,11 +185,11 @@ def print_scenario(scenario: str, runs: Runs) -> None:
     figures = {provider: medians(of_one) for provider, of_one in runs.items()}
     columns = [name for name in (*FIGURES, *RESTARTS) if any(name in f for f in figures.values())]
     print(f"\n{scenario:20}" + "".join(f"{name:>{len(name) + 2}}" for name in columns))
-    rows = [(name, found, "10.0f") for name, found in figures.items()]
+    rows = [(name, row, "10.0f") for name, row in figures.items()]
     rows += [(f"cowstate / {peer}", r, "10.2f") for peer, r in ratios_by_peer(runs).items()]
-    for label, found, form in rows:
+    for label, row, form in rows:
         cells = (
-            f"{found[name]:{len(name) + 2}{form[2:]}}" if name in found else " " * (len(name) + 2)
+            f"{row[name]:{len(name) + 2}{form[2:]}}" if name in row else " " * (len(name) + 2)
             for name in columns
         )
         print(f"{label:20}" + "".join(cells))
@@ -197,33 +199,35 @@ def print_scenario(scenario: str, runs: Runs) -> None:
 
 
 def measure(scenario: str, task: Task, providers: list[str], rounds: int) -> dict[str, Any]:
-    found: Runs = {provider: [] for provider in providers}
+    runs: Runs = {provider: [] for provider in providers}
     for number in range(rounds):
         in_turn = providers if number % 2 == 0 else providers[::-1]
         for provider in in_turn:
             print(f"{scenario}: round {number + 1}/{rounds}, {provider}", file=sys.stderr)
-            one = replace(task, scenario=scenario, provider=provider, checks_state=number == 0)
-            found[provider].append(run_scenario(one))
-        check_answers(scenario, {provider: found[provider][-1] for provider in providers})
-    for runs in found.values():
-        for result in runs:
+            provider_task = replace(
+                task, scenario=scenario, provider=provider, checks_state=number == 0
+            )
+            runs[provider].append(run_scenario(provider_task))
+        check_answers(scenario, {provider: runs[provider][-1] for provider in providers})
+    for results in runs.values():
+        for result in results:
             del result["answers"]
-    figures = {provider: medians(runs) for provider, runs in found.items()}
-    print_scenario(scenario, found)
+    figures = {provider: medians(results) for provider, results in runs.items()}
+    print_scenario(scenario, runs)
     load = asdict(SCENARIOS[scenario].load.scaled(task.scale))
-    return {"load": load, "median": figures, "ratio": ratios_by_peer(found), "runs": found}
+    return {"load": load, "median": figures, "ratio": ratios_by_peer(runs), "runs": runs}
 
 
 def soak(task: Task, providers: list[str]) -> dict[str, Any]:
-    found = {}
+    runs = {}
     for provider in providers:
-        found[provider] = run_scenario(
+        runs[provider] = run_scenario(
             replace(task, phase="soak", scenario="soak", provider=provider)
         )
-        shares = found[provider]["last_quarter_of_first"]
+        shares = runs[provider]["last_quarter_of_first"]
         text = ", ".join(f"{name} {value:.2f}" for name, value in shares.items())
         print(f"soak, {provider}: last quarter / first: {text}")
-    return found
+    return runs
 
 
 def arguments() -> argparse.Namespace:
@@ -256,7 +260,7 @@ def main() -> None:
         if given.soak:
             result["soak"] = soak(task, given.providers or ["cowstate"])
         else:
-            for scenario in [one for letter in given.scenario for one in LETTERS[letter]]:
+            for scenario in [chosen for letter in given.scenario for chosen in LETTERS[letter]]:
                 providers = given.providers or list(COMPARED)
                 result[scenario] = measure(scenario, task, providers, given.rounds)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -272,8 +272,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as name:
         spark = start_session(Path(name))
         for case in cases:
-            found = measure(spark, Path(name), case, arguments.rounds)
-            result[case.name] = {"case": asdict(case), **summary(found)}
+            measured = measure(spark, Path(name), case, arguments.rounds)
+            result[case.name] = {"case": asdict(case), **summary(measured)}
         spark.stop()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=2))

@@ -124,8 +124,8 @@ def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float
     theirs, expected = seconds(
         lambda: sums(of_statestore(spark, folder), "value.count", "value.sum")
     )
-    ours, found = seconds(lambda: sums(of_table(spark, folder), "count", "total"))
-    assert tuple(expected) == tuple(found), (expected, found)
+    ours, actual = seconds(lambda: sums(of_table(spark, folder), "count", "total"))
+    assert tuple(expected) == tuple(actual), (expected, actual)
     feed = spark.read.format("statestore").option("readChangeFeed", "true")
     feed = feed.option("changeStartBatchId", FILL).option("changeEndBatchId", LAST)
     their_feed, expected = seconds(lambda: sums(feed.load(str(folder / "query")), "value.count"))
@@ -137,10 +137,10 @@ def read_once(spark: SparkSession, folder: Path) -> dict[str, tuple[float, float
         ("preimages", "true", F.col("_change_type") != "update_preimage"),
     ):
         changes = mine.option("preimages", preimages).load
-        our_feed, found = seconds(
+        our_feed, actual = seconds(
             lambda load=changes, same=same: sums(load(str(folder / "table")).where(same), "count")
         )
-        assert tuple(expected) == tuple(found), (figure, expected, found)
+        assert tuple(expected) == tuple(actual), (figure, expected, actual)
         took[figure] = (their_feed, our_feed)
     return took
 
@@ -152,13 +152,13 @@ def sink_once(spark: SparkSession, folder: Path, rows: int, keys: int) -> tuple[
         F.col("value").alias("amount"),
         F.concat(F.lit("customer "), F.pmod("value", F.lit(1000))).alias("name"),
     ]
-    found = []
+    medians = []
     for name, options in (("parquet", {}), ("cowstate", {"keys": "id"})):
         writer = numbers(spark, rows).select(*columns).writeStream.format(name).options(**options)
         writer = writer.option("path", str(folder / name))
         writer = writer.option("checkpointLocation", str(folder / f"{name}-query"))
-        found.append(statistics.median(run(writer, SINK_BATCHES - 1)[SINK_WARM:]))
-    return found[0], found[1]
+        medians.append(statistics.median(run(writer, SINK_BATCHES - 1)[SINK_WARM:]))
+    return medians[0], medians[1]
 
 
 def arguments() -> argparse.Namespace:

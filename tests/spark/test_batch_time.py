@@ -50,7 +50,7 @@ def logged(stream: Stream) -> dict[int, EpochTime]:
 
 
 def test_every_task_of_a_batch_finds_its_time_also_when_it_runs_again(stream: Stream) -> None:
-    found: list[tuple[int, EpochTime | None]] = []
+    times_seen: list[tuple[int, EpochTime | None]] = []
 
     def sink(batch: DataFrame, epoch: int) -> None:
         stream.keep(batch, epoch)
@@ -67,16 +67,16 @@ def test_every_task_of_a_batch_finds_its_time_also_when_it_runs_again(stream: St
 
         for time, of_other in context.parallelize([0, 0], 2).mapPartitions(times).collect():
             assert of_other is None
-            found.append((epoch, time))
+            times_seen.append((epoch, time))
 
     stream.run(with_watermark(stream), sink=sink)
     first = logged(stream)
-    assert found == [(epoch, first[epoch]) for epoch in sorted(first) for _ in range(2)]
+    assert times_seen == [(epoch, first[epoch]) for epoch in sorted(first) for _ in range(2)]
     assert first[2].watermark_ms == 107_000
     stream.roll_back(2)
-    del found[:]
+    del times_seen[:]
     stream.run(with_watermark(stream), sink=sink)
-    assert found[:2] == [(2, first[2])] * 2
+    assert times_seen[:2] == [(2, first[2])] * 2
 
 
 def test_a_processor_sees_the_batch_s_time_in_a_mode_that_shows_it(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.keyed_operator import KeyedOperator
 from tests.support.table_jobs import Changes, in_order
 
 pytestmark = pytest.mark.spark
+MODES = ("exactly_once", "at_least_once")
 Change = tuple[int, int, str, int]
 
 # Key 0 is of subtask 0, keys 4 and 5 are of subtask 1. Both have run epochs 0 and 1.
@@ -46,27 +48,51 @@ class Streamed:
         newest = max(
             (self.changes.checkpoint / "offsets").glob("[0-9]*"), key=lambda p: int(p.name)
         )
-        found: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
-        assert found.pop("table")["keys"] == ["key"]
-        return found
+        offset: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
+        assert offset.pop("table")["keys"] == ["key"]
+        return offset
 
 
 def _shown(batch: list[Row]) -> list[Change]:
     return in_order((*row[:2], *row[2:4]) for row in batch)
 
 
-@pytest.fixture
-def operator(tmp_path: Path) -> KeyedOperator:
-    operator = KeyedOperator(LocalObjectStore(tmp_path / "store"))
+@pytest.fixture(scope="module")
+def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the epochs, and the checkpoints of queries that have delivered the snapshot."""
+    spark.dataSource.register(CowStateDataSource)
+    folder = tmp_path_factory.mktemp("begun")
+    operator = KeyedOperator(LocalObjectStore(folder / "store"))
     for epoch, changes in enumerate(EPOCHS):
         operator.run_epoch(epoch, changes)
-    return operator
+    for mode in MODES:
+        assert Streamed(spark, folder, mode).run() == [SNAPSHOT]
+    return folder
+
+
+@pytest.fixture
+def operator(begun: Path, tmp_path: Path) -> KeyedOperator:
+    """Another run of the operator; its store is in `tmp_path`."""
+    shutil.copytree(begun / "store", tmp_path / "store")
+    return KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b")
 
 
 @pytest.fixture
 def streamed(spark: SparkSession, tmp_path: Path) -> Callable[[str], Streamed]:
+    """A query that begins."""
     spark.dataSource.register(CowStateDataSource)
     return lambda mode: Streamed(spark, tmp_path, mode)
+
+
+@pytest.fixture
+def resumed(spark: SparkSession, begun: Path, tmp_path: Path) -> Callable[[str], Streamed]:
+    """A query that has delivered the snapshot."""
+
+    def resume(mode: str) -> Streamed:
+        shutil.copytree(begun / mode, tmp_path / mode)
+        return Streamed(spark, tmp_path, mode)
+
+    return resume
 
 
 def publish(operator: KeyedOperator, subtask: int, attempt: int = 1) -> None:
@@ -76,10 +102,9 @@ def publish(operator: KeyedOperator, subtask: int, attempt: int = 1) -> None:
 
 
 def test_exactly_once_waits_for_the_late_subtask_and_delivers_the_epoch_once(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+    operator: KeyedOperator, resumed: Callable[[str], Streamed]
 ) -> None:
-    query = streamed("exactly_once")
-    assert query.run() == [SNAPSHOT]
+    query = resumed("exactly_once")
     publish(operator, 1)
     assert query.run() == []
     assert query.offset() == {"version": 1, "after": "version"}
@@ -91,10 +116,9 @@ def test_exactly_once_waits_for_the_late_subtask_and_delivers_the_epoch_once(
 
 
 def test_at_least_once_delivers_what_is_there_and_the_rest_when_it_comes(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+    operator: KeyedOperator, resumed: Callable[[str], Streamed]
 ) -> None:
-    query = streamed("at_least_once")
-    assert query.run() == [SNAPSHOT]
+    query = resumed("at_least_once")
     publish(operator, 1)
     assert query.run() == [OF_SUBTASK_1]
     position = {"epoch": 2, "run": operator.run.number, "attempt": 1, "parallelism": 2}
@@ -111,16 +135,15 @@ def test_at_least_once_delivers_what_is_there_and_the_rest_when_it_comes(
 
 @pytest.mark.parametrize("by", ["a later attempt", "a later run"])
 def test_at_least_once_delivers_changes_again_that_are_made_again(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed], by: str, tmp_path: Path
+    operator: KeyedOperator, resumed: Callable[[str], Streamed], by: str, tmp_path: Path
 ) -> None:
-    query = streamed("at_least_once")
-    query.run()
+    query = resumed("at_least_once")
     publish(operator, 1)
     assert query.run() == [OF_SUBTASK_1]
     if by == "a later attempt":
         publish(operator, 1, attempt=2)
     else:
-        operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b", parallelism=4)
+        operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-c", parallelism=4)
         operator.run_subtask(2, 3, {}, _whole(operator))
         assert query.run() == []
         operator.run_subtask(2, 2, {4: 3, 5: 3}, _whole(operator))
@@ -135,10 +158,9 @@ def test_at_least_once_delivers_changes_again_that_are_made_again(
 
 
 def test_at_least_once_delivers_an_epoch_again_that_another_attempt_completed(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+    operator: KeyedOperator, resumed: Callable[[str], Streamed]
 ) -> None:
-    query = streamed("at_least_once")
-    query.run()
+    query = resumed("at_least_once")
     publish(operator, 1)
     assert query.run() == [OF_SUBTASK_1]
     publish(operator, 1, attempt=2)
@@ -147,12 +169,11 @@ def test_at_least_once_delivers_an_epoch_again_that_another_attempt_completed(
     assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
 
 
-@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("mode", MODES)
 def test_an_aligned_epoch_is_delivered_though_it_has_no_manifest(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed], mode: str
+    operator: KeyedOperator, resumed: Callable[[str], Streamed], mode: str
 ) -> None:
-    query = streamed(mode)
-    query.run()
+    query = resumed(mode)
     for subtask in (0, 1):
         publish(operator, subtask)
     assert query.run() == [in_order(OF_SUBTASK_0 + OF_SUBTASK_1)]
@@ -175,10 +196,9 @@ def test_at_least_once_begins_before_any_epoch_is_whole(
 
 
 def test_a_batch_that_spark_repeats_reads_the_same_channels_again(
-    operator: KeyedOperator, streamed: Callable[[str], Streamed]
+    operator: KeyedOperator, resumed: Callable[[str], Streamed]
 ) -> None:
-    query = streamed("at_least_once")
-    query.run()
+    query = resumed("at_least_once")
     publish(operator, 1)
     assert query.run() == [OF_SUBTASK_1]
     for file in (query.changes.checkpoint / "commits").glob("*1*"):

@@ -39,11 +39,11 @@ class Tells(StatefulProcessor):
 
     @staticmethod
     def _tell(call: Callable[[], Any]) -> str:
-        found = call()
-        if hasattr(found, "__next__"):
-            found = sorted(found, key=repr)
-        parts = found if isinstance(found, list) else [found]
-        return f"{found!r} {[type(part).__name__ for part in parts]}"
+        answer = call()
+        if hasattr(answer, "__next__"):
+            answer = sorted(answer, key=repr)
+        parts = answer if isinstance(answer, list) else [answer]
+        return f"{answer!r} {[type(part).__name__ for part in parts]}"
 
     def _of_list(self) -> Iterator[Callable[[], Any]]:
         state = self._list
@@ -106,17 +106,19 @@ def test_methods_return_what_they_do_in_sparks_own_operator(
         expected = told_by(
             spark,
             tmp_path / "spark",
-            lambda df, one: df.groupBy("key").transformWithState(one, TOLD, "update", "None"),
+            lambda df, processor: df.groupBy("key").transformWithState(
+                processor, TOLD, "update", "None"
+            ),
         )
-    found = told_by(
+    told = told_by(
         spark,
         tmp_path / "cowstate",
-        lambda df, one: spark_state.transform_with_state(
-            df.groupBy("key"), one, TOLD, "update", "None"
+        lambda df, processor: spark_state.transform_with_state(
+            df.groupBy("key"), processor, TOLD, "update", "None"
         ),
     )
-    assert len(found) == 2
-    assert found == expected
+    assert len(told) == 2
+    assert told == expected
 
 
 def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
@@ -132,8 +134,8 @@ def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
 
     lists = read(spark, store, stateVarName="items")
     expected = fed.groupBy("key").agg(F.sort_array(F.collect_list("value")).alias("values"))
-    found = lists.select("key", F.sort_array("list_value.value").alias("values"))
-    assert_df_equality(found, expected, ignore_nullable=True, ignore_row_order=True)
+    stored = lists.select("key", F.sort_array("list_value.value").alias("values"))
+    assert_df_equality(stored, expected, ignore_nullable=True, ignore_row_order=True)
 
     maps = read(spark, store, stateVarName="counts")
     assert maps.schema.simpleString() == (
@@ -141,9 +143,9 @@ def test_lists_and_maps_go_on_at_another_parallelism_and_are_read_as_columns(
     )
     counted = Counter(stream.fed)
     assert {
-        (row.key, one.value): value.times
+        (row.key, user_key.value): value.times
         for row in maps.collect()
-        for one, value in row.map_value.items()
+        for user_key, value in row.map_value.items()
     } == counted
 
     elements = read(spark, store, stateVarName="items", flattenCollectionTypes="true")
@@ -192,7 +194,7 @@ class KeepsAll(KeepsValues):
 def test_a_change_is_of_a_whole_list_or_map(spark: SparkSession, store: str) -> None:
     feed = read(spark, store, stateVarName="items", readChangeFeed="true", startingVersion=0)
     rows = feed.orderBy("_commit_version", F.desc("_change_type")).collect()
-    assert [([one.value for one in row.list_value], row["_change_type"]) for row in rows] == [
+    assert [([item.value for item in row.list_value], row["_change_type"]) for row in rows] == [
         ([1], "insert"),
         ([1], "update_preimage"),
         ([1, 2], "update_postimage"),
@@ -208,10 +210,12 @@ def test_lists_and_maps_are_streamed(spark: SparkSession, store: str, tmp_path: 
         options = {"stateVarName": name, "maxVersionsPerTrigger": 1, "preimages": "false"}
         batches = changes.run(startingVersion="earliest", **options)
         rows = [row for batch in batches for row in batch]
-        found = [row[column] for row in rows]
+        values = [row[column] for row in rows]
         if name == "counts":
-            found = [{one.value: of.times for one, of in row.items()} for row in found]
-        assert found == after
+            values = [
+                {user_key.value: count.times for user_key, count in row.items()} for row in values
+            ]
+        assert values == after
         assert changes.run(**options) == []
 
 

@@ -24,8 +24,8 @@ def upsert(spark: SparkSession, table: Path, start: int, end: int, note: str) ->
 
 
 def rows_of(table: Path, version: int | None = None) -> Rows:
-    found = open_store(str(table)).read(version).to_pylist()
-    return sorted(found, key=lambda row: row["id"])
+    rows = open_store(str(table)).read(version).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
 
 
 def files_of(table: Path) -> int:

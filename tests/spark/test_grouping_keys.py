@@ -85,14 +85,14 @@ def test_keys_and_rows_are_those_of_an_aggregation(words: DataFrame, name: str) 
     group, names = GROUPS[name]
     counted = group(words).agg(F.count("*").alias("counted")).collect()
     expected = sorted((repr(tuple(row)[:-1]), row.counted) for row in counted)
-    found = described(group(words))
-    assert [(row.key, row.rows) for row in found] == expected
-    assert {row.names for row in found} == {names}
+    groups = described(group(words))
+    assert [(row.key, row.rows) for row in groups] == expected
+    assert {row.names for row in groups} == {names}
 
 
 def test_the_computed_key_comes_first_and_the_column_keeps_its_value(words: DataFrame) -> None:
-    found = described(words.where("n = 1").groupBy(F.upper("word").alias("word")))
-    assert [(row.key, row.first) for row in found] == [("('A',)", "('A', 'a', 1)")]
+    groups = described(words.where("n = 1").groupBy(F.upper("word").alias("word")))
+    assert [(row.key, row.first) for row in groups] == [("('A',)", "('A', 'a', 1)")]
 
 
 def test_a_column_that_is_not_there_is_spark_s_error(words: DataFrame) -> None:
@@ -118,6 +118,6 @@ def test_the_rows_of_a_key_that_is_computed_anew_each_time_are_one_key_s(
     spark: SparkSession,
 ) -> None:
     df = spark.range(400).repartition(3)
-    found = described(df.groupBy(F.expr("cast(rand() * 20 as int)").alias("k")))
-    assert sum(row.rows for row in found) == 400
-    assert len({row.key for row in found}) == len(found)
+    groups = described(df.groupBy(F.expr("cast(rand() * 20 as int)").alias("k")))
+    assert sum(row.rows for row in groups) == 400
+    assert len({row.key for row in groups}) == len(groups)

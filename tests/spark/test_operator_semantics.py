@@ -175,8 +175,8 @@ def test_a_batch_dataframe_starts_every_key_without_state(spark: SparkSession) -
         df.groupBy("key"), RunningTotals(), TOTALS_SCHEMA, "update", "None"
     )
     for _ in range(2):
-        found = {row.key: (row.rows, row.total) for row in output.collect()}
-        assert found == totals_of(rows)
+        totals = {row.key: (row.rows, row.total) for row in output.collect()}
+        assert totals == totals_of(rows)
 
 
 def test_a_computed_key_works_and_comes_first_in_the_row(spark: SparkSession) -> None:

@@ -133,10 +133,10 @@ class TestStreams:
         seconds = [[10, 40, None], [20], [50, 45]]
         upserts = Timed(spark, tmp_path, schema="id bigint, moment timestamp")
         for number, batch in enumerate(seconds):
-            upserts.feed(*((10 * number + place, at(one)) for place, one in enumerate(batch)))
+            upserts.feed(*((10 * number + place, at(second)) for place, second in enumerate(batch)))
         upserts.run()
-        found = [info.watermark_ms for info in open_store(upserts.table).versions()]
-        assert found == [milliseconds(at(35)), milliseconds(at(35)), milliseconds(at(45))]
+        watermarks = [info.watermark_ms for info in open_store(upserts.table).versions()]
+        assert watermarks == [milliseconds(at(35)), milliseconds(at(35)), milliseconds(at(45))]
 
     def test_a_query_that_is_run_again_adds_what_is_new_once(self, upserts: Upserts) -> None:
         for batch in range(3):

@@ -175,8 +175,10 @@ class TestChangeFeeds:
             endingTimestamp=times[2],
         )
         assert feed_of(frame) == changes_of(range(1, 3))
-        found = {(row[1], row[0].timestamp()) for row in frame.select(*FEED[:0:-1]).collect()}
-        assert found == {(1, times[1] / 1000), (2, times[2] / 1000)}
+        commit_times = {
+            (row[1], row[0].timestamp()) for row in frame.select(*FEED[:0:-1]).collect()
+        }
+        assert commit_times == {(1, times[1] / 1000), (2, times[2] / 1000)}
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -235,10 +237,12 @@ class TestColumns:
         write(made, url, keys="id")
         assert not any(field.nullable for field in made.schema)
         for schema in (made.schema, f"id bigint NOT NULL, {inner}"):
-            found = spark.read.format("cowstate").schema(schema).load(url)
-            assert_df_equality(found, made, ignore_nullable=True)
+            frame = spark.read.format("cowstate").schema(schema).load(url)
+            assert_df_equality(frame, made, ignore_nullable=True)
         feed = read(spark, table, readChangeFeed="true", startingVersion=0, preimages="false")
-        strict = StructType([StructField(one.name, one.dataType, False) for one in feed.schema])
+        strict = StructType(
+            [StructField(field.name, field.dataType, False) for field in feed.schema]
+        )
         again = (
             spark.read.format("cowstate")
             .schema(strict)
@@ -286,9 +290,9 @@ class TestFilters:
         everything = spark.range(500).selectExpr(
             "id", "concat('n', id % 10) as name", "id * id as square"
         )
-        found = read(spark, numbers, pushFilters=pushdown).where(condition)
+        filtered = read(spark, numbers, pushFilters=pushdown).where(condition)
         assert_df_equality(
-            found, everything.where(condition), ignore_nullable=True, ignore_row_order=True
+            filtered, everything.where(condition), ignore_nullable=True, ignore_row_order=True
         )
 
     def test_a_lookup_of_one_key_plans_one_partition(
@@ -307,10 +311,10 @@ class TestFilters:
     ) -> None:
         """Spark would keep the filters that were pushed for it first."""
         frame = read(spark, numbers)
-        one, other = (frame.where(f"id = {id} and name = 'n{id}'") for id in (3, 4))
-        assert one.count() == 1
+        third, fourth = (frame.where(f"id = {id} and name = 'n{id}'") for id in (3, 4))
+        assert third.count() == 1
         assert frame.count() == 500
-        assert_rows(one.union(other), [(3, "n3", 9), (4, "n4", 16)])
+        assert_rows(third.union(fourth), [(3, "n3", 9), (4, "n4", 16)])
         frame.createOrReplaceTempView("numbers_again")
         counted = spark.sql(
             "select (select count(*) from numbers_again where id = 3 and name = 'n3'), "
@@ -339,10 +343,10 @@ class TestFilters:
         write(frame, url, keys="k")
         expected = read(spark, url).collect()
         with configured(spark, {PUSHDOWN: "true"}):
-            found = read(spark, url, pushFilters=True).where(f"k = {literal}").collect()
+            rows = read(spark, url, pushFilters=True).where(f"k = {literal}").collect()
         (wanted,) = spark.sql(f"select {literal}").first() or (None,)
-        assert in_order(found) == in_order(row for row in expected if row.k == wanted)
-        assert len(found) == 1
+        assert in_order(rows) == in_order(row for row in expected if row.k == wanted)
+        assert len(rows) == 1
 
     def test_a_range_of_keys_leaves_files_out(self, spark: SparkSession, tmp_path: Path) -> None:
         """A file that is not read need not even be there."""
@@ -366,9 +370,9 @@ class TestPartitions:
             frame = read(spark, numbers, numPartitions=asked)
             assert frame.rdd.getNumPartitions() == planned
         rows = read(spark, numbers, numPartitions=5).selectExpr("id", "spark_partition_id() as p")
-        found = rows.collect()
-        assert sorted(row.id for row in found) == list(range(500))
-        assert {row.p for row in found} == set(range(5))
+        collected = rows.collect()
+        assert sorted(row.id for row in collected) == list(range(500))
+        assert {row.p for row in collected} == set(range(5))
 
     def test_partitions_of_a_feed_have_each_change_once(
         self, spark: SparkSession, table: str

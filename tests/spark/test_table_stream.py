@@ -9,14 +9,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.state_reader import open_store
 from checkpoint_store.tables.table_layout import version_name
+from checkpoint_store.tables.table_retention import TableRetention
+from checkpoint_store.tables.table_store import TableStore
 from spark_state.spark.provider.change_feed_streams import let_streams_read_changes
 from tests.support.table_jobs import (
     EVENT_SCHEMA,
@@ -30,9 +34,11 @@ from tests.support.table_jobs import (
     version_files,
     write,
 )
+from tests.support.table_rows_of import ScriptedTable, gone, put, schema_json
 
 pytestmark = pytest.mark.spark
 Expected = list[list[tuple[Values, str, int]]]
+COLUMNS = schema_json(id="long", value="long")
 
 # One after the other: rows (id, value), of which those without value delete their key.
 VERSIONS = [[(1, 10), (2, 20)], [(2, 21), (3, 30)], [(1, None)], [(4, 40)]]
@@ -54,7 +60,8 @@ def table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table with the four versions; tests only read it."""
     url = str(tmp_path_factory.mktemp("tables") / "table")
     for rows in VERSIONS:
-        upsert(spark, url, *rows)
+        frame = spark.createDataFrame(rows, "id bigint, value bigint").coalesce(1)
+        write(frame, url, keys="id", deleteWhen="value is null")
     return url
 
 
@@ -73,9 +80,11 @@ def upserts(spark: SparkSession, tmp_path: Path) -> Upserts:
     return Upserts(spark, tmp_path)
 
 
-def upsert(spark: SparkSession, url: str, *rows: tuple[int, int | None], **options: Any) -> None:
-    frame = spark.createDataFrame(rows, "id bigint, value bigint").coalesce(1)
-    write(frame, url, keys="id", deleteWhen="value is null", **options)
+def upsert(url: str, *rows: tuple[int, int | None]) -> None:
+    """A version as a batch job would write it, without one: what streams read is what counts."""
+    job = ScriptedTable(open_object_store(url), str(uuid4()), is_query=False, now=time.time)
+    changes = [gone(id) if value is None else put(id, value) for id, value in rows]
+    job.publish(0, [job.write(0, changes, COLUMNS)], COLUMNS)
 
 
 def shown(batches: list[list[Row]]) -> Expected:
@@ -89,16 +98,16 @@ def expected(*batches: list[tuple[Values, str, int]]) -> Expected:
 
 class TestWhereItStarts:
     def test_the_snapshot_comes_first_as_inserts_and_then_each_change(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+        self, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
         for rows in VERSIONS[:3]:
-            upsert(spark, url, *rows)
+            upsert(url, *rows)
         snapshot = [((2, 21), "insert", 2), ((3, 30), "insert", 2)]
         assert shown(changes.run()) == expected(snapshot)
         assert changes.run() == []
-        upsert(spark, url, (2, None), (5, 50))
-        upsert(spark, url, (5, 51))
+        upsert(url, (2, None), (5, 50))
+        upsert(url, (5, 51))
         later = [
             ((2, 21), "delete", 3),
             ((5, 50), "insert", 3),
@@ -114,17 +123,17 @@ class TestWhereItStarts:
     def test_a_starting_version_leaves_out_what_was_before(
         self, table: str, changes_of: Callable[[str], Changes], first: Any, versions: int
     ) -> None:
-        found = changes_of(table).run(startingVersion=first)
+        delivered = changes_of(table).run(startingVersion=first)
         wanted = [row for rows in CHANGES[versions:] for row in rows]
-        assert shown(found) == (expected(wanted) if wanted else [])
+        assert shown(delivered) == (expected(wanted) if wanted else [])
 
     def test_latest_means_what_comes_from_now_on(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+        self, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
-        upsert(spark, url, (1, 10))
+        upsert(url, (1, 10))
         assert changes.run(startingVersion="latest") == []
-        upsert(spark, url, (2, 20))
+        upsert(url, (2, 20))
         assert shown(changes.run(startingVersion="latest")) == [[((2, 20), "insert", 1)]]
 
     def test_a_starting_time_is_the_first_version_since_then(
@@ -132,30 +141,30 @@ class TestWhereItStarts:
     ) -> None:
         time = open_store(table).epochs()[2].timestamp_ms
         at = datetime.fromtimestamp(time / 1000, UTC).isoformat()
-        found = changes_of(table).run(startingTimestamp=at)
-        assert shown(found) == expected(CHANGES[2] + CHANGES[3])
+        delivered = changes_of(table).run(startingTimestamp=at)
+        assert shown(delivered) == expected(CHANGES[2] + CHANGES[3])
 
     def test_a_table_that_does_not_exist_yet_is_waited_for(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+        self, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
         schema = "id bigint, value bigint" + FEED_FIELDS
         assert changes.run(schema) == []
-        upsert(spark, url, (1, 10))
-        upsert(spark, url, (2, 20))
+        upsert(url, (1, 10))
+        upsert(url, (2, 20))
         assert shown(changes.run(schema)) == [[((1, 10), "insert", 1), ((2, 20), "insert", 1)]]
 
 
 class TestPreimages:
     def test_without_preimages_the_snapshot_is_inserts_and_changes_are_upserts(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+        self, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
-        upsert(spark, url, *VERSIONS[0])
+        upsert(url, *VERSIONS[0])
         (snapshot,) = shown(changes.run(preimages="false"))
         assert snapshot == expected(CHANGES[0])[0]
         for rows in VERSIONS[1:3]:
-            upsert(spark, url, *rows)
+            upsert(url, *rows)
         later = [
             ((2, 21), "update_postimage", 1),
             ((3, 30), "update_postimage", 1),
@@ -165,15 +174,15 @@ class TestPreimages:
 
     @pytest.mark.parametrize("cache", ["0", "64m"])
     def test_batches_one_after_the_other_have_the_preimages_of_their_start(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes], cache: str
+        self, url: str, changes_of: Callable[[str], Changes], cache: str
     ) -> None:
         changes = changes_of(url)
         options = {"maxVersionsPerTrigger": 1, "startingVersion": 0, "stateCacheBytes": cache}
         for turn in range(3):
-            upsert(spark, url, (1, turn), (2 + turn, turn))
-            upsert(spark, url, (2 + turn, None))
-            found = changes.run(**options)
-            assert len(found) == 2
+            upsert(url, (1, turn), (2 + turn, turn))
+            upsert(url, (2 + turn, None))
+            delivered = changes.run(**options)
+            assert len(delivered) == 2
         rows = applied(changes.rows())
         assert rows == [(1, 2)]
 
@@ -197,38 +206,38 @@ class TestHowFarItGoes:
         limits: dict[str, Any],
         batches: list[list[int]],
     ) -> None:
-        found = changes_of(table).run(startingVersion=0, **limits)
+        delivered = changes_of(table).run(startingVersion=0, **limits)
         wanted = [[row for version in versions for row in CHANGES[version]] for versions in batches]
-        assert shown(found) == expected(*wanted)
+        assert shown(delivered) == expected(*wanted)
 
     def test_partitions_have_each_change_once(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        found = changes_of(table).run(startingVersion=1, numPartitions=5)
-        assert shown(found) == expected(CHANGES[1] + CHANGES[2] + CHANGES[3])
+        delivered = changes_of(table).run(startingVersion=1, numPartitions=5)
+        assert shown(delivered) == expected(CHANGES[1] + CHANGES[2] + CHANGES[3])
 
     def test_available_now_stops_at_what_was_there_when_it_started(
         self, spark: SparkSession, url: str, tmp_path: Path
     ) -> None:
-        upsert(spark, url, (1, 10))
-        upsert(spark, url, (2, 20))
+        upsert(url, (1, 10))
+        upsert(url, (2, 20))
         changes = Changes(spark, url, tmp_path / "changes-checkpoint")
         seen: list[int] = []
 
         def write_another(batch: Any, _: int) -> None:
             seen.extend(row["_commit_version"] for row in batch.collect())
-            upsert(spark, url, (len(seen) + 10, 1))
+            upsert(url, (len(seen) + 10, 1))
 
         frame = changes.frame(startingVersion=0, maxVersionsPerTrigger=1)
         writer = frame.writeStream.foreachBatch(write_another).trigger(availableNow=True)
         run_to_the_end(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
         assert seen == [0, 1]
-        assert [one.version for one in open_store(url).epochs()] == [0, 1, 2, 3]
+        assert [info.version for info in open_store(url).epochs()] == [0, 1, 2, 3]
 
 
 class TestRestarts:
     def test_a_query_that_is_stopped_anywhere_has_each_change_once(
-        self, spark: SparkSession, upserts: Upserts, changes_of: Callable[[str], Changes]
+        self, upserts: Upserts, changes_of: Callable[[str], Changes]
     ) -> None:
         chance = random.Random(6)
         changes = changes_of(upserts.table)
@@ -243,15 +252,15 @@ class TestRestarts:
         assert applied(changes.rows()) == upserts.rows()
 
     def test_a_batch_that_spark_repeats_has_the_same_rows(
-        self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
+        self, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
         for rows in VERSIONS[:2]:
-            upsert(spark, url, *rows)
+            upsert(url, *rows)
         changes.run()
-        upsert(spark, url, *VERSIONS[2])
+        upsert(url, *VERSIONS[2])
         (before,) = changes.run()
-        upsert(spark, url, *VERSIONS[3])
+        upsert(url, *VERSIONS[3])
         for file in (changes.checkpoint / "commits").glob("*1*"):
             file.unlink()
         assert shown(changes.run()) == expected(shown([before])[0], CHANGES[3])
@@ -262,11 +271,13 @@ class TestDataLoss:
         self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
-        upsert(spark, url, (1, 10))
+        upsert(url, (1, 10))
         changes.run()
-        upsert(spark, url, (1, 11), (2, 20))
+        upsert(url, (1, 11), (2, 20))
         for number in range(12):
-            upsert(spark, url, (2, number), minVersionsToRetain=2)
+            upsert(url, (2, number))
+        objects = open_object_store(url)
+        TableRetention(objects, TableStore(objects)).retain(2)
         oldest = open_store(url).epochs()[0].version
         assert oldest > 0
         with pytest.raises(PySparkException, match=rf"version 0 of .* holds versions {oldest} to"):
@@ -275,7 +286,7 @@ class TestDataLoss:
             Changes(spark, url, Path(f"{url}-new")).run(startingVersion=2)
         (rest,) = changes.run(failOnDataLoss="false")
         assert {row["_commit_version"] for row in rest} == set(range(oldest + 1, 14))
-        upsert(spark, url, (1, None))
+        upsert(url, (1, None))
         assert shown(changes.run()) == [[((1, 11), "delete", 14)]]
         snapshot = Changes(spark, url, Path(f"{url}-snapshot")).run()
         assert shown(snapshot) == [[((2, 11), "insert", 14)]]
@@ -292,7 +303,7 @@ class TestDataLoss:
         readable: list[int],
     ) -> None:
         for number in range(6):
-            upsert(spark, url, (number, number))
+            upsert(url, (number, number))
         Path(url, version_name(3)).unlink()
         lenient = {"failOnDataLoss": "false", "startingVersion": 1, "preimages": preimages}
         for limits in ({}, {"maxVersionsPerTrigger": 1}, {"maxVersionsPerTrigger": 2}):
@@ -309,7 +320,7 @@ class TestColumns:
         self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
         changes = changes_of(url)
-        upsert(spark, url, (1, 10))
+        write(spark.createDataFrame([(1, 10)], "id bigint, value bigint"), url, keys="id")
         frame = changes.frame(maxVersionsPerTrigger=1, startingVersion=0)
         wide = spark.createDataFrame(
             [(1, 10, "new"), (2, 20, "x")], "id bigint, value bigint, s string"
@@ -321,35 +332,34 @@ class TestColumns:
         run_to_the_end(writer.trigger(availableNow=True).start())
         narrow = ["id", "value", "_change_type", "_commit_version", "_commit_timestamp"]
         assert names == [narrow, narrow]
-        upsert_wide = spark.createDataFrame([(3, 30, "y")], wide.schema)
-        write(upsert_wide, url)
+        write(spark.createDataFrame([(3, 30, "y")], wide.schema), url)
         assert shown(changes.run()) == [[((3, 30, "y"), "insert", 2)]]
 
     def test_versions_before_a_column_was_added_have_nulls_in_it(
         self, spark: SparkSession, url: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        upsert(spark, url, (1, 10))
+        write(spark.createDataFrame([(1, 10)], "id bigint, value bigint"), url, keys="id")
         wide = "id bigint, value bigint, s string, tags array<int>"
         write(spark.createDataFrame([(1, 10, "new", [1])], wide), url, mergeSchema="true")
-        found = changes_of(url).run(startingVersion=0, maxVersionsPerTrigger=1)
+        delivered = changes_of(url).run(startingVersion=0, maxVersionsPerTrigger=1)
         later = [
             ((1, 10, None, None), "update_preimage", 1),
             ((1, 10, "new", [1]), "update_postimage", 1),
         ]
-        assert shown(found) == expected([((1, 10, None, None), "insert", 0)], later)
+        assert shown(delivered) == expected([((1, 10, None, None), "insert", 0)], later)
 
     def test_a_schema_of_ones_own_takes_some_columns(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
-        found = changes_of(table).run("_change_type string, value bigint", startingVersion=3)
-        assert [[tuple(row) for row in rows] for rows in found] == [[("insert", 40)]]
+        delivered = changes_of(table).run("_change_type string, value bigint", startingVersion=3)
+        assert [[tuple(row) for row in rows] for rows in delivered] == [[("insert", 40)]]
 
     def test_columns_that_are_never_null_in_a_schema_of_ones_own_are_streamed(
         self, table: str, changes_of: Callable[[str], Changes]
     ) -> None:
         schema = "id bigint NOT NULL, _change_type string NOT NULL, value bigint NOT NULL"
-        found = changes_of(table).run(schema, startingVersion=3)
-        assert [[tuple(row) for row in rows] for rows in found] == [[(4, "insert", 40)]]
+        delivered = changes_of(table).run(schema, startingVersion=3)
+        assert [[tuple(row) for row in rows] for rows in delivered] == [[(4, "insert", 40)]]
 
     def test_a_null_in_a_column_that_is_said_to_have_none_is_an_error(
         self, table: str, changes_of: Callable[[str], Changes]

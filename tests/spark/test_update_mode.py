@@ -78,7 +78,7 @@ def test_the_query_says_which_table_it_writes_and_how_much(upserts: Upserts) -> 
     upserts.feed((1, "a", 1), (2, "b", 2), (3, "b", 3))
     query = start(sums(upserts), upserts)
     run_to_the_end(query)
-    (progress,) = [one for one in query.recentProgress if one.numInputRows]
+    (progress,) = [batch for batch in query.recentProgress if batch.numInputRows]
     assert progress.sink.numOutputRows == 2
     assert progress.sink.description == f"cowstate.`{upserts.table}`"
 

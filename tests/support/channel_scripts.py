@@ -34,7 +34,7 @@ def event(word: str) -> ChannelEvent[str]:
 
 
 def events_of(words: str) -> list[ChannelEvent[str]]:
-    return [event(one) for one in words.split()]
+    return [event(text) for text in words.split()]
 
 
 def word(output: GateOutput[str]) -> str:
@@ -51,12 +51,12 @@ def feed(gate: InputGate[str], words: str) -> str:
 
 
 def words_of(gate: InputGate[str], outputs: Iterable[GateOutput[str]]) -> str:
-    found = []
+    words = []
     for output in outputs:
         gate.check_invariants()
-        found.append(word(output))
+        words.append(word(output))
     gate.check_invariants()
-    return " ".join(found)
+    return " ".join(words)
 
 
 class CountedBuffers:
@@ -73,7 +73,7 @@ class CountedBuffers:
         return buffer
 
     def size_bytes(self) -> int:
-        return sum(one.size_bytes for buffer in self.open for one in buffer.events)
+        return sum(buffered.size_bytes for buffer in self.open for buffered in buffer.events)
 
 
 class ListBuffer:

@@ -43,9 +43,9 @@ class FakeStateHistory:
         handle = self.write(version, rows)
         newest = self._versions[max(self._versions)].state if self._versions else ()
         info = VersionInfo(version, timestamp_ms)
-        found = StateVersion(info, self.shape, (handle,), (*newest, handle))
-        self._versions[version] = found
-        return found
+        state_version = StateVersion(info, self.shape, (handle,), (*newest, handle))
+        self._versions[version] = state_version
+        return state_version
 
     def write(self, version: int, rows: Sequence[Row]) -> StateHandle:
         """A file, which holds its rows in their order within a key group."""
@@ -95,15 +95,16 @@ def _table(rows: Sequence[Row], shape: StateShape) -> pa.Table:
     keys = parse_spark_schema(shape.key_schema_json).fields
     row_type = parse_spark_schema(shape.value_schema_json).arrow
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-        name: (of.arrow, [row.key[place] for row in rows]) for place, (name, of) in enumerate(keys)
+        name: (key_type.arrow, [row.key[place] for row in rows])
+        for place, (name, key_type) in enumerate(keys)
     }
     columns["_key_group"] = (pa.int32(), [row.key_group for row in rows])
     columns["_state"] = (pa.string(), [row.state or shape.state for row in rows])
     columns["_op"] = (pa.string(), ["delete" if row.values is None else "put" for row in rows])
     if shape.sequenced:
         columns["_sequence"] = (pa.int64(), [row.sequence for row in rows])
-    arrays: list[Any] = [pa.array(values, of) for of, values in columns.values()]
-    fields = [pa.field(name, of) for name, (of, _) in columns.items()]
+    arrays: list[Any] = [pa.array(values, arrow_type) for arrow_type, values in columns.values()]
+    fields = [pa.field(name, arrow_type) for name, (arrow_type, _) in columns.items()]
     name = shape.state
     while name in columns:
         name += "_"

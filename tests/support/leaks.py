@@ -83,12 +83,12 @@ def _is_our_host(process: psutil.Process) -> bool:
 
 def _processes(process: psutil.Process) -> frozenset[str]:
     children = process.children(recursive=True)
-    hosts = [found for found in psutil.process_iter() if _is_our_host(found)]
-    running = {found.pid: found for found in [*children, *hosts]}.values()
+    hosts = [candidate for candidate in psutil.process_iter() if _is_our_host(candidate)]
+    running = {candidate.pid: candidate for candidate in [*children, *hosts]}.values()
     return frozenset(
-        _described(found)
-        for found in running
-        if found.is_running() and found.status() != psutil.STATUS_ZOMBIE
+        _described(candidate)
+        for candidate in running
+        if candidate.is_running() and candidate.status() != psutil.STATUS_ZOMBIE
     )
 
 

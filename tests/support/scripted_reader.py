@@ -74,8 +74,8 @@ class ScriptedReader:
 
     def read(self, epoch: int) -> pa.Table:
         self._called("read")
-        found = self._at(epoch)
-        return _table(found.schema, [key + row for key, row in found.rows.items()])
+        state = self._at(epoch)
+        return _table(state.schema, [key + row for key, row in state.rows.items()])
 
     def changes(self, start: int, end: int, *, preimages: bool) -> pa.Table:
         """With preimages even if none are wanted: a state with a sequence gives them."""
@@ -83,14 +83,14 @@ class ScriptedReader:
         with self._lock:
             epochs = [e for e in self._retained if start <= e.info.version <= end]
         before, last = self._at(start), self._at(end)
-        found: list[Row] = []
+        changes: list[Row] = []
         for epoch in epochs[1:]:
             time = pa.scalar(epoch.info.timestamp_ms * 1000, pa.timestamp("us", "UTC")).as_py()
             for row, kind in _changed(before.rows, epoch.rows):
                 padding = (None,) * (len(last.schema) - len(row))
-                found.append((*row, *padding, kind, epoch.info.version, time))
+                changes.append((*row, *padding, kind, epoch.info.version, time))
             before = epoch
-        return _table(_with_change_columns(last.schema), found)
+        return _table(_with_change_columns(last.schema), changes)
 
     def _at(self, version: int) -> Epoch:
         for epoch in self._retained:
@@ -105,13 +105,13 @@ class ScriptedReader:
 
 def _changed(before: Rows, after: Rows) -> list[tuple[Row, str]]:
     """Images come in the order that readers do not expect, because only versions are ordered."""
-    found = [(key + row, DELETE) for key, row in before.items() if key not in after]
+    changes = [(key + row, DELETE) for key, row in before.items() if key not in after]
     for key, row in after.items():
         if key not in before:
-            found.append((key + row, INSERT))
+            changes.append((key + row, INSERT))
         elif before[key] != row:
-            found += [(key + row, POSTIMAGE), (key + before[key], PREIMAGE)]
-    return found
+            changes += [(key + row, POSTIMAGE), (key + before[key], PREIMAGE)]
+    return changes
 
 
 def _with_change_columns(schema: pa.Schema) -> pa.Schema:
@@ -127,18 +127,18 @@ def _with_change_columns(schema: pa.Schema) -> pa.Schema:
 
 def _table(schema: pa.Schema, rows: Sequence[Row]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def rows(*ids: int, count: int = 0) -> dict[Row, Row]:
     """Rows of SCHEMA with these keys."""
-    return {(one,): (f"n{one}", count) for one in ids}
+    return {(key,): (f"n{key}", count) for key in ids}
 
 
-def value(one: int, count: int = 0) -> dict[str, object]:
+def value(key: int, count: int = 0) -> dict[str, object]:
     """What a view says of a key of `rows`."""
-    return {"name": f"n{one}", "count": count}
+    return {"name": f"n{key}", "count": count}
 
 
 def reader_of(version: int, state: Rows) -> ScriptedReader:

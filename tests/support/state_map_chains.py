@@ -21,11 +21,11 @@ def key(name: int, code: int | None = None) -> ChosenHashKey:
 
 
 def chain(entry: Entry | None) -> list[Entry]:
-    found = []
+    entries = []
     while entry is not None:
-        found.append(entry)
+        entries.append(entry)
         entry = entry.next
-    return found
+    return entries
 
 
 def bucket(entries: Map, index: int) -> list[Entry]:
@@ -42,7 +42,7 @@ def names(entries: list[Entry]) -> list[int]:
 
 
 def content(entries: Map | Snapshot) -> dict[int, State]:
-    return {one.name: list(state) for one, _, state in entries}
+    return {key.name: list(state) for key, _, state in entries}
 
 
 def map_of_chain(*head_to_tail: int, capacity: int = 128) -> Map:
@@ -61,8 +61,8 @@ def map_of_buckets(size: int, capacity: int) -> Map:
     return entries
 
 
-def changed_state(entries: Map, one: ChosenHashKey) -> State:
-    state = entries.own(one, None)
+def changed_state(entries: Map, key: ChosenHashKey) -> State:
+    state = entries.own(key, None)
     assert state is not None
     state.append(-1)
     return state

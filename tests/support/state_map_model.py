@@ -103,9 +103,9 @@ class StateMapModel:
         assert self.map.contains(key, namespace) == ((key.name, namespace) in self.expected)
 
     def iterate(self) -> None:
-        found = [((key.name, namespace), state) for key, namespace, state in self.map]
-        assert len(found) == len(self.map) == len(self.expected)
-        assert dict(found) == self.expected
+        entries = [((key.name, namespace), state) for key, namespace, state in self.map]
+        assert len(entries) == len(self.map) == len(self.expected)
+        assert dict(entries) == self.expected
 
     def snapshot(self) -> None:
         snapshot = self.map.snapshot()
@@ -129,7 +129,9 @@ class StateMapModel:
     def check(self) -> None:
         self.map.check_invariants()
         assert len(self.map) == len(self.expected)
-        assert sorted(self.map.snapshot_versions) == [one.snapshot.version for one in self.open]
+        assert sorted(self.map.snapshot_versions) == [
+            opened.snapshot.version for opened in self.open
+        ]
 
     def close(self) -> None:
         """Compare what is left."""

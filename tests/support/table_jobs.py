@@ -175,7 +175,7 @@ def feed_file(folder: Path, rows: Sequence[Values], schema: str) -> None:
     number = len(list(folder.glob("*.parquet")))
     arrow = to_arrow_schema(StructType.fromDDL(schema), timezone="UTC")
     columns = zip(*rows, strict=True) if rows else [()] * len(arrow)
-    arrays = [pa.array(column, of.type) for column, of in zip(columns, arrow, strict=True)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
     hidden = folder.parent / "next.parquet"
     pq.write_table(pa.Table.from_arrays(arrays, schema=arrow), hidden)
     # A file source takes the oldest first, and only knows milliseconds.

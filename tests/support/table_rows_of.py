@@ -29,7 +29,9 @@ Values = tuple[Any, ...]
 
 def schema_json(**types: Any) -> str:
     """Columns by name, in the form in which tables keep them."""
-    fields = [{"name": name, "type": of, "nullable": True} for name, of in types.items()]
+    fields = [
+        {"name": name, "type": spark_type, "nullable": True} for name, spark_type in types.items()
+    ]
     return without_nullability(json.dumps({"type": "struct", "fields": fields}))
 
 
@@ -61,7 +63,7 @@ def file_table(rows: Iterable[Row], columns: str = COLUMNS, *, sequenced: bool =
     """The rows as files have them; the key group of a key is its remainder."""
     rows = sorted(rows, key=lambda row: row.id % MAX_PARALLELISM)
     key, *values = parse_spark_schema(columns).fields
-    of_row = pa.struct([(name, of.arrow) for name, of in values])
+    of_row = pa.struct([(name, value_type.arrow) for name, value_type in values])
     structs = [
         None if row.values is None else dict(zip(of_row.names, row.values, strict=True))
         for row in rows
@@ -75,8 +77,8 @@ def file_table(rows: Iterable[Row], columns: str = COLUMNS, *, sequenced: bool =
     ]
     if sequenced:
         fields.append((pa.field(SEQUENCE, pa.int64()), [row.sequence for row in rows]))
-    arrays = [pa.array(column, of.type) for of, column in fields]
-    return pa.Table.from_arrays(arrays, schema=pa.schema([of for of, _ in fields]))
+    arrays = [pa.array(column, field.type) for field, column in fields]
+    return pa.Table.from_arrays(arrays, schema=pa.schema([field for field, _ in fields]))
 
 
 @dataclass
@@ -165,6 +167,6 @@ def state_of(store: ObjectStore, version: int | None = None) -> dict[int, Values
 
 def by_key(rows: pa.Table) -> dict[int, Values]:
     """All other columns, by key; there is one row of each."""
-    found = {row[0]: row[1:] for row in (tuple(one.values()) for one in rows.to_pylist())}
-    assert len(found) == rows.num_rows
-    return found
+    values = {row[0]: row[1:] for row in (tuple(record.values()) for record in rows.to_pylist())}
+    assert len(values) == rows.num_rows
+    return values

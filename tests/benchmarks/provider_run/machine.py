@@ -48,23 +48,23 @@ class Machine:
     def rss_mb(self, name: str) -> float:
         """VmRSS or VmHWM, its peak."""
         status = (self._proc / "status").read_text()
-        found = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
-        assert found is not None
-        return int(found[1]) / 1024
+        match = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
+        assert match is not None
+        return int(match[1]) / 1024
 
     def task_cpu_ms(self, run: str) -> dict[int, float]:
         """CPU of the tasks of each batch of a run of a query."""
         self._context.listenerBus().waitUntilEmpty()
         stages = self._context.statusStore().stageList(None, False, False, self._doubles, None)
-        found: dict[int, float] = {}
+        cpu_by_batch: dict[int, float] = {}
         for number in range(stages.size()):
             stage = stages.apply(number)
             text = str(stage.description())
             batch = re.search(r"batch = (\d+)", text)
             if run in text and batch is not None:
                 cpu = stage.executorCpuTime() / 1e6
-                found[int(batch[1])] = found.get(int(batch[1]), 0.0) + cpu
-        return found
+                cpu_by_batch[int(batch[1])] = cpu_by_batch.get(int(batch[1]), 0.0) + cpu
+        return cpu_by_batch
 
     def wait_for_tasks(self) -> None:
         while self._status.getActiveStageIds():
@@ -98,7 +98,7 @@ class Stream:
             time.sleep(0.01)
 
     def progress(self) -> list[dict[str, Any]]:
-        return [json.loads(one.json) for one in self._query.recentProgress]
+        return [json.loads(progress.json) for progress in self._query.recentProgress]
 
     def stop(self) -> None:
         """The state stays loaded: maintenance, which would unload it, ends too."""

@@ -114,12 +114,12 @@ def commit_ms(progress: dict[str, Any]) -> int:
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
     """By batch, number and checksum of the rows put out."""
-    found: dict[str, list[Any]] = {}
-    for one in progress:
-        answer = one.get("observedMetrics", {}).get("answers")
+    answers: dict[str, list[Any]] = {}
+    for batch in progress:
+        answer = batch.get("observedMetrics", {}).get("answers")
         if answer is not None:
-            found[str(one["batchId"])] = [answer["rows"], answer["checksum"]]
-    return found
+            answers[str(batch["batchId"])] = [answer["rows"], answer["checksum"]]
+    return answers
 
 
 def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
         time.sleep(0.5)
     stream.wait_for(12)
     stream.stop()
-    found = sum(any(store.glob(SNAPSHOT_FILES[task.provider])) for store in stores)
-    return {"partitions_with_snapshot": found}
+    with_snapshot = sum(any(store.glob(SNAPSHOT_FILES[task.provider])) for store in stores)
+    return {"partitions_with_snapshot": with_snapshot}
 
 
 def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
@@ -218,11 +218,11 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 def quarters(samples: dict[str, list[float]]) -> dict[str, float]:
     """The mean of the last quarter over that of the first."""
-    found = {}
+    shares = {}
     for name, values in samples.items():
         count = max(1, len(values) // 4)
-        found[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
-    return found
+        shares[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
+    return shares
 
 
 def bytes_below(folder: Path) -> int:

@@ -31,8 +31,8 @@ def open_buffer(request: pytest.FixtureRequest) -> Open:
 def test_events_come_back_in_order_and_once(open_buffer: Open) -> None:
     spills = CountedBuffers()
     buffer = open_buffer(spills)
-    for one in EVENTS:
-        buffer.put(one)
+    for record in EVENTS:
+        buffer.put(record)
     assert list(buffer.replay()) == EVENTS
     buffer.close()
     assert spills.open == []
@@ -47,8 +47,8 @@ def test_an_empty_buffer_replays_nothing(open_buffer: Open) -> None:
 def test_a_replay_may_be_left(open_buffer: Open) -> None:
     spills = CountedBuffers()
     buffer = open_buffer(spills)
-    for one in EVENTS:
-        buffer.put(one)
+    for record in EVENTS:
+        buffer.put(record)
     replay = buffer.replay()
     assert [next(replay), next(replay)] == EVENTS[:2]
     buffer.close()
@@ -59,8 +59,8 @@ def test_a_replay_may_be_left(open_buffer: Open) -> None:
 def test_no_spill_is_opened_up_to_the_bound() -> None:
     spills = CountedBuffers()
     buffer: MemoryEventBuffer[str] = MemoryEventBuffer(2 * RECORD_BYTES, spills)
-    for one in EVENTS[:3]:
-        buffer.put(one)
+    for record in EVENTS[:3]:
+        buffer.put(record)
     assert spills.opened == 0
     buffer.put(EVENTS[3])
     assert spills.opened == 1

@@ -190,7 +190,7 @@ def test_a_stream_is_not_sent_to_an_option_with_which_it_would_stand_still(
 
 
 def below(error: type[CheckpointStoreError]) -> set[type[CheckpointStoreError]]:
-    return {one for sub in error.__subclasses__() for one in {sub, *below(sub)}}
+    return {descendant for sub in error.__subclasses__() for descendant in {sub, *below(sub)}}
 
 
 def test_every_error_of_the_module_is_tried_here() -> None:

@@ -28,7 +28,8 @@ ALL = KeyGroupRange(0, 7)
 
 def schema_json(**types: Any) -> str:
     fields = [
-        {"name": name, "type": of, "nullable": True, "metadata": {}} for name, of in types.items()
+        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
+        for name, spark_type in types.items()
     ]
     return json.dumps({"type": "struct", "fields": fields})
 
@@ -99,9 +100,9 @@ def test_columns_come_in_the_order_of_the_users_with_their_types() -> None:
 
 def test_wanted_columns_come_alone_and_in_the_order_that_is_asked_for() -> None:
     reader = StateReader(three_versions())
-    found = reader.read(columns=["count", "name"])
-    assert found.column_names == ["count", "name"]
-    assert sorted(rows(found)) == [(1, "a"), (5, "e"), (22, "b")]
+    table = reader.read(columns=["count", "name"])
+    assert table.column_names == ["count", "name"]
+    assert sorted(rows(table)) == [(1, "a"), (5, "e"), (22, "b")]
     assert reader.read(columns=["id"]).column_names == ["id"]
     assert reader.read(columns=[]).num_rows == 3
 
@@ -148,8 +149,8 @@ def test_changes_are_the_net_result_of_each_version_in_order() -> None:
 
 
 def test_changes_have_the_time_of_their_version() -> None:
-    found = StateReader(three_versions()).changes(10, 12)
-    times = dict(zip(found["_commit_version"].to_pylist(), found["_commit_timestamp"], strict=True))
+    feed = StateReader(three_versions()).changes(10, 12)
+    times = dict(zip(feed["_commit_version"].to_pylist(), feed["_commit_timestamp"], strict=True))
     assert {version: time.as_py() for version, time in times.items()} == {
         11: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
         12: datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC),
@@ -159,14 +160,14 @@ def test_changes_have_the_time_of_their_version() -> None:
 def test_changes_from_nothing_begin_with_all_that_the_oldest_version_holds() -> None:
     history = three_versions()
     history.delete(10)
-    found = changes(StateReader(history), None, 12)
-    assert [row for row in found if row[-1] == 11] == [
+    changed = changes(StateReader(history), None, 12)
+    assert [row for row in changed if row[-1] == 11] == [
         ("a", 1, 1, "insert", 11),
         ("b", 2, 22, "insert", 11),
         ("d", 4, 4, "insert", 11),
     ]
-    assert len(found) == 5
-    assert changes(StateReader(history), None, 11) == found[:3]
+    assert len(changed) == 5
+    assert changes(StateReader(history), None, 11) == changed[:3]
 
 
 def test_changes_between_a_version_and_itself_are_none_and_read_nothing() -> None:
@@ -179,8 +180,8 @@ def test_changes_between_a_version_and_itself_are_none_and_read_nothing() -> Non
 
 def test_changes_without_preimages_read_nothing_but_what_changed() -> None:
     history = three_versions()
-    found = changes(StateReader(history), 10, 12, preimages=False)
-    assert found == [
+    changed = changes(StateReader(history), 10, 12, preimages=False)
+    assert changed == [
         ("b", 2, 22, "update_postimage", 11),
         (None, 3, None, "delete", 11),
         ("d", 4, 4, "update_postimage", 11),
@@ -297,8 +298,8 @@ def test_a_value_that_is_called_like_a_key_or_a_state_is_told_apart() -> None:
         columns=("id", "id_", "count"),
     )
     history = history_of([Row((1,), {"id": "a", "count": 3})], shape=shape)
-    found = StateReader(history).read()
-    assert found.to_pylist() == [{"id": 1, "id_": "a", "count": 3}]
+    table = StateReader(history).read()
+    assert table.to_pylist() == [{"id": 1, "id_": "a", "count": 3}]
     assert StateReader(history).read(columns=["id_"]).to_pylist() == [{"id_": "a"}]
 
 

@@ -31,8 +31,8 @@ SCHEMA = (
 
 
 def columns(schema: StructType = SCHEMA) -> AskedColumns:
-    found: AskedColumns = pickle.loads(pickle.dumps(asked_columns("file:///t", schema)))
-    return found
+    asked: AskedColumns = pickle.loads(pickle.dumps(asked_columns("file:///t", schema)))
+    return asked
 
 
 def not_null_tags() -> AskedColumns:
@@ -54,21 +54,21 @@ def rows(**changed: Any) -> pa.Table:
 
 
 def test_columns_come_in_the_order_and_with_the_nullability_that_spark_compares() -> None:
-    found = columns().of(rows())
-    assert found.schema == to_arrow_schema(SCHEMA, timezone="UTC")
-    assert not found.schema.field("id").nullable
-    found.validate(full=True)
-    assert found["tags"].to_pylist() == [[1], None]
+    converted = columns().of(rows())
+    assert converted.schema == to_arrow_schema(SCHEMA, timezone="UTC")
+    assert not converted.schema.field("id").nullable
+    converted.validate(full=True)
+    assert converted["tags"].to_pylist() == [[1], None]
 
 
 def test_elements_and_values_that_are_never_null_are_called_so() -> None:
     asked = not_null_tags()
     arrays = {"tags": [[1, 2], None], "m": [[("a", 1)], None]}
     table = pa.table({f.name: pa.array(arrays[f.name], f.type) for f in asked.stored})
-    found = asked.of(table)
-    assert found.schema == asked.asked
-    assert not found.schema.field("tags").type.value_field.nullable
-    assert found.to_pydict() == arrays
+    converted = asked.of(table)
+    assert converted.schema == asked.asked
+    assert not converted.schema.field("tags").type.value_field.nullable
+    assert converted.to_pydict() == arrays
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_a_null_element_that_cannot_be_is_an_error_too() -> None:
 
 
 def test_a_column_of_another_type_is_left_for_spark_to_refuse() -> None:
-    found = columns(StructType().add("v", "string").add("id", "long")).of(rows())
-    assert found.schema.field("v").type == pa.int32()
-    assert found.column_names == ["v", "id"]
+    converted = columns(StructType().add("v", "string").add("id", "long")).of(rows())
+    assert converted.schema.field("v").type == pa.int32()
+    assert converted.column_names == ["v", "id"]
 
 
 def test_a_column_that_rows_do_not_have_yet_is_null() -> None:
     schema = StructType().add("id", "long")
-    found = columns(schema.add("later", "string")).of_some(rows())
-    assert found.to_pydict() == {"id": [1, 2], "later": [None, None]}
+    converted = columns(schema.add("later", "string")).of_some(rows())
+    assert converted.to_pydict() == {"id": [1, 2], "later": [None, None]}
     with pytest.raises(ConfigurationError, match="'later' of file:///t has a null, but the schema"):
         columns(StructType().add("later", "string", nullable=False)).of_some(rows())
 

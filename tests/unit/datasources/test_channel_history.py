@@ -74,8 +74,8 @@ class TestVersions:
         self, objects: DictObjectStore, operator: KeyedOperator
     ) -> None:
         reader = StateReader(history_of_subtask_1(objects, 2, after=1))
-        found = reader.changes(1, 2, OWN).drop_columns(["_commit_timestamp"])
-        assert rows_of(found) == [
+        changed = reader.changes(1, 2, OWN).drop_columns(["_commit_timestamp"])
+        assert rows_of(changed) == [
             (4, 2, "update_preimage", 2),
             (4, 3, "update_postimage", 2),
             (5, 3, "insert", 2),
@@ -89,8 +89,8 @@ class TestVersions:
         base = operator.checkpoints.latest_before(2)
         operator.run_subtask(3, 1, {5: 4}, base)
         reader = StateReader(history_of_subtask_1(objects, 3, after=1))
-        found = reader.changes(2, 3, OWN).drop_columns(["_commit_timestamp"])
-        assert rows_of(found) == [(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]
+        changed = reader.changes(2, 3, OWN).drop_columns(["_commit_timestamp"])
+        assert rows_of(changed) == [(5, 3, "update_preimage", 3), (5, 4, "update_postimage", 3)]
         versions = reader.changes(1, 3, OWN)["_commit_version"].to_pylist()
         assert versions == [2, 2, 2, 3, 3]
 
@@ -122,8 +122,8 @@ class TestBarriersAhead:
         history = whole_history(objects)
         for position, values in ((first, {4: 3, 5: 3, 7: 1}), (second, {4: 4, 7: 1})):
             ahead = barriers_ahead(history, {1: position}, 1)[1]
-            found = StateReader(ChannelHistory(history, ahead)).read(2)
-            assert dict(rows_of(found)) == values
+            state = StateReader(ChannelHistory(history, ahead)).read(2)
+            assert dict(rows_of(state)) == values
 
     def test_a_channel_whose_barrier_is_gone_is_left_out(
         self, objects: DictObjectStore, operator: KeyedOperator

@@ -34,27 +34,27 @@ def at(
 
 
 def reached(version: int | None, *ahead: ChannelPosition) -> Reached:
-    return Reached(version, {one.subtask: one for one in ahead})
+    return Reached(version, {position.subtask: position for position in ahead})
 
 
 class TestStretches:
     def test_without_channels_all_key_groups_are_read_at_once(self) -> None:
-        found = stretches(reached(3), reached(5), MAX_PARALLELISM)
-        assert found == [Stretch(KeyGroupRange(0, 7), 3, 5)]
+        planned = stretches(reached(3), reached(5), MAX_PARALLELISM)
+        assert planned == [Stretch(KeyGroupRange(0, 7), 3, 5)]
         assert stretches(reached(5), reached(5), MAX_PARALLELISM) == []
         assert stretches(reached(None), reached(None), MAX_PARALLELISM) == []
 
     def test_a_channel_that_goes_ahead_is_read_alone(self) -> None:
-        found = stretches(reached(3), reached(3, at(1, 4)), MAX_PARALLELISM)
-        assert found == [Stretch(SECOND_HALF, 3, 4, 1)]
-        found = stretches(reached(None), reached(None, at(1, 0)), MAX_PARALLELISM)
-        assert found == [Stretch(SECOND_HALF, None, 0, 1)]
+        planned = stretches(reached(3), reached(3, at(1, 4)), MAX_PARALLELISM)
+        assert planned == [Stretch(SECOND_HALF, 3, 4, 1)]
+        planned = stretches(reached(None), reached(None, at(1, 0)), MAX_PARALLELISM)
+        assert planned == [Stretch(SECOND_HALF, None, 0, 1)]
 
     def test_what_was_ahead_is_left_out_when_the_others_follow(self) -> None:
-        found = stretches(reached(3, at(1, 4)), reached(4), MAX_PARALLELISM)
-        assert found == [Stretch(FIRST_HALF, 3, 4)]
-        found = stretches(reached(3, at(1, 4)), reached(5, at(0, 6)), MAX_PARALLELISM)
-        assert found == [Stretch(FIRST_HALF, 3, 6, 0), Stretch(SECOND_HALF, 4, 5)]
+        planned = stretches(reached(3, at(1, 4)), reached(4), MAX_PARALLELISM)
+        assert planned == [Stretch(FIRST_HALF, 3, 4)]
+        planned = stretches(reached(3, at(1, 4)), reached(5, at(0, 6)), MAX_PARALLELISM)
+        assert planned == [Stretch(FIRST_HALF, 3, 6, 0), Stretch(SECOND_HALF, 4, 5)]
 
     @given(st.data())
     def test_each_key_group_is_read_once_from_where_it_was_to_where_it_is(
@@ -66,10 +66,14 @@ class TestStretches:
         before, after = (
             Reached(version, data.draw(positions_after(version))) for version in (start, end)
         )
-        found = stretches(before, after, MAX_PARALLELISM)
+        planned = stretches(before, after, MAX_PARALLELISM)
         for key_group in range(MAX_PARALLELISM):
             first, last = epoch_of(before, key_group), epoch_of(after, key_group)
-            read = [(one.start, one.end) for one in found if key_group in one.key_groups]
+            read = [
+                (stretch.start, stretch.end)
+                for stretch in planned
+                if key_group in stretch.key_groups
+            ]
             assert read == ([(first, last)] if first < last else [])
 
 
@@ -78,7 +82,7 @@ def positions_after(draw: st.DrawFn, version: int) -> Positions:
     parallelism = draw(st.integers(1, MAX_PARALLELISM))
     subtasks = draw(st.sets(st.integers(0, parallelism - 1)))
     epochs = st.integers(version + 1, version + 3)
-    return {one: at(one, draw(epochs), parallelism=parallelism) for one in subtasks}
+    return {subtask: at(subtask, draw(epochs), parallelism=parallelism) for subtask in subtasks}
 
 
 def epoch_of(where: Reached, key_group: int) -> int:

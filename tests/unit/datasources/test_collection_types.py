@@ -43,12 +43,12 @@ def test_a_list_is_a_row_for_each_element() -> None:
 
 
 def test_a_map_is_a_row_for_each_entry() -> None:
-    one, two, three = items(1, 2, 3)
-    maps = pa.array([[(three, None)], [(one, two), (two, None)], None], pa.map_(ITEM, ITEM))
+    first, second, third = items(1, 2, 3)
+    maps = pa.array([[(third, None)], [(first, second), (second, None)], None], pa.map_(ITEM, ITEM))
     state = pa.table({"key": list("xab"), "user_map_key": [7, 8, 9], "map_value": maps}).slice(1)
     assert exploded(MAPS, state) == [
-        {"key": "a", "user_map_key": 8, "user_map_key_": one, "user_map_value": two},
-        {"key": "a", "user_map_key": 8, "user_map_key_": two, "user_map_value": None},
+        {"key": "a", "user_map_key": 8, "user_map_key_": first, "user_map_value": second},
+        {"key": "a", "user_map_key": 8, "user_map_key_": second, "user_map_value": None},
     ]
 
 

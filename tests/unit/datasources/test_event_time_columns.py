@@ -15,7 +15,7 @@ START_MS = int(START.timestamp() * 1000)
 
 
 def rows(*seconds: int | None) -> pa.Table:
-    moments = [None if one is None else START + timedelta(seconds=one) for one in seconds]
+    moments = [None if second is None else START + timedelta(seconds=second) for second in seconds]
     return pa.table({"moment": pa.array(moments, pa.timestamp("us", "UTC"))})
 
 

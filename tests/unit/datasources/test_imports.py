@@ -41,11 +41,11 @@ def test_the_format_is_found_without_any_library_but_spark() -> None:
 def test_only_a_condition_needs_its_parser_and_a_local_table_no_fsspec(
     tmp_path: Path, options: dict[str, str]
 ) -> None:
-    found = imported_by(WRITE, str(tmp_path / "table"), json.dumps(options))
+    imported = imported_by(WRITE, str(tmp_path / "table"), json.dumps(options))
     assert (tmp_path / "table" / "table.json").exists()
-    assert {"numpy", "pyarrow"} <= found
-    assert ("sqlglot" in found) == bool(options)
-    assert "fsspec" not in found
+    assert {"numpy", "pyarrow"} <= imported
+    assert ("sqlglot" in imported) == bool(options)
+    assert "fsspec" not in imported
 
 
 def test_another_url_needs_fsspec() -> None:

@@ -45,8 +45,8 @@ NEW_YEAR = datetime.date(1970, 1, 2)
 
 def asked_by(*filters: Filter) -> AskedValues:
     asked = AskedValues()
-    for one in filters:
-        asked.add(one)
+    for pushed in filters:
+        asked.add(pushed)
     return asked
 
 
@@ -71,20 +71,20 @@ def test_filters_leave_a_range_of_values(filters: list[Filter], left: ValueRange
 
 
 def test_dates_are_compared_as_days_and_other_filters_say_nothing() -> None:
-    found = asked_by(GreaterThan(DAY, NEW_YEAR), EqualTo(NESTED, 3), Not(EqualTo(ID, 3)))
-    assert found.ranges == {"day": ValueRange(1, None)}
-    assert found.values == {}
+    asked = asked_by(GreaterThan(DAY, NEW_YEAR), EqualTo(NESTED, 3), Not(EqualTo(ID, 3)))
+    assert asked.ranges == {"day": ValueRange(1, None)}
+    assert asked.values == {}
 
 
 def test_values_must_be_in_all_filters_of_a_column() -> None:
-    found = asked_by(In(ID, (1, 2, 3)), In(ID, (2, 3, 4)), EqualTo(DAY, NEW_YEAR))
-    assert found.values == {"id": (2, 3), "day": (NEW_YEAR,)}
+    asked = asked_by(In(ID, (1, 2, 3)), In(ID, (2, 3, 4)), EqualTo(DAY, NEW_YEAR))
+    assert asked.values == {"id": (2, 3), "day": (NEW_YEAR,)}
 
 
 def test_values_of_all_key_columns_leave_the_key_groups_of_their_combinations() -> None:
     asked = {"id": (1, 2), "city": ("Ulm",), "amount": (3,)}
-    found = key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX)
-    assert found == groups_of(["long", "string"], (1, "Ulm"), (2, "Ulm"))
+    groups = key_groups_asked_for(asked, schema_of(id="long", city="string"), MAX)
+    assert groups == groups_of(["long", "string"], (1, "Ulm"), (2, "Ulm"))
 
 
 def test_no_value_at_all_leaves_no_key_group() -> None:
@@ -119,8 +119,8 @@ def test_more_keys_than_it_is_worth_leave_all() -> None:
     ],
 )
 def test_values_hash_as_the_rows_do(type_name: str, value: Any) -> None:
-    found = key_groups_asked_for({"k": (value,)}, schema_of(k=type_name), MAX)
-    assert found == groups_of([type_name], (value,))
+    groups = key_groups_asked_for({"k": (value,)}, schema_of(k=type_name), MAX)
+    assert groups == groups_of([type_name], (value,))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_value_whose_hash_is_not_certain_leaves_all(type_name: str, value: Any
 @pytest.mark.parametrize(("most", "count"), [(16, 1), (16, 5), (16, 16), (16, 99), (1, 3), (7, 2)])
 def test_ranges_cover_every_key_group_once(most: int, count: int) -> None:
     ranges = key_group_ranges(most, count)
-    covered = [group for one in ranges for group in range(one.start, one.end + 1)]
+    covered = [group for part in ranges for group in range(part.start, part.end + 1)]
     assert covered == list(range(most))
     assert len(ranges) == min(most, count)
 

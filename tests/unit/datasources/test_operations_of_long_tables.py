@@ -45,11 +45,11 @@ def store(objects: DictObjectStore) -> DictObjectStore:
 
 def requests(store: DictObjectStore) -> Counter[str]:
     """Since the last call: listings, and reads by the directory of what is read."""
-    found = Counter(name.partition("/")[0] for name in store.reads)
-    found["listings"] = len(store.listings)
+    counted = Counter(name.partition("/")[0] for name in store.reads)
+    counted["listings"] = len(store.listings)
     store.reads.clear()
     store.listings.clear()
-    return found
+    return counted
 
 
 def stream_of(
@@ -157,7 +157,7 @@ def test_a_compaction_reads_the_files_of_the_state_and_no_versions(store: DictOb
     assert newest is not None
     requests(store)
     file = compact_key_groups(query.table, newest, query.metadata.key_groups, 0)
-    names = tuple(one.name for one in newest.state)
+    names = tuple(handle.name for handle in newest.state)
     query.table.publish_compaction(TableCompaction(newest.version, names, (file,)))
     made = requests(store)
     assert made == {"listings": 0, "data": len(newest.state)}

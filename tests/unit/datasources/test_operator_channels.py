@@ -151,13 +151,13 @@ class TestPolling:
             operator.run_epoch(epoch, {0: epoch})
         operator.run_subtask(3, 1, {7: 3}, operator.checkpoints.latest_before(3))
         published = PublishedObjects(objects)
-        found = barriers_after(published, EpochDirectory(2, operator.run.number))
-        assert [(name.directory.epoch, name.subtask) for name in found] == [(3, 1)]
+        names = barriers_after(published, EpochDirectory(2, operator.run.number))
+        assert [(name.directory.epoch, name.subtask) for name in names] == [(3, 1)]
         assert len(barriers_after(published, None)) == 7
         later = ScriptedOperator(objects, "run-b", parallelism=1)
         later.run_epoch(2, {0: 20})
-        found = barriers_after(published, EpochDirectory(2, operator.run.number))
-        assert [(n.directory.epoch, n.directory.run_number) for n in found] == [(2, 2), (3, 1)]
+        names = barriers_after(published, EpochDirectory(2, operator.run.number))
+        assert [(n.directory.epoch, n.directory.run_number) for n in names] == [(2, 2), (3, 1)]
 
     def test_who_publishes_during_a_look_is_not_taken_for_one_that_skips_epochs(self) -> None:
         """Subtask 0 publishes epochs 1 and 2 while the directories are being listed."""
@@ -185,5 +185,5 @@ class PublishingStore(DictObjectStore):
     def list(self, directory: str) -> Sequence[ObjectInfo]:
         there = self.names[:1] if self.listed_before else self.names
         self.listed_before = max(0, self.listed_before - 1)
-        found = [name for name in there if str(name.directory) == directory]
-        return [ObjectInfo(str(name), 1, 0.0) for name in found]
+        names = [name for name in there if str(name.directory) == directory]
+        return [ObjectInfo(str(name), 1, 0.0) for name in names]

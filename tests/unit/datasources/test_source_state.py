@@ -38,13 +38,13 @@ states = st.builds(
 def test_each_part_goes_to_one_task_and_all_else_to_each(state: SourceState, tasks: int) -> None:
     snapshot = state.to_snapshot()
     dealt = [SourceState.restored(snapshot, task, tasks) for task in range(tasks)]
-    found: list[Part | None] = [None] * len(state.parts)
-    for task, one in enumerate(dealt):
-        found[task::tasks] = one.parts
-        assert one.watermarks_ms == state.watermarks_ms
-        assert one.watermark_ms == min(state.watermarks_ms.values(), default=None)
-        assert one.facts == FACTS
-    assert tuple(found) == state.parts
+    parts: list[Part | None] = [None] * len(state.parts)
+    for task, share in enumerate(dealt):
+        parts[task::tasks] = share.parts
+        assert share.watermarks_ms == state.watermarks_ms
+        assert share.watermark_ms == min(state.watermarks_ms.values(), default=None)
+        assert share.facts == FACTS
+    assert tuple(parts) == state.parts
 
 
 @pytest.mark.parametrize(

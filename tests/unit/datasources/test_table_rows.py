@@ -33,7 +33,8 @@ Row = dict[str, Any]
 
 def schema_json(**types: Any) -> str:
     fields = [
-        {"name": name, "type": of, "nullable": True, "metadata": {}} for name, of in types.items()
+        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
+        for name, spark_type in types.items()
     ]
     return json.dumps({"type": "struct", "fields": fields})
 
@@ -54,23 +55,23 @@ def plan(columns: str = COLUMNS, keys: tuple[str, ...] = ("id",), **more: Any) -
     return row_plan(SinkOptions("/t", keys, **more), metadata(columns, *keys, **fixed), columns)
 
 
-def rows_of(of: RowPlan, *rows: tuple[Any, ...]) -> pa.Table:
+def rows_of(planned: RowPlan, *rows: tuple[Any, ...]) -> pa.Table:
     return pa.Table.from_pylist(
-        [dict(zip(of.schema.names, row, strict=True)) for row in rows], of.schema
+        [dict(zip(planned.schema.names, row, strict=True)) for row in rows], planned.schema
     )
 
 
-def written(of: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
-    table = rows_to_write(rows_of(of, *rows), of)
+def written(planned: RowPlan, *rows: tuple[Any, ...]) -> list[Row]:
+    table = rows_to_write(rows_of(planned, *rows), planned)
     table.validate(full=True)
-    assert table.schema == of.file_schema
-    found: list[Row] = table.to_pylist()
-    groups = [row["_key_group"] for row in found]
+    assert table.schema == planned.file_schema
+    stored: list[Row] = table.to_pylist()
+    groups = [row["_key_group"] for row in stored]
     assert groups == sorted(groups)
-    one_by_one = KeyGroupAssignment(of.key_types, of.max_parallelism)
-    keys = [tuple(row[name] for name in of.key_names) for row in found]
+    one_by_one = KeyGroupAssignment(planned.key_types, planned.max_parallelism)
+    keys = [tuple(row[name] for name in planned.key_names) for row in stored]
     assert groups == [one_by_one.key_group(key) for key in keys]
-    return found
+    return stored
 
 
 def test_a_policy_for_duplicates_of_a_table_that_has_a_sequence_is_refused() -> None:
@@ -94,8 +95,10 @@ def test_a_row_becomes_its_key_and_a_struct_of_the_other_columns() -> None:
 
 
 def test_columns_of_the_file_are_those_of_the_format() -> None:
-    of = plan(schema_json(x="string", row="long", row_="integer"), ("row", "row_"), sequence_by="x")
-    schema = of.file_schema
+    planned = plan(
+        schema_json(x="string", row="long", row_="integer"), ("row", "row_"), sequence_by="x"
+    )
+    schema = planned.file_schema
     assert schema.names == ["row", "row_", "_key_group", "_state", "_op", "row__", "_sequence"]
     assert schema.field("row__").metadata == {b"cowstate.state": b"row"}
     assert schema.field("row__").type == pa.struct([("x", pa.string())])
@@ -120,20 +123,20 @@ def test_rows_without_a_column_that_the_table_needs_are_refused(
 
 
 def test_a_plan_pickles() -> None:
-    of = plan(sequence_by="at", delete_when="name IS NULL", on_null_key="drop")
-    assert pickle.loads(pickle.dumps(of)) == of
+    planned = plan(sequence_by="at", delete_when="name IS NULL", on_null_key="drop")
+    assert pickle.loads(pickle.dumps(planned)) == planned
 
 
 def test_keys_keep_their_order_of_the_option_and_values_that_of_the_rows() -> None:
-    of = plan(keys=("name", "id"))
-    assert of.file_schema.names[:2] == ["name", "id"]
-    assert of.value_names == ("at", "total")
-    assert of.key_types == ("string", "long")
+    planned = plan(keys=("name", "id"))
+    assert planned.file_schema.names[:2] == ["name", "id"]
+    assert planned.value_names == ("at", "total")
+    assert planned.key_types == ("string", "long")
 
 
 def test_a_deleted_row_has_no_values_not_even_hidden_ones() -> None:
-    of = plan(delete_when="total < 0", sequence_by="at")
-    table = rows_to_write(rows_of(of, (1, 1, "secret", -1.0)), of)
+    planned = plan(delete_when="total < 0", sequence_by="at")
+    table = rows_to_write(rows_of(planned, (1, 1, "secret", -1.0)), planned)
     assert table.to_pylist()[0]["_op"] == "delete"
     assert table.to_pylist()[0]["row"] is None
     assert table.to_pylist()[0]["_sequence"] == 1
@@ -142,17 +145,17 @@ def test_a_deleted_row_has_no_values_not_even_hidden_ones() -> None:
 
 
 def test_a_boolean_column_says_what_is_deleted_and_is_stored_like_any_other() -> None:
-    of = plan(schema_json(id="long", gone="boolean"), delete_when="gone")
-    found = {row["id"]: row for row in written(of, (1, True), (2, False), (3, None))}
-    assert {key: row["_op"] for key, row in found.items()} == {1: "delete", 2: "put", 3: "put"}
-    assert [found[key]["row"] for key in (2, 3)] == [{"gone": False}, {"gone": None}]
+    planned = plan(schema_json(id="long", gone="boolean"), delete_when="gone")
+    by_id = {row["id"]: row for row in written(planned, (1, True), (2, False), (3, None))}
+    assert {key: row["_op"] for key, row in by_id.items()} == {1: "delete", 2: "put", 3: "put"}
+    assert [by_id[key]["row"] for key in (2, 3)] == [{"gone": False}, {"gone": None}]
 
 
 def test_a_table_of_keys_only_and_no_rows_can_be_written() -> None:
     only_keys = plan(schema_json(id="long"))
     assert [row["row"] for row in written(only_keys, (1,), (2,))] == [{}, {}]
-    for of in (plan(), only_keys, plan(sequence_by="at", delete_when="at = 1")):
-        assert written(of) == []
+    for planned in (plan(), only_keys, plan(sequence_by="at", delete_when="at = 1")):
+        assert written(planned) == []
     table = rows_to_write(rows_of(only_keys, (1,), (2,)), only_keys)
     header = StateFileHeader("changelog", "t", 0, 0, KeyGroupRange(0, 7))
     read = pa.ipc.open_file(encode_state_file(table, header)).read_all()
@@ -170,7 +173,7 @@ def test_rows_as_spark_delivers_them_get_the_types_of_the_file() -> None:
         "valueContainsNull": True,
     }
     fields = {"type": "struct", "fields": [{"name": "x", "type": "timestamp"}]}
-    of = plan(schema_json(id="timestamp", text="string", l=array, m=entries, s=fields))
+    planned = plan(schema_json(id="timestamp", text="string", l=array, m=entries, s=fields))
     delivered = pa.table(
         {
             "s": pa.array([{"x": moment}], pa.struct([pa.field("x", zoned, nullable=False)])),
@@ -180,8 +183,8 @@ def test_rows_as_spark_delivers_them_get_the_types_of_the_file() -> None:
             "id": pa.array([moment], zoned),
         }
     )
-    table = rows_to_write(delivered, of)
-    assert table.schema == of.file_schema
+    table = rows_to_write(delivered, planned)
+    assert table.schema == planned.file_schema
     assert table["id"].to_pylist() == [moment]
     assert table["row"].to_pylist() == [
         {"text": "a", "l": [moment], "m": [("a", moment)], "s": {"x": moment}}
@@ -189,10 +192,10 @@ def test_rows_as_spark_delivers_them_get_the_types_of_the_file() -> None:
 
 
 def test_zeros_and_nans_of_keys_are_each_one_key() -> None:
-    of = plan(schema_json(id="double", x="float", n="long"), ("id", "x"), on_duplicate="last")
-    found = written(of, (0.0, math.nan, 1), (-0.0, -math.nan, 2), (math.nan, -0.0, 3))
-    assert sorted(row["row"]["n"] for row in found) == [2, 3]
-    zero = next(row["id"] for row in found if row["id"] == 0.0)
+    planned = plan(schema_json(id="double", x="float", n="long"), ("id", "x"), on_duplicate="last")
+    stored = written(planned, (0.0, math.nan, 1), (-0.0, -math.nan, 2), (math.nan, -0.0, 3))
+    assert sorted(row["row"]["n"] for row in stored) == [2, 3]
+    zero = next(row["id"] for row in stored if row["id"] == 0.0)
     assert math.copysign(1, zero) == 1
 
 
@@ -205,9 +208,9 @@ def test_the_same_key_twice_is_an_error_that_names_a_few() -> None:
 
 
 def test_two_nulls_are_one_key() -> None:
-    of = plan(on_null_key="keep")
+    planned = plan(on_null_key="keep")
     with pytest.raises(DuplicateKeyError, match="id=None"):
-        written(of, (None, 1, "x", None), (None, 2, "x", None))
+        written(planned, (None, 1, "x", None), (None, 2, "x", None))
 
 
 @pytest.mark.parametrize(("on_duplicate", "kept"), [("first", 1), ("last", 3)])
@@ -224,10 +227,10 @@ def test_the_greatest_sequence_wins_and_of_equal_ones_the_last_row() -> None:
 
 
 def test_all_rows_are_kept_in_their_sequence_if_each_may_bring_a_value() -> None:
-    of = plan(sequence_by="at", ignore_null_updates=True)
+    planned = plan(sequence_by="at", ignore_null_updates=True)
     rows = [(1, 2, None, 2.0), (2, 9, "x", 1.0), (1, 1, "Ann", None), (1, 2, "Bob", None)]
-    found = [row for row in written(of, *rows) if row["id"] == 1]
-    assert [(row["_sequence"], row["row"]["name"]) for row in found] == [
+    stored = [row for row in written(planned, *rows) if row["id"] == 1]
+    assert [(row["_sequence"], row["row"]["name"]) for row in stored] == [
         (1, "Ann"),
         (2, None),
         (2, "Bob"),
@@ -321,7 +324,7 @@ def newest(rows: list[tuple[Any, ...]], sequenced: bool) -> dict[Any, tuple[Any,
 def test_the_winning_row_of_every_key_is_written_once(
     rows: list[tuple[Any, ...]], sequenced: bool, on_null_key: str
 ) -> None:
-    of = plan(
+    planned = plan(
         INPUT_COLUMNS,
         ("a", "b"),
         sequence_by="at" if sequenced else None,
@@ -329,11 +332,11 @@ def test_the_winning_row_of_every_key_is_written_once(
         on_null_key=on_null_key,
         delete_when="gone",
     )
-    found = written(of, *rows)
+    stored = written(planned, *rows)
     kept = [row for row in rows if on_null_key == "keep" or None not in row[:2]]
     expected = newest(kept, sequenced)
-    assert len(found) == len(expected)
-    for row in found:
+    assert len(stored) == len(expected)
+    for row in stored:
         _, _, at, name, gone = expected[row["a"], row["b"]]
         values = {"at": at, "name": name, "gone": gone}
         assert row["row"] == (None if gone else values)
@@ -345,7 +348,7 @@ def test_the_winning_row_of_every_key_is_written_once(
 def test_the_fold_of_a_file_is_the_fold_of_the_rows_in_their_sequence(
     rows: list[tuple[Any, ...]], ignores_nulls: bool
 ) -> None:
-    of = plan(
+    planned = plan(
         INPUT_COLUMNS,
         ("a", "b"),
         sequence_by="at",
@@ -355,13 +358,13 @@ def test_the_fold_of_a_file_is_the_fold_of_the_rows_in_their_sequence(
     )
     shape = StateShape(
         state="row",
-        key_schema_json=selected(INPUT_COLUMNS, of.key_names),
-        value_schema_json=selected(INPUT_COLUMNS, of.value_names),
-        columns=tuple(of.schema.names),
+        key_schema_json=selected(INPUT_COLUMNS, planned.key_names),
+        value_schema_json=selected(INPUT_COLUMNS, planned.value_names),
+        columns=tuple(planned.schema.names),
         sequenced=True,
         ignores_nulls=ignores_nulls,
     )
-    table = rows_to_write(rows_of(of, *rows), of)
+    table = rows_to_write(rows_of(planned, *rows), planned)
     schema = flat_schema(shape)
     folded = fold_state(flat_rows(table, shape, schema), fold_rules(shape, schema))
     expected: dict[Any, list[Any]] = {}
@@ -370,18 +373,20 @@ def test_the_fold_of_a_file_is_the_fold_of_the_rows_in_their_sequence(
         if not gone:
             keeps = ignores_nulls and name is None and old is not None
             expected[a, b] = [at, old[1] if keeps and old else name, gone]
-    assert {(row["a"], row["b"]): row for row in folded.select(of.schema.names).to_pylist()} == {
-        key: dict(zip(of.schema.names, [*key, *values], strict=True))
+    assert {
+        (row["a"], row["b"]): row for row in folded.select(planned.schema.names).to_pylist()
+    } == {
+        key: dict(zip(planned.schema.names, [*key, *values], strict=True))
         for key, values in expected.items()
     }
 
 
 def test_decimals_and_dates_are_keys_and_values_like_any_other() -> None:
-    of = plan(
+    planned = plan(
         schema_json(day="date", price="decimal(20,2)", total="decimal(10,2)"), ("day", "price")
     )
     day = datetime.date(2026, 1, 31)
-    (row,) = written(of, (day, Decimal("1.50"), Decimal("2.25")))
+    (row,) = written(planned, (day, Decimal("1.50"), Decimal("2.25")))
     assert (row["day"], row["price"], row["row"]["total"]) == (
         day,
         Decimal("1.50"),
@@ -390,5 +395,7 @@ def test_decimals_and_dates_are_keys_and_values_like_any_other() -> None:
 
 
 def test_another_number_of_key_groups_gives_other_groups() -> None:
-    of = replace(plan(), max_parallelism=1)
-    assert {row["_key_group"] for row in written(of, *[(n, 1, "", 0.0) for n in range(9)])} == {0}
+    planned = replace(plan(), max_parallelism=1)
+    assert {
+        row["_key_group"] for row in written(planned, *[(n, 1, "", 0.0) for n in range(9)])
+    } == {0}

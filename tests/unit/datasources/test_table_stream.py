@@ -271,8 +271,8 @@ def test_an_offset_says_what_is_known_of_the_state_and_tasks_are_dealt_it_out(
     assert committed_ms == open_store(str(tmp_path)).info(1).timestamp_ms
     assert end == {**after(1), "table": facts, "watermarks": {"0": 10, "1": 40}}
     tasks = [
-        SourceState.restored(one.snapshot, one.task, one.tasks)
-        for one in stream.partitions(NOTHING, end)
+        SourceState.restored(partition.snapshot, partition.task, partition.tasks)
+        for partition in stream.partitions(NOTHING, end)
     ]
     assert [len(task.parts) for task in tasks] == [1, 1]
     assert {group for task in tasks for part in task.parts for group in part.key_groups} == {
@@ -311,15 +311,15 @@ def test_another_table_that_looks_the_same_is_refused(tmp_path: Path) -> None:
     query = ScriptedTable(LocalObjectStore(tmp_path / "table"), now=lambda: 5_000_000)
     for batch in range(5):
         query.commit(batch, put(batch, "a", batch))
-    for one in (stream, reader(tmp_path / "table")):
+    for either in (stream, reader(tmp_path / "table")):
         with pytest.raises(
             StateReplacedError, match=r"commit time of version 2 .* is 5000000002 and was"
         ):
-            one.latestOffset(end, ReadAllAvailable())
+            either.latestOffset(end, ReadAllAvailable())
         with pytest.raises(
             StateReplacedError, match=r"commit time of version 2 .* is 5000000002 and was"
         ):
-            one.partitions(end, after(4))
+            either.partitions(end, after(4))
 
 
 def test_a_table_that_has_begun_anew_is_told_unless_data_loss_is_accepted(tmp_path: Path) -> None:

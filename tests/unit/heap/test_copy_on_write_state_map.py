@@ -35,7 +35,10 @@ def test_the_worked_example_copies_what_it_says_at_each_step() -> None:
     entries.put(k42, None, [7])
     old42, old23 = bucket(entries, 42)
     assert (entries.state_map_version, entries.highest_required_snapshot_version) == (0, 0)
-    assert [(one.entry_version, one.state_version) for one in (old42, old23)] == [(0, 0), (0, 0)]
+    assert [(entry.entry_version, entry.state_version) for entry in (old42, old23)] == [
+        (0, 0),
+        (0, 0),
+    ]
 
     first = entries.snapshot()
     assert (first.version, entries.state_map_version) == (1, 1)
@@ -114,22 +117,22 @@ def test_a_namespace_keeps_its_own_state_of_a_key() -> None:
 
 
 def test_namespaces_of_one_hash_are_told_apart_by_equality() -> None:
-    one, other = 1, 1 << 61
-    assert hash(one) == hash(other)
+    small, large = 1, 1 << 61
+    assert hash(small) == hash(large)
     entries: Map = CopyOnWriteStateMap(list)
-    entries.put(key(1), one, [1])
-    assert (entries.get(key(1), other), entries.contains(key(1), other)) == (None, False)
-    assert entries.remove_and_get_old(key(1), other) is None
-    assert entries.put_and_get_old(key(1), other, [2]) is None
-    assert (entries.get(key(1), one), entries.get(key(1), other)) == ([1], [2])
+    entries.put(key(1), small, [1])
+    assert (entries.get(key(1), large), entries.contains(key(1), large)) == (None, False)
+    assert entries.remove_and_get_old(key(1), large) is None
+    assert entries.put_and_get_old(key(1), large, [2]) is None
+    assert (entries.get(key(1), small), entries.get(key(1), large)) == ([1], [2])
 
 
 def test_only_the_void_namespace_leaves_the_hash_to_the_key() -> None:
     entries: Map = CopyOnWriteStateMap(list)
     entries.put(key(1), None, [1])
     entries.put(key(2), 3, [2])
-    found = all_entries(entries)
-    assert (found[1].hash, found[2].hash) == (1, hash((key(2), 3)))
+    stored = all_entries(entries)
+    assert (stored[1].hash, stored[2].hash) == (1, hash((key(2), 3)))
 
 
 def test_keys_of_one_hash_are_told_apart_by_equality() -> None:
@@ -190,14 +193,14 @@ def test_keys_and_namespaces_stay_the_objects_that_were_put_first() -> None:
     )
     namespace = (1, int("2"))
     keys = [key(name, 5) for name in range(6)]
-    for one in keys:
-        entries.put(one, namespace, [one.name])
+    for stored in keys:
+        entries.put(stored, namespace, [stored.name])
     entries.snapshot()
-    for one in keys:
-        entries.put(key(one.name, 5), (1, int("2")), [0])
-    found = list(entries)
-    assert {id(one) for one, _, _ in found} == set(map(id, keys))
-    assert all(other is namespace for _, other, _ in found)
+    for stored in keys:
+        entries.put(key(stored.name, 5), (1, int("2")), [0])
+    listed = list(entries)
+    assert {id(stored) for stored, _, _ in listed} == set(map(id, keys))
+    assert all(other is namespace for _, other, _ in listed)
 
 
 def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
@@ -210,7 +213,7 @@ def test_a_snapshot_shares_every_entry_and_copies_no_state() -> None:
     before = all_entries(entries)
     snapshot = entries.snapshot()
     assert all_entries(entries) == before
-    assert {one.name: id(state) for one, _, state in snapshot} == {
+    assert {stored.name: id(state) for stored, _, state in snapshot} == {
         name: id(entry.state) for name, entry in before.items()
     }
 
@@ -293,8 +296,8 @@ def test_each_of_several_snapshots_keeps_its_own_moment() -> None:
     for item in range(3):
         snapshots.append(entries.snapshot())
         entries.put(key(2, 5), None, [item])
-    assert [content(one)[2] for one in snapshots] == [[2], [0], [1]]
-    assert [one.version for one in snapshots] == [1, 2, 3]
+    assert [content(snapshot)[2] for snapshot in snapshots] == [[2], [0], [1]]
+    assert [snapshot.version for snapshot in snapshots] == [1, 2, 3]
 
 
 def test_the_highest_required_version_follows_the_snapshots_still_open() -> None:
@@ -379,7 +382,9 @@ def test_a_released_snapshot_is_not_read_on() -> None:
     assert len(snapshot) == 2
 
 
-@pytest.mark.parametrize("change", [Map.remove, lambda entries, one, _: entries.put(one, 1, [0])])
+@pytest.mark.parametrize(
+    "change", [Map.remove, lambda entries, added, _: entries.put(added, 1, [0])]
+)
 def test_iterating_fails_when_an_entry_comes_or_goes(change: Callable[..., None]) -> None:
     entries = map_of_chain(1, 2, 3)
     reader = iter(entries)
@@ -393,9 +398,9 @@ def test_iterating_meets_each_entry_once_when_a_growing_map_is_read_meanwhile() 
     entries = map_of_buckets(100, capacity=128)
     assert entries.incremental_rehash_table
     met = []
-    for one, namespace, _ in entries:
-        met.append(one.name)
-        entries.get(one, namespace)
+    for stored, namespace, _ in entries:
+        met.append(stored.name)
+        entries.get(stored, namespace)
     assert sorted(met) == list(range(100))
 
 
@@ -418,15 +423,15 @@ def test_a_writer_reads_and_releases_a_snapshot_while_the_owner_changes_the_map(
     changes_while_writing = []
 
     def write(snapshot: Snapshot) -> None:
-        written.update({one.name: list(state) for one, _, state in snapshot})
+        written.update({stored.name: list(state) for stored, _, state in snapshot})
         snapshot.release()
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
         for epoch in range(20):
-            for one in keys[: 150 * (epoch + 1)]:
-                entries.put(one, None, [one.name, epoch])
+            for added in keys[: 150 * (epoch + 1)]:
+                entries.put(added, None, [added.name, epoch])
             expected = content(entries)
             written.clear()
             writer = threading.Thread(target=write, args=(entries.snapshot(),))

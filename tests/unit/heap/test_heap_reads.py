@@ -30,14 +30,14 @@ def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend,
 def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any, Any]]:
     """All entries of the maps, as objects."""
     table = backend._tables["state"]
-    found = []
+    entries = []
     for key_group in range(4):
         for head in table._entries.map_for(key_group).primary_table:
             entry = head
             while entry is not None:
-                found.append(entry)
+                entries.append(entry)
                 entry = entry.next
-    return found
+    return entries
 
 
 @pytest.mark.parametrize("kind", ["value", "list", "map"])
@@ -68,7 +68,7 @@ def test_a_thousand_reads_after_a_snapshot_copy_no_entry_and_no_state(kind: Stat
         assert read(key)
     after = entries_of(backend)
     assert [id(entry) for entry in after] == [id(entry) for entry in before]
-    assert [id(entry.state) for entry in after] == [id(one) for one in states]
+    assert [id(entry.state) for entry in after] == [id(held) for held in states]
     snapshot.release()
 
 

@@ -120,11 +120,11 @@ def test_the_same_state_gives_the_same_bytes() -> None:
     """A source can tell by them that nothing changed."""
     snapshots = snapshots_of(3, 2)
     again = [OperatorStateBackend.restore(snapshots, subtask, 2) for subtask in range(2)]
-    assert [one.snapshot().to_bytes() for one in again] != snapshots
+    assert [backend.snapshot().to_bytes() for backend in again] != snapshots
     own = [backend.union_state("watermark", WATERMARK) for backend in again]
     for subtask, union in enumerate(own):
         union.update([(1000 - subtask,)])
-    assert [one.snapshot().to_bytes() for one in again] == snapshots
+    assert [backend.snapshot().to_bytes() for backend in again] == snapshots
 
 
 def test_lists_are_added_to_replaced_and_cleared() -> None:
@@ -256,7 +256,9 @@ def test_a_snapshot_is_an_arrow_stream_with_an_offset_for_every_item() -> None:
         nothing | {"options": {"key": {"name": "columns"}, "value": {"values": ["a", "b"]}}},
     ]
     stored = operator_state_snapshot.StoredOperatorState(data, "a snapshot")
-    assert [(one.name, one.mode, one.offsets) for one in stored.meta_infos] == [
+    assert [
+        (meta_info.name, meta_info.mode, meta_info.offsets) for meta_info in stored.meta_infos
+    ] == [
         ("positions", "split", range(2)),
         ("watermark", "union", range(2, 3)),
         ("options", "broadcast", range(3, 4)),

@@ -18,7 +18,7 @@ def state(mode: OperatorStateMode, first: int, count: int) -> list[OperatorState
 
 def assigned(snapshots: list[list[OperatorStateMetaInfo]], subtask: int, parallelism: int) -> Rows:
     items: tuple[AssignedItems, ...] = assign_items(snapshots, subtask, parallelism)["state"]
-    return [(one.snapshot, list(one.offsets)) for one in items]
+    return [(share.snapshot, list(share.offsets)) for share in items]
 
 
 SPLIT = [state("split", 0, 4), state("split", 7, 0), state("split", 3, 3)]

@@ -39,7 +39,7 @@ KEYS = KeyColumns(("key",), (pa.string(),), ("string",))
 
 
 def struct(**fields: DataType) -> StructType:
-    return StructType([StructField(name, of) for name, of in fields.items()])
+    return StructType([StructField(name, data_type) for name, data_type in fields.items()])
 
 
 NESTED = struct(
@@ -154,9 +154,9 @@ def test_user_keys_are_set_and_removed_one_by_one(backend: Backend) -> None:
     backend.map.updateValue(("x", 1), ("first", 1))
     backend.map.updateValue(Row(name="y", n=None), ["second", 2])
     backend.map.updateValue(("x", 1), (None, None))
-    found = backend.map.getValue(("y", None))
-    assert (found.name, found.n) == ("second", 2)
-    assert isinstance(found, Row)
+    value = backend.map.getValue(("y", None))
+    assert (value.name, value.n) == ("second", 2)
+    assert isinstance(value, Row)
     assert backend.map.containsKey(("x", 1))
     entries = list(backend.map.iterator())
     assert entries == [(("x", 1), (None, None)), (("y", None), ("second", 2))]
@@ -194,17 +194,17 @@ NAN_KEYS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), NAN_KEYS)
-def test_user_keys_that_are_equal_in_spark_are_one(one: Any, other: Any) -> None:
+@pytest.mark.parametrize(("first", "equal"), NAN_KEYS)
+def test_user_keys_that_are_equal_in_spark_are_one(first: Any, equal: Any) -> None:
     backend = Backend(user_key=USER_KEY)
-    backend.map.updateValue(one, ("v", 1))
+    backend.map.updateValue(first, ("v", 1))
     for same in (backend, backend.restored()):
-        assert same.map.containsKey(other)
-        same.map.updateValue(other, ("v", 2))
+        assert same.map.containsKey(equal)
+        same.map.updateValue(equal, ("v", 2))
         ((key, value),) = same.map.iterator()
         assert value == ("v", 2)
         assert isinstance(key[1], list | None)
-        same.map.removeKey(one)
+        same.map.removeKey(first)
         assert not same.map.exists()
 
 
@@ -216,14 +216,18 @@ def test_nested_and_null_values_come_back_from_files_as_they_were_put() -> None:
     for n, value in enumerate(values):
         backend.map.updateValue((None if n else math.inf, [n, None]), value)
     restored = backend.restored()
-    for one in (backend, restored):
-        assert list(one.list.get()) == values
-        assert list(one.map.values()) == values
-        assert list(one.map.keys()) == [(math.inf, [0, None]), (None, [1, None]), (None, [2, None])]
-        first = next(one.list.get())
+    for same in (backend, restored):
+        assert list(same.list.get()) == values
+        assert list(same.map.values()) == values
+        assert list(same.map.keys()) == [
+            (math.inf, [0, None]),
+            (None, [1, None]),
+            (None, [2, None]),
+        ]
+        first = next(same.list.get())
         assert isinstance(first[2], Row)
         assert first[2].at == at
-        assert one.map.getValue((math.inf, [0, None])).inner.sizes == {"s": 1}
+        assert same.map.getValue((math.inf, [0, None])).inner.sizes == {"s": 1}
     (written,) = tables_of(restored.heap.snapshot())
     assert written.equals(backend.heap.changes())
 

@@ -94,7 +94,7 @@ def test_a_list_or_map_is_one_column_beside_the_key(
         {"key": "b", "map_value": [({"value": 2}, {"times": 1})]},
     ]
     changes = counts.changes(0).drop(["_commit_timestamp"]).to_pylist()
-    assert [(one["_change_type"], dict_of(one["map_value"])) for one in changes] == [
+    assert [(change["_change_type"], dict_of(change["map_value"])) for change in changes] == [
         ("update_preimage", {1: 1, 3: 1}),
         ("update_postimage", {1: 2, 3: 1}),
     ]
@@ -105,10 +105,10 @@ def dict_of(entries: list[tuple[dict[str, int], dict[str, int]]]) -> dict[int, i
 
 
 def kinds(host: Host, state: str, epoch: int) -> list[str]:
-    found: list[str] = (
+    change_types: list[str] = (
         open_store(url_of(host), state=state).changes(epoch - 1)["_change_type"].to_pylist()
     )
-    return found
+    return change_types
 
 
 def test_what_an_epoch_did_is_told_by_whole_values(

@@ -67,10 +67,10 @@ def test_the_driver_looks_again_into_a_store_that_failed_it_once(
     looks: list[str] = []
     monkeypatch.setattr(FailingFileSystem, "error", error)
     assert completion._missing_as_driver_sees(epoch) is None
-    known = FailingFileSystem.ls
+    original = FailingFileSystem.ls
     monkeypatch.setattr(FailingFileSystem, "error", None)
     monkeypatch.setattr(
-        FailingFileSystem, "ls", lambda *a, **k: (looks.append(a[1]), known(*a, **k))[1]
+        FailingFileSystem, "ls", lambda *a, **k: (looks.append(a[1]), original(*a, **k))[1]
     )
     assert completion._missing_as_driver_sees(epoch) is None
     assert bool(looks) == looks_again

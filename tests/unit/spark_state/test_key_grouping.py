@@ -98,7 +98,7 @@ def test_several_key_columns_group_as_a_dictionary_of_tuples_does(
         expected.setdefault(row, []).append(position)
     original, key_grouping._CODE_LIMIT = key_grouping._CODE_LIMIT, limit
     try:
-        found = {key: positions for key, _, positions in grouped(columns, ["n", "i", "f"])}
+        groups = {key: positions for key, _, positions in grouped(columns, ["n", "i", "f"])}
     finally:
         key_grouping._CODE_LIMIT = original
-    assert found == expected
+    assert groups == expected

@@ -63,7 +63,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 def view_threads() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "cowstate-live-view"]
+    return [thread for thread in threading.enumerate() if thread.name == "cowstate-live-view"]
 
 
 def test_a_view_begins_with_the_newest_epoch() -> None:
@@ -108,7 +108,7 @@ def test_an_epoch_of_more_rows_than_a_batch_is_whole() -> None:
     with following(1, rows(*many)) as (reader, view):
         reader.commit(2, {**rows(*many[::2], count=2), **rows(-1)})
         view.refresh()
-        assert dict(view) == {-1: value(-1), **{one: value(one, 2) for one in many[::2]}}
+        assert dict(view) == {-1: value(-1), **{key: value(key, 2) for key in many[::2]}}
         assert view.snapshot().to_arrow().num_rows == len(view)
 
 
@@ -148,10 +148,10 @@ def test_iterating_a_view_is_of_one_epoch_whatever_comes_meanwhile() -> None:
         entries = iter(view)
         reader.commit(2, rows(*range(200), count=2))
         view.refresh()
-        found = [next(entries) for _ in range(10)]
+        first = [next(entries) for _ in range(10)]
         reader.commit(3, {})
         view.refresh()
-        assert dict([*found, *entries]) == {one: value(one) for one in range(100)}
+        assert dict([*first, *entries]) == {key: value(key) for key in range(100)}
 
 
 def test_a_snapshot_outlives_its_view() -> None:

@@ -44,7 +44,7 @@ def where(checkpoint: CompletedCheckpoint | None) -> tuple[int, str] | None:
     return None if checkpoint is None else (checkpoint.epoch, checkpoint.run.run_id)
 
 
-def found(objects: DictObjectStore, epoch: int) -> tuple[int, str] | None:
+def start_of(objects: DictObjectStore, epoch: int) -> tuple[int, str] | None:
     """What a fresh process starts `epoch` from."""
     return where(CompletedCheckpointStore(objects).latest_before(epoch))
 
@@ -132,15 +132,15 @@ class TestCompleting:
         assert completed is not None
         assert completed.barriers[2] == last
         assert len(published(objects, "manifests/")) == 1
-        assert found(objects, 1) == (0, "run-a")
+        assert start_of(objects, 1) == (0, "run-a")
 
     def test_barriers_that_others_published_complete_it_too(self, objects: DictObjectStore) -> None:
-        one, other = ScriptedOperator(objects), ScriptedOperator(objects)
-        one.run_subtask(0, 0, {0: 1}, None)
-        other.run_subtask(0, 1, {7: 1}, None)
-        completed = other.checkpoints.complete(0, other.run, 2)
+        first, second = ScriptedOperator(objects), ScriptedOperator(objects)
+        first.run_subtask(0, 0, {0: 1}, None)
+        second.run_subtask(0, 1, {7: 1}, None)
+        completed = second.checkpoints.complete(0, second.run, 2)
         assert completed is not None
-        assert one.checkpoints.complete(0, one.run, 2) == completed
+        assert first.checkpoints.complete(0, first.run, 2) == completed
         assert state_before(objects, 1) == {0: 1, 7: 1}
 
     def test_the_latest_attempts_make_the_manifest_that_wins(
@@ -179,14 +179,14 @@ class TestCompleting:
 
 class TestLatestBefore:
     def test_a_new_store_starts_from_nothing(self, objects: DictObjectStore) -> None:
-        assert found(objects, 0) is None
-        assert found(objects, 5) is None
+        assert start_of(objects, 0) is None
+        assert start_of(objects, 5) is None
 
     def test_an_epoch_starts_from_the_one_before(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         for epoch in range(3):
             operator.run_epoch(epoch, {epoch: 1})
-        assert [found(objects, epoch) for epoch in range(4)] == [
+        assert [start_of(objects, epoch) for epoch in range(4)] == [
             None,
             (0, "run-a"),
             (1, "run-a"),
@@ -197,8 +197,8 @@ class TestLatestBefore:
         operator = ScriptedOperator(objects)
         operator.run_epoch(0, {0: 1})
         operator.run_epoch(7, {7: 1})
-        assert found(objects, 7) == (0, "run-a")
-        assert found(objects, 100) == (7, "run-a")
+        assert start_of(objects, 7) == (0, "run-a")
+        assert start_of(objects, 100) == (7, "run-a")
 
     def test_an_epoch_with_files_but_no_barrier_was_not_run(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
@@ -206,7 +206,7 @@ class TestLatestBefore:
         barrier = operator.run_subtask(1, 0, {0: 2}, None)
         objects.delete(published(objects, "barrier-00000-of-00002")[-1:])
         assert published(objects, barrier.handles[0].name) != []
-        assert found(objects, 2) == (0, "run-a")
+        assert start_of(objects, 2) == (0, "run-a")
 
     def test_an_aligned_epoch_without_manifest_counts(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
@@ -224,12 +224,12 @@ class TestLatestBefore:
         for subtask in (0, 2):
             operator.run_subtask(1, subtask, {0: 2}, base)
         with pytest.raises(PartialEpochError) as caught:
-            found(objects, 2)
+            start_of(objects, 2)
         error = caught.value
         assert (error.epoch, error.present, error.missing) == (1, (0, 2), (1, 3))
         assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == (1, 3)
         # The epoch itself may run again.
-        assert found(objects, 1) == (0, "run-a")
+        assert start_of(objects, 1) == (0, "run-a")
         operator.run_epoch(1, {0: 3}, attempt=2)
         assert operator.checkpoints.missing_subtasks(1, operator.run, 4) == ()
         assert state_before(objects, 2) == {0: 3}
@@ -239,7 +239,7 @@ class TestLatestBefore:
     ) -> None:
         ScriptedOperator(objects, "run-a").run_subtask(0, 0, {0: 1}, None)
         ScriptedOperator(objects, "run-b").run_epoch(0, {0: 2})
-        assert found(objects, 1) == (0, "run-b")
+        assert start_of(objects, 1) == (0, "run-b")
 
     def test_the_newest_run_of_an_epoch_wins(self, objects: DictObjectStore) -> None:
         ScriptedOperator(objects, "run-z").run_epoch(0, {0: 1}, attempt=100)
@@ -257,7 +257,7 @@ class TestLatestBefore:
             for subtask in range(2):
                 zombie.run_subtask(epoch, subtask, {0: 666}, base, attempt=99)
             zombie.checkpoints.complete(epoch, zombie.run, 2)
-        assert found(objects, 3) == (1, "run-b")
+        assert start_of(objects, 3) == (1, "run-b")
         operator.run_epoch(3, {1: 3})
         assert state_before(objects, 4) == {0: 2, 1: 3}
 
@@ -269,8 +269,8 @@ class TestLatestBefore:
         second = ScriptedOperator(objects, "run-b")
         second.run_epoch(4, {1: 4})
         assert state_before(objects, 5) == {0: 3, 1: 4}
-        assert found(objects, 9) == (4, "run-b")
-        assert found(objects, 4) == (3, "run-a")
+        assert start_of(objects, 9) == (4, "run-b")
+        assert start_of(objects, 4) == (3, "run-a")
 
     def test_a_rollback_that_died_before_its_manifest_is_followed(
         self, objects: DictObjectStore
@@ -282,7 +282,7 @@ class TestLatestBefore:
         base = second.checkpoints.latest_before(4)
         for subtask in range(2):
             second.run_subtask(4, subtask, {1: 4}, base)
-        assert found(objects, 9) == (4, "run-b")
+        assert start_of(objects, 9) == (4, "run-b")
 
     @pytest.mark.parametrize("length", [0, 100])
     def test_a_cut_manifest_or_barrier_never_leads_to_an_older_epoch(
@@ -297,7 +297,7 @@ class TestLatestBefore:
         for barrier in published(objects, "epochs/0000000000000000001-0000000001/barrier-"):
             objects.objects[barrier] = objects.objects[barrier][:length]
             with pytest.raises(CorruptObjectError, match="barrier-"):
-                found(objects, 2)
+                start_of(objects, 2)
 
     def test_the_only_barrier_of_an_epoch_without_manifest_is_needed_whole(
         self, objects: DictObjectStore
@@ -308,7 +308,7 @@ class TestLatestBefore:
         barrier = published(objects, "barrier-")[-1]
         objects.objects[barrier] = objects.objects[barrier][:-1]
         for find in (
-            lambda: found(objects, 2),
+            lambda: start_of(objects, 2),
             lambda: CompletedCheckpointStore(objects).completed_at(1, operator.run, 1),
             lambda: CompletedCheckpointStore(objects).complete(1, operator.run, 1),
         ):
@@ -329,7 +329,7 @@ class TestLatestBefore:
         assert state_before(objects, 1) == {0: 2, 7: 1}
         objects.objects |= {first: whole[first], second: b""}
         with pytest.raises(CorruptObjectError) as caught:
-            found(objects, 1)
+            start_of(objects, 1)
         assert caught.value.name == second
 
     def test_a_damaged_manifest_is_rebuilt_from_intact_barriers(
@@ -353,7 +353,7 @@ class TestLatestBefore:
         objects.objects[manifest] = objects.objects[manifest].replace(b"run-a", b"run-x")
         objects.delete(published(objects, "barrier-00001"))
         for find in (
-            lambda: found(objects, 1),
+            lambda: start_of(objects, 1),
             lambda: CompletedCheckpointStore(objects).completed_at(0, operator.run, 2),
         ):
             with pytest.raises(CorruptObjectError) as caught:
@@ -367,17 +367,17 @@ class TestLatestBefore:
         for epoch in range(5):
             operator.run_epoch(epoch, {0: epoch})
         operator.checkpoints.retain(2)
-        assert found(objects, 4) == (3, "run-a")
+        assert start_of(objects, 4) == (3, "run-a")
         with pytest.raises(EpochNotRetainedError) as caught:
-            found(objects, 3)
+            start_of(objects, 3)
         assert (caught.value.epoch, caught.value.oldest) == (3, 3)
-        assert found(objects, 0) is None
+        assert start_of(objects, 0) is None
 
     def test_the_very_first_epoch_may_run_again(self, objects: DictObjectStore) -> None:
         operator = ScriptedOperator(objects)
         operator.run_epoch(3, {0: 1})
         operator.run_epoch(4, {0: 2})
-        assert found(objects, 3) is None
+        assert start_of(objects, 3) is None
 
 
 class TestCompletedAt:
@@ -434,15 +434,15 @@ class TestCompletedAt:
         assert where(later.checkpoints.completed_at(1, later.run, 2)) == (1, "run-b")
 
     def test_runs_that_share_a_number_are_told_apart(self, objects: DictObjectStore) -> None:
-        one, other = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
-        other.run = Run(one.run.number, "run-b")
-        completed = one.run_epoch(0, {0: 1})
+        first, second = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
+        second.run = Run(first.run.number, "run-b")
+        completed = first.run_epoch(0, {0: 1})
         for subtask in range(2):
-            other.run_subtask(0, subtask, {0: 2}, None, attempt=9)
-        assert where(other.checkpoints.complete(0, other.run, 2)) == (0, "run-b")
+            second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
+        assert where(second.checkpoints.complete(0, second.run, 2)) == (0, "run-b")
         fresh = CompletedCheckpointStore(objects)
-        assert fresh.completed_at(0, one.run, 2) == completed
-        assert where(fresh.completed_at(0, other.run, 2)) == (0, "run-b")
+        assert fresh.completed_at(0, first.run, 2) == completed
+        assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
 
 
 def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> None:

@@ -401,7 +401,7 @@ class KeyedOperator:
             run=self.run,
             attempt=1,
             plan_id="plan-1",
-            base=tuple(one.barrier_id for one in bases),
+            base=tuple(base_barrier.barrier_id for base_barrier in bases),
             base_epoch=None if base is None else base.epoch,
             handles=(*(base.handles_for(ALL) if base else ()), handle),
             states=self.states,

@@ -15,7 +15,8 @@ from checkpoint_store.states.row_fold import flat_rows, flat_schema
 
 def schema(*fields: tuple[str, Any]) -> str:
     described = [
-        {"name": name, "type": of, "nullable": True, "metadata": {}} for name, of in fields
+        {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
+        for name, spark_type in fields
     ]
     return json.dumps({"type": "struct", "fields": described})
 

@@ -70,83 +70,83 @@ def test_a_state_is_its_changelogs_upon_the_empty_one() -> None:
 
 
 def test_a_state_begins_at_the_newest_snapshot_on_its_lineage() -> None:
-    found = files(*map(changelog, range(1, 6)), snapshot(2), snapshot(4), snapshot(4, 3))
+    listed = files(*map(changelog, range(1, 6)), snapshot(2), snapshot(4), snapshot(4, 3))
     newest = (snapshot(4, 3), changelog(5))
-    assert found.lineage_of(at(5)) == Lineage(newest)
+    assert listed.lineage_of(at(5)) == Lineage(newest)
     before = (snapshot(2), changelog(3), changelog(4), changelog(5))
-    assert found.lineage_of(at(5), {snapshot(4, 3), snapshot(4)}) == Lineage(before)
+    assert listed.lineage_of(at(5), {snapshot(4, 3), snapshot(4)}) == Lineage(before)
 
 
 def test_of_snapshots_of_a_state_the_newest_that_is_whole_is_taken() -> None:
     without = replace(snapshot(4, 3), attempt=None)
     first, second = snapshot(4, 3, attempt=7), snapshot(4, 3, attempt=8)
-    found = files(without, second, first, snapshot(4, 2, attempt=9), changelog(5))
-    assert found.lineage_of(at(5)).files[0] == second
-    assert found.lineage_of(at(5), {second}).files[0] == first
-    assert found.lineage_of(at(5), {second, first}).files[0] == without
-    assert found.lineage_of(at(5), {second, first, without}).files[0] == snapshot(4, 2, attempt=9)
+    listed = files(without, second, first, snapshot(4, 2, attempt=9), changelog(5))
+    assert listed.lineage_of(at(5)).files[0] == second
+    assert listed.lineage_of(at(5), {second}).files[0] == first
+    assert listed.lineage_of(at(5), {second, first}).files[0] == without
+    assert listed.lineage_of(at(5), {second, first, without}).files[0] == snapshot(4, 2, attempt=9)
 
 
 def test_files_of_most_versions_are_taken_and_others_where_those_cannot_be() -> None:
-    found = files(*map(changelog, range(1, 9)), merged(4, 3), merged(6, 2), merged(6, 5))
+    listed = files(*map(changelog, range(1, 9)), merged(4, 3), merged(6, 2), merged(6, 5))
     widest = Lineage((changelog(1), merged(6, 5), changelog(7), changelog(8)))
-    assert found.lineage_of(at(8)) == widest
-    assert found.lineage_of(at(6), {merged(6, 5)}) == Lineage(
+    assert listed.lineage_of(at(8)) == widest
+    assert listed.lineage_of(at(6), {merged(6, 5)}) == Lineage(
         (changelog(1), merged(4, 3), merged(6, 2))
     )
-    assert found.lineage_of(at(4)) == Lineage((changelog(1), merged(4, 3)))
-    assert found.lineage_of(at(3)) == Lineage((changelog(1), changelog(2), changelog(3)))
+    assert listed.lineage_of(at(4)) == Lineage((changelog(1), merged(4, 3)))
+    assert listed.lineage_of(at(3)) == Lineage((changelog(1), changelog(2), changelog(3)))
 
 
 def test_a_merged_file_does_not_lead_past_the_snapshot_that_is_left() -> None:
-    found = files(*map(changelog, range(4, 7)), merged(6, 5), snapshot(3))
-    assert found.lineage_of(at(6)) == Lineage((snapshot(3), *map(changelog, range(4, 7))))
-    assert found.lineage_of(at(6), {snapshot(3)}) == Lineage(missing=at(1))
+    listed = files(*map(changelog, range(4, 7)), merged(6, 5), snapshot(3))
+    assert listed.lineage_of(at(6)) == Lineage((snapshot(3), *map(changelog, range(4, 7))))
+    assert listed.lineage_of(at(6), {snapshot(3)}) == Lineage(missing=at(1))
 
 
 def test_a_merged_file_stands_for_its_state_when_the_changelog_is_gone() -> None:
-    found = files(merged(4, 4), changelog(5))
-    assert found.state_at(4) == at(4)
-    assert found.lineage_of(at(5)) == Lineage((merged(4, 4), changelog(5)))
-    assert found.changelog_of(at(4)) is None
-    assert found.versions == [4, 5]
+    listed = files(merged(4, 4), changelog(5))
+    assert listed.state_at(4) == at(4)
+    assert listed.lineage_of(at(5)) == Lineage((merged(4, 4), changelog(5)))
+    assert listed.changelog_of(at(4)) is None
+    assert listed.versions == [4, 5]
     zombie = ProviderFileName(4, 2, "f" * 16, unique(3))
     assert files(merged(4, 4, 3), changelog(4), zombie).state_at(4) == zombie.state
 
 
 def test_a_changelog_that_is_missing_on_the_way_is_told() -> None:
-    found = files(changelog(1), changelog(3), changelog(4), snapshot(2, 9))
-    assert found.lineage_of(at(4)).files[0] == snapshot(2, 9)
-    assert found.lineage_of(at(4), {snapshot(2, 9)}) == Lineage(missing=at(2))
+    listed = files(changelog(1), changelog(3), changelog(4), snapshot(2, 9))
+    assert listed.lineage_of(at(4)).files[0] == snapshot(2, 9)
+    assert listed.lineage_of(at(4), {snapshot(2, 9)}) == Lineage(missing=at(2))
 
 
 def test_the_highest_generation_counts_and_then_the_greater_unique() -> None:
     zombie = ProviderFileName(2, 1, "f" * 16, unique(1))
-    found = files(changelog(1), changelog(2, generation=2), zombie)
-    assert found.state_at(2) == at(2)
+    listed = files(changelog(1), changelog(2, generation=2), zombie)
+    assert listed.state_at(2) == at(2)
     assert files(changelog(1), changelog(2), zombie).state_at(2) == zombie.state
 
 
 def test_a_snapshot_that_was_written_later_does_not_raise_the_state_it_holds() -> None:
     replaced = ProviderFileName(2, 1, "f" * 16, unique(1))
     late = ProviderFileName(2, 9, "f" * 16, None)
-    found = files(changelog(1), changelog(2, generation=2), replaced, late)
-    assert found.state_at(2) == at(2)
+    listed = files(changelog(1), changelog(2, generation=2), replaced, late)
+    assert listed.state_at(2) == at(2)
     assert files(changelog(1), changelog(2, generation=2), late).state_at(2) == late.state
 
 
 def test_the_ids_of_the_commit_log_outweigh_generations() -> None:
     zombie = ProviderFileName(2, 9, "f" * 16, unique(1))
-    found = files(changelog(1), changelog(2), zombie)
-    assert found.state_at(2, {unique(2), "e" * 16}) == at(2)
-    assert found.state_at(2, {"e" * 16}) is None
+    listed = files(changelog(1), changelog(2), zombie)
+    assert listed.state_at(2, {unique(2), "e" * 16}) == at(2)
+    assert listed.state_at(2, {"e" * 16}) is None
 
 
 def test_a_version_may_be_there_as_a_snapshot_alone() -> None:
-    found = files(snapshot(5))
-    assert found.state_at(5) == at(5)
-    assert found.lineage_of(at(5)) == Lineage((snapshot(5),))
-    assert found.changelog_of(at(5)) is None
+    listed = files(snapshot(5))
+    assert listed.state_at(5) == at(5)
+    assert listed.lineage_of(at(5)) == Lineage((snapshot(5),))
+    assert listed.changelog_of(at(5)) is None
 
 
 def test_a_version_without_a_file_is_none() -> None:
@@ -157,9 +157,9 @@ def test_a_version_without_a_file_is_none() -> None:
 
 def test_files_of_spark_below_ours_are_named() -> None:
     first = ProviderFileName(8, 1, unique(8), ADOPTED)
-    found = files("6.snapshot", "7.delta", first)
-    assert found.lineage_of(at(8)) == Lineage(foreign="7.delta")
-    assert found.state_at(7) == StateId(7, ADOPTED)
+    listed = files("6.snapshot", "7.delta", first)
+    assert listed.lineage_of(at(8)) == Lineage(foreign="7.delta")
+    assert listed.state_at(7) == StateId(7, ADOPTED)
     assert files("7.delta", "7.snapshot", first).lineage_of(at(8)) == Lineage(foreign="7.snapshot")
     assert files(first).lineage_of(at(8)) == Lineage(missing=StateId(7, ADOPTED))
     assert files(first, snapshot(8), "7.delta").lineage_of(at(8)) == Lineage((snapshot(8),))

@@ -97,9 +97,9 @@ def state(store: ObjectStore, version: int) -> dict[int, str]:
     table.validate(full=True)
     assert table.column_names == ["key", "value", "partition_id"]
     rows = table.to_pylist()
-    found = {row["key"]["number"]: row["value"]["text"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    texts = {row["key"]["number"]: row["value"]["text"] for row in rows}
+    assert len(texts) == len(rows)
+    return texts
 
 
 def test_each_version_has_what_its_lineage_leads_to(store: ObjectStore) -> None:
@@ -110,10 +110,10 @@ def test_each_version_has_what_its_lineage_leads_to(store: ObjectStore) -> None:
 def test_changes_are_those_of_one_version_in_order(store: ObjectStore) -> None:
     fill(store)
     for version, rows in CHANGES.items():
-        found = read_partition_changes(store, WHERE, version).to_pylist()
+        changes = read_partition_changes(store, WHERE, version).to_pylist()
         assert [
             (row["change_type"], row["key"]["number"], row["value"] and row["value"]["text"])
-            for row in found
+            for row in changes
         ] == [("delete" if text is None else "update", number, text) for number, text in rows]
 
 
@@ -264,8 +264,8 @@ def test_a_column_may_have_another_name_since(store: ObjectStore) -> None:
     fill(store)
     forged = {"cowstate.value_schema": schema_json("renamed", "string")}
     replace(store, changelog(4), file_bytes(changelog(4), [], forged))
-    found = read_partition_state(store, WHERE, 4).to_pylist()
-    assert {row["value"]["renamed"] for row in found} == {"aaa", "cc"}
+    rows = read_partition_state(store, WHERE, 4).to_pylist()
+    assert {row["value"]["renamed"] for row in rows} == {"aaa", "cc"}
 
 
 def test_a_row_that_is_none_of_its_schema_is_an_error_that_names_file_and_column(
@@ -288,9 +288,9 @@ def test_a_checkpoint_has_the_rows_of_all_its_partitions(store: ObjectStore) -> 
         store.put(f"commits/{batch}", b'v1\n{"nextBatchWatermarkMs":0}')
     store.put("commits/.3.crc", b"")
     assert committed_batches(store) == [0, 1, 2, 3]
-    found = read_state(store, 2).to_pylist()
-    assert [*dict.fromkeys(row["partition_id"] for row in found)] == [*partitions]
-    assert len(found) == 11 * len(STATES[3])
+    rows = read_state(store, 2).to_pylist()
+    assert [*dict.fromkeys(row["partition_id"] for row in rows)] == [*partitions]
+    assert len(rows) == 11 * len(STATES[3])
     assert read_changes(store, 0).num_rows == 33
     with pytest.raises(VersionNotFoundError, match=r"version 8 \(batch 7\); it has 1 to 4"):
         read_state(store, 7)

@@ -33,8 +33,8 @@ UDT: dict[str, Any] = {"type": "udt", "class": "a.B", "pyClass": None, "sqlType"
 
 def fields(*types: Any) -> list[dict[str, Any]]:
     return [
-        {"name": f"f{place}", "type": of, "nullable": True, "metadata": {}}
-        for place, of in enumerate(types)
+        {"name": f"f{place}", "type": spark_type, "nullable": True, "metadata": {}}
+        for place, spark_type in enumerate(types)
     ]
 
 
@@ -60,16 +60,16 @@ def row_of(slot: int, variable: bytes = b"") -> bytes:
 
 
 def decode(rows: list[bytes | None], *types: Any) -> pa.StructArray:
-    found = decode_rows(pa.array(rows, pa.binary()), schema(*types), "value")
-    found.validate(full=True)
-    return found
+    decoded = decode_rows(pa.array(rows, pa.binary()), schema(*types), "value")
+    decoded.validate(full=True)
+    return decoded
 
 
-def value_of(row: bytes, of: Any) -> Any:
+def value_of(row: bytes, spark_type: Any) -> Any:
     """The value of the row's only field, between a row where it is null and no row."""
-    found = decode([words(1, 0), row, None], of).to_pylist()
-    assert (found[0], found[2]) == ({"f0": None}, None)
-    return found[1]["f0"]
+    values = decode([words(1, 0), row, None], spark_type).to_pylist()
+    assert (values[0], values[2]) == ({"f0": None}, None)
+    return values[1]["f0"]
 
 
 KEYS = words(2, 0, 5, 6)
@@ -149,9 +149,11 @@ CASES: list[tuple[Any, bytes, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "row", "expected"), CASES, ids=[str(case[0]) for case in CASES])
-def test_a_value_is_what_its_bytes_say(of: Any, row: bytes, expected: object) -> None:
-    assert value_of(row, of) == expected
+@pytest.mark.parametrize(
+    ("spark_type", "row", "expected"), CASES, ids=[str(case[0]) for case in CASES]
+)
+def test_a_value_is_what_its_bytes_say(spark_type: Any, row: bytes, expected: object) -> None:
+    assert value_of(row, spark_type) == expected
 
 
 def test_void_is_null() -> None:
@@ -174,8 +176,8 @@ def test_null_bits_of_more_than_64_fields_take_more_words() -> None:
         for first in (0, 64, 128)
     ]
     row = struct.pack(f"<3Q{count}q", *bits, *range(count))
-    (found,) = decode([row], *["long"] * count).to_pylist()
-    assert [*found.values()] == [None if place in nulls else place for place in range(count)]
+    (values,) = decode([row], *["long"] * count).to_pylist()
+    assert [*values.values()] == [None if place in nulls else place for place in range(count)]
 
 
 def test_null_bits_of_more_than_64_elements_take_more_words() -> None:
@@ -185,14 +187,14 @@ def test_null_bits_of_more_than_64_elements_take_more_words() -> None:
         for first in (0, 64)
     ]
     array = struct.pack("<3Q100q", 100, *bits, *range(100))
-    found = value_of(row_of(pointer(16, len(array)), array), LONGS)
-    assert found == [None if place in nulls else place for place in range(100)]
+    values = value_of(row_of(pointer(16, len(array)), array), LONGS)
+    assert values == [None if place in nulls else place for place in range(100)]
 
 
 def test_a_slice_of_rows_is_decoded_as_that() -> None:
     rows = pa.array([row_of(number) for number in range(9)], pa.binary()).slice(3, 4)
-    found = decode_rows(rows, schema("long"), "key")
-    assert found.to_pylist() == [{"f0": number} for number in range(3, 7)]
+    decoded = decode_rows(rows, schema("long"), "key")
+    assert decoded.to_pylist() == [{"f0": number} for number in range(3, 7)]
 
 
 BIG = 1 << 31
@@ -241,12 +243,14 @@ DAMAGED: list[tuple[Any, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "row", "problem"), DAMAGED, ids=[case[2] for case in DAMAGED])
+@pytest.mark.parametrize(
+    ("spark_type", "row", "problem"), DAMAGED, ids=[case[2] for case in DAMAGED]
+)
 def test_bytes_that_are_no_row_are_an_error_that_names_the_column(
-    of: Any, row: bytes, problem: str
+    spark_type: Any, row: bytes, problem: str
 ) -> None:
     with pytest.raises(MalformedRowError, match=problem):
-        decode([row], of)
+        decode([row], spark_type)
 
 
 def test_values_that_overlap_do_not_grow_beyond_the_bytes_there_are() -> None:
@@ -260,17 +264,19 @@ def test_values_that_overlap_do_not_grow_beyond_the_bytes_there_are() -> None:
 EXTREMES = [-1, 1, 7, 1 << 31, 1 << 62, pointer(1 << 30, 1 << 30), pointer(8, 8)]
 
 
-@pytest.mark.parametrize(("of", "row"), [case[:2] for case in CASES], ids=lambda v: str(v)[:20])
-def test_no_word_of_a_row_leads_out_of_its_bytes(of: Any, row: bytes) -> None:
+@pytest.mark.parametrize(
+    ("spark_type", "row"), [case[:2] for case in CASES], ids=lambda v: str(v)[:20]
+)
+def test_no_word_of_a_row_leads_out_of_its_bytes(spark_type: Any, row: bytes) -> None:
     for place in range(0, len(row), 8):
         for word in EXTREMES:
             damaged = row[:place] + words(word) + row[place + 8 :]
             with suppress(MalformedRowError):
-                decode([damaged], of)
+                decode([damaged], spark_type)
 
 
 @pytest.mark.parametrize(
-    ("of", "path"),
+    ("spark_type", "path"),
     [
         ("geometry(4326)", "f0 has type geometry"),
         ("decimal(39,0)", "f0 has type decimal"),
@@ -279,9 +285,9 @@ def test_no_word_of_a_row_leads_out_of_its_bytes(of: Any, row: bytes) -> None:
         ({"type": "tree"}, "f0 has type tree"),
     ],
 )
-def test_a_type_that_is_not_known_is_named_with_its_column(of: Any, path: str) -> None:
+def test_a_type_that_is_not_known_is_named_with_its_column(spark_type: Any, path: str) -> None:
     with pytest.raises(UnsupportedSparkTypeError, match=path):
-        schema(of)
+        schema(spark_type)
 
 
 def test_a_layout_has_no_names() -> None:

@@ -46,15 +46,18 @@ CASES: list[tuple[pa.DataType, Any, Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "left", "right", "same"), CASES)
-def test_values_are_the_same_or_not(of: pa.DataType, left: Any, right: Any, same: bool) -> None:
-    assert same_values(pa.array([left], of), pa.array([right], of)).tolist() == [same]
+@pytest.mark.parametrize(("arrow_type", "left", "right", "same"), CASES)
+def test_values_are_the_same_or_not(
+    arrow_type: pa.DataType, left: Any, right: Any, same: bool
+) -> None:
+    arrays = [pa.array([value], arrow_type) for value in (left, right)]
+    assert same_values(*arrays).tolist() == [same]
 
 
-@pytest.mark.parametrize("of", [MAP, LIST])
-def test_each_place_is_compared_with_its_own(of: pa.DataType) -> None:
-    cases = [case for case in CASES if case[0] is of] * 2
-    left, right = (pa.array([case[place] for case in cases], of) for place in (1, 2))
+@pytest.mark.parametrize("arrow_type", [MAP, LIST])
+def test_each_place_is_compared_with_its_own(arrow_type: pa.DataType) -> None:
+    cases = [case for case in CASES if case[0] is arrow_type] * 2
+    left, right = (pa.array([case[place] for case in cases], arrow_type) for place in (1, 2))
     expected = [case[3] for case in cases]
     assert same_values(left, right).tolist() == expected
     assert same_values(left.slice(3), right.slice(3)).tolist() == expected[3:]

@@ -11,14 +11,14 @@ NOTHING = WriterWatermarks()
 
 
 def test_the_least_of_the_writers_counts() -> None:
-    found = NOTHING.advanced(3, {0: 50, 1: 20, 2: 70})
-    assert found.least_ms == 20
-    assert found.advanced(3, {1: 90}).least_ms == 50
+    watermarks = NOTHING.advanced(3, {0: 50, 1: 20, 2: 70})
+    assert watermarks.least_ms == 20
+    assert watermarks.advanced(3, {1: 90}).least_ms == 50
 
 
 def test_a_writer_never_goes_back() -> None:
-    found = NOTHING.advanced(2, {0: 50, 1: 60}).advanced(2, {0: 10, 1: 70})
-    assert found == WriterWatermarks(2, {0: 50, 1: 70}, 50)
+    watermarks = NOTHING.advanced(2, {0: 50, 1: 60}).advanced(2, {0: 10, 1: 70})
+    assert watermarks == WriterWatermarks(2, {0: 50, 1: 70}, 50)
 
 
 def test_a_writer_without_rows_holds_nobody_back() -> None:
@@ -35,8 +35,8 @@ def test_other_writers_begin_where_all_before_them_were() -> None:
 
 
 def test_the_first_row_of_a_writer_may_be_late_but_takes_nothing_back() -> None:
-    found = NOTHING.advanced(2, {0: 1000}).advanced(2, {1: 10})
-    assert found == WriterWatermarks(2, {0: 1000, 1: 1000}, 1000)
+    watermarks = NOTHING.advanced(2, {0: 1000}).advanced(2, {1: 10})
+    assert watermarks == WriterWatermarks(2, {0: 1000, 1: 1000}, 1000)
 
 
 reports = st.tuples(
@@ -56,5 +56,5 @@ def test_the_watermark_of_all_is_never_less_than_before(
             assert watermarks.least_ms is not None
             assert watermarks.least_ms >= before
         assert watermarks.least_ms is None or all(
-            one >= watermarks.least_ms for one in watermarks.by_subtask.values()
+            watermark >= watermarks.least_ms for watermark in watermarks.by_subtask.values()
         )

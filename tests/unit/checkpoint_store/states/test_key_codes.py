@@ -28,19 +28,19 @@ TYPES: list[tuple[pa.DataType, Sequence[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("of", "values"), TYPES, ids=lambda given: str(given)[:20])
+@pytest.mark.parametrize(("arrow_type", "values"), TYPES, ids=lambda given: str(given)[:20])
 @given(data=st.data())
 def test_a_value_has_one_code_in_any_array(
-    of: pa.DataType, values: Sequence[Any], data: st.DataObject
+    arrow_type: pa.DataType, values: Sequence[Any], data: st.DataObject
 ) -> None:
     places = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=12))
     cut = data.draw(st.integers(0, len(places)))
     # Cut into chunks that begin inside of an array.
     chunks = [
-        pa.array([values[0], *(values[place] for place in part)], of).slice(1)
+        pa.array([values[0], *(values[place] for place in part)], arrow_type).slice(1)
         for part in (places[:cut], places[cut:])
     ]
-    codes = value_codes(pa.chunked_array(chunks, of)).tolist()
+    codes = value_codes(pa.chunked_array(chunks, arrow_type)).tolist()
     order = [*dict.fromkeys(places)]
     assert codes == [order.index(place) for place in places]
 

@@ -41,14 +41,14 @@ def hashes(*columns: Any) -> Hashes:
     return key_hashes(pa.table(list(columns), names), names)
 
 
-@pytest.mark.parametrize(("of", "values"), TYPES, ids=lambda given: str(given)[:20])
+@pytest.mark.parametrize(("arrow_type", "values"), TYPES, ids=lambda given: str(given)[:20])
 def test_the_hash_of_a_value_is_the_same_in_any_array_and_another_of_another(
-    of: pa.DataType, values: Sequence[Any]
+    arrow_type: pa.DataType, values: Sequence[Any]
 ) -> None:
-    alone = [int(hashes(pa.array([value], of))[0]) for value in values]
+    alone = [int(hashes(pa.array([value], arrow_type))[0]) for value in values]
     assert len(set(alone)) == len(values)
-    some = pa.array([None, *values, None, *reversed(values)], of)
-    (null,) = hashes(pa.array([None], of)).tolist()
+    some = pa.array([None, *values, None, *reversed(values)], arrow_type)
+    (null,) = hashes(pa.array([None], arrow_type)).tolist()
     assert null not in alone
     for array in (some.slice(1), pa.chunked_array([some.slice(1, 2), some.slice(3)])):
         assert hashes(array).tolist() == [*alone, null, *reversed(alone)]
@@ -65,14 +65,14 @@ def test_structs_have_one_hash_if_all_their_fields_have() -> None:
 
 def test_keys_that_are_the_same_though_their_bits_are_not_have_one_hash() -> None:
     nan = np.frombuffer(np.array([0x7FF8000000000001], np.uint64).tobytes(), np.float64)[0]
-    found = hashes(pa.array([0.0, -0.0, math.nan, nan], from_pandas=False)).tolist()
-    assert found[0] == found[1]
-    assert found[2] == found[3]
+    hashed = hashes(pa.array([0.0, -0.0, math.nan, nan], from_pandas=False)).tolist()
+    assert hashed[0] == hashed[1]
+    assert hashed[2] == hashed[3]
 
 
 def test_the_columns_of_a_key_count_in_order() -> None:
-    found = hashes(pa.array([1, 2, 1, 2]), pa.array([2, 1, 1, 2]))
-    assert len(set(found.tolist())) == 4
+    hashed = hashes(pa.array([1, 2, 1, 2]), pa.array([2, 1, 1, 2]))
+    assert len(set(hashed.tolist())) == 4
 
 
 def test_a_nested_key_has_a_hash_and_so_has_none() -> None:
@@ -85,5 +85,5 @@ def test_a_nested_key_has_a_hash_and_so_has_none() -> None:
 @given(st.lists(st.text(max_size=20) | st.none(), max_size=30), st.integers(0, 5))
 def test_texts_are_told_apart_wherever_they_differ(texts: list[str | None], skipped: int) -> None:
     rows = pa.array(texts, pa.string()).slice(skipped)
-    found = hashes(rows).tolist()
-    assert len(set(found)) == len(set(rows.to_pylist()))
+    hashed = hashes(rows).tolist()
+    assert len(set(hashed)) == len(set(rows.to_pylist()))

@@ -38,9 +38,9 @@ def files_read(history: FakeStateHistory) -> list[str]:
 
 def plain(history: FakeStateHistory, start: int | None, end: int) -> list[tuple[object, ...]]:
     """What a reader without memory finds, which does not count as reads."""
-    found = changes(StateReader(history), start, end)
+    rows = changes(StateReader(history), start, end)
     history.reads.clear()
-    return found
+    return rows
 
 
 def test_the_next_changes_read_only_the_files_that_were_added() -> None:
@@ -58,9 +58,9 @@ def test_changes_after_a_snapshot_or_from_nothing_need_no_state() -> None:
     history, memory = history_of(*HISTORY), StateMemory()
     assert state(StateReader(history, memory), 11) == state(StateReader(history), 11)
     history.reads.clear()
-    found = changes(StateReader(history, memory), 11, 12)
+    rows = changes(StateReader(history, memory), 11, 12)
     assert files_read(history) == ["12-2.arrow"]
-    assert found == plain(history, 11, 12)
+    assert rows == plain(history, 11, 12)
     memory = StateMemory()
     changes(StateReader(history, memory), None, 11)
     files_read(history)
@@ -72,9 +72,9 @@ def test_a_state_that_is_behind_catches_up_by_the_changes_in_between() -> None:
     history, memory = history_of(*HISTORY), StateMemory()
     changes(StateReader(history, memory), 10, 11)
     files_read(history)
-    found = changes(StateReader(history, memory), 12, 13)
+    rows = changes(StateReader(history, memory), 12, 13)
     assert files_read(history) == ["12-2.arrow", "13-3.arrow"]
-    assert found == plain(history, 12, 13)
+    assert rows == plain(history, 12, 13)
 
 
 def test_a_state_is_read_again_when_that_takes_less_than_catching_up() -> None:
@@ -83,9 +83,9 @@ def test_a_state_is_read_again_when_that_takes_less_than_catching_up() -> None:
     merged = history.write(13, [put(1, "e", 1), put(2, "b", 23)])
     history.replace(13, merged)
     files_read(history)
-    found = changes(StateReader(history, memory), 13, 14)
+    rows = changes(StateReader(history, memory), 13, 14)
     assert files_read(history) == ["13-5.arrow", "14-4.arrow"]
-    assert found == plain(history, 13, 14)
+    assert rows == plain(history, 13, 14)
 
 
 def test_a_version_that_was_written_again_is_another_one() -> None:
@@ -113,9 +113,9 @@ def test_a_batch_that_is_read_twice_reads_its_changes_only() -> None:
     files_read(history)
     for start, added in ((11, "12-2.arrow"), (12, "13-3.arrow")):
         for _ in range(2):
-            found = changes(StateReader(history, memory), start, start + 1)
+            rows = changes(StateReader(history, memory), start, start + 1)
             assert files_read(history) == [added]
-            assert found == plain(history, start, start + 1)
+            assert rows == plain(history, start, start + 1)
 
 
 def test_two_readers_of_which_one_is_behind_both_read_changes_only() -> None:
@@ -124,9 +124,9 @@ def test_two_readers_of_which_one_is_behind_both_read_changes_only() -> None:
     changes(StateReader(history, memory), 12, 13)
     files_read(history)
     for start, added in ((11, "12-2.arrow"), (13, "14-4.arrow"), (12, "13-3.arrow")):
-        found = changes(StateReader(history, memory), start, start + 1)
+        rows = changes(StateReader(history, memory), start, start + 1)
         assert files_read(history) == [added]
-        assert found == plain(history, start, start + 1)
+        assert rows == plain(history, start, start + 1)
 
 
 def test_a_state_that_was_compacted_is_not_read_again() -> None:
@@ -161,9 +161,9 @@ def test_key_groups_and_shapes_are_known_apart() -> None:
     low, high = KeyGroupRange(0, 2), KeyGroupRange(3, 7)
     changes(StateReader(history, memory), 10, 11, key_groups=low)
     files_read(history)
-    found = changes(StateReader(history, memory), 11, 13, key_groups=high)
+    rows = changes(StateReader(history, memory), 11, 13, key_groups=high)
     assert "10-0.arrow" in files_read(history)
-    assert found == [row for row in plain(history, 11, 13) if row[1] in high]
+    assert rows == [row for row in plain(history, 11, 13) if row[1] in high]
     wider = schema_json(name="string", count="long", more="double")
     history.shape = replace(SHAPE, value_schema_json=wider, columns=("name", "id", "count", "more"))
     history.commit(14, [])
@@ -178,7 +178,7 @@ def test_what_was_not_used_for_longest_goes_first_when_memory_is_full() -> None:
     states = KnownStates()
     # Room for two: while a state is followed it may be a little larger than it is then.
     parts = [StatePart(history.url, SHAPE, KeyGroupRange(0, 7)) for history in histories]
-    sizes = [one.nbytes for part in parts if (one := measured.states.get(part, 99))]
+    sizes = [held.nbytes for part in parts if (held := measured.states.get(part, 99))]
     memory = StateMemory(states, int(1.3 * sum(sizes)))
     changes(StateReader(histories[0], memory), 10, 11)
     changes(StateReader(histories[1], memory), 10, 11)
@@ -207,9 +207,9 @@ def test_many_small_changes_do_not_make_a_state_of_many_parts() -> None:
     for version in range(1, 40):
         history.commit(version, [put(version % 8, "a", version)])
         changes(StateReader(history, memory), version - 1, version)
-        known = memory.states.get(part, version)
-        assert known is not None
-        assert len(known.rows()) <= 5
-        assert sum(rows.num_rows for rows in known.rows()) <= 16
-        known.rows()[0].validate(full=True)
-    assert isinstance(pa.concat_tables(known.rows()), pa.Table)
+        held = memory.states.get(part, version)
+        assert held is not None
+        assert len(held.rows()) <= 5
+        assert sum(rows.num_rows for rows in held.rows()) <= 16
+        held.rows()[0].validate(full=True)
+    assert isinstance(pa.concat_tables(held.rows()), pa.Table)

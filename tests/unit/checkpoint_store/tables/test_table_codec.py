@@ -209,9 +209,9 @@ def test_names_of_others_are_not_ours(name: str) -> None:
 
 class TestCompactionsThatFit:
     def test_a_state_that_begins_with_what_is_replaced_is_compacted(self) -> None:
-        found = compacted(replace(VERSION, state=(HANDLE, ONE, THREE)), (COMPACTION,))
-        assert found.state == (*COMPACTION.files, THREE)
-        assert found.changes == VERSION.changes
+        merged = compacted(replace(VERSION, state=(HANDLE, ONE, THREE)), (COMPACTION,))
+        assert merged.state == (*COMPACTION.files, THREE)
+        assert merged.changes == VERSION.changes
 
     @pytest.mark.parametrize("state", [(HANDLE,), (ONE, HANDLE), (HANDLE, TWO, ONE), ()])
     def test_any_other_state_stays_as_it_is(self, state: tuple[StateHandle, ...]) -> None:

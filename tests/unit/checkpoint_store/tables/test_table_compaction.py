@@ -51,8 +51,8 @@ def merged_from(
     *lengths: int, bytes: int = UNLIMITED, count: int = 3, whole: bool = False
 ) -> int | None:
     """The place of the first file that is folded; None if none are."""
-    found = first_to_merge(files(*lengths), MergeBounds(bytes, count), whole=whole)
-    return None if found == len(lengths) else found
+    place = first_to_merge(files(*lengths), MergeBounds(bytes, count), whole=whole)
+    return None if place == len(lengths) else place
 
 
 class TestWhichFilesAreFolded:
@@ -171,8 +171,8 @@ class TestWhatIsFolded:
         query, version = committed(METADATA, *BATCHES)
         (snapshot,) = merge_files(query.table, version, BOUNDS)
         assert snapshot.kind == "snapshot"
-        found = sorted(rows_in(query, snapshot))
-        assert found == [(2, "put", None), (3, "put", None), (4, "put", None)]
+        rows = sorted(rows_in(query, snapshot))
+        assert rows == [(2, "put", None), (3, "put", None), (4, "put", None)]
         assert snapshot.rows == 3
         name = parse_table_file(snapshot.name)
         assert name is not None
@@ -181,8 +181,8 @@ class TestWhatIsFolded:
     def test_with_a_sequence_deleted_keys_are_kept(self) -> None:
         query, version = committed(SEQUENCED, *BATCHES)
         (snapshot,) = merge_files(query.table, version, BOUNDS)
-        found = sorted(rows_in(query, snapshot))
-        assert found == [(1, "delete", 2), (2, "put", 5), (3, "put", 3), (4, "put", 3)]
+        rows = sorted(rows_in(query, snapshot))
+        assert rows == [(1, "delete", 2), (2, "put", 5), (3, "put", 3), (4, "put", 3)]
 
     def test_newer_files_alone_become_a_changelog_that_keeps_deletes(self) -> None:
         big = [put(n, f"{n} {math.sin(n)}", n) for n in range(40_000)]

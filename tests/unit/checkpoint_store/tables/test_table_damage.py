@@ -147,9 +147,9 @@ class TestVersions:
     ) -> None:
         class Vanishing(DictObjectStore):
             def list(self, directory: str) -> Sequence[ObjectInfo]:
-                found = super().list(directory)
+                listed = super().list(directory)
                 self.delete([version_name(1)])
-                return found
+                return listed
 
         query = ScriptedTable(objects)
         for batch in range(2):

@@ -56,7 +56,7 @@ def compact(table: TableStore, number: int) -> TableCompaction:
     version = table.read_version(number)
     assert version is not None
     file = compact_key_groups(table, version, ALL, 0)
-    return TableCompaction(number, tuple(one.name for one in version.state), (file,))
+    return TableCompaction(number, tuple(handle.name for handle in version.state), (file,))
 
 
 def test_versions_and_what_they_hold(objects: DictObjectStore) -> None:
@@ -66,14 +66,14 @@ def test_versions_and_what_they_hold(objects: DictObjectStore) -> None:
     history: StateHistory = history_of(objects)
     assert (history.url, history.max_parallelism) == (objects.url, METADATA.max_parallelism)
     assert history.versions() == [0, 1]
-    found = history.at(1)
-    assert found.info == VersionInfo(1, FIRST_MS + 1000)
-    assert found.shape == shape_of(METADATA, second.schema_json)
-    assert found.changes == second.changes
-    assert found.state == first.changes + second.changes
-    (batch,) = history.read(found.changes[0], ALL)
+    newest = history.at(1)
+    assert newest.info == VersionInfo(1, FIRST_MS + 1000)
+    assert newest.shape == shape_of(METADATA, second.schema_json)
+    assert newest.changes == second.changes
+    assert newest.state == first.changes + second.changes
+    (batch,) = history.read(newest.changes[0], ALL)
     assert batch.column("id").to_pylist() == [2]
-    assert list(history.read(found.changes[0], KeyGroupRange(3, 3))) == []
+    assert list(history.read(newest.changes[0], KeyGroupRange(3, 3))) == []
 
 
 def test_the_shape_says_how_rows_are_folded() -> None:
@@ -247,10 +247,10 @@ class TestCompactions:
             """Retention deletes a compaction between a reader's listing and its read."""
 
             def list(self, directory: str) -> Sequence[ObjectInfo]:
-                found = [*objects.list(directory)]
+                listed = [*objects.list(directory)]
                 if directory == "compactions":
-                    objects.delete([info.name for info in found])
-                return found
+                    objects.delete([info.name for info in listed])
+                return listed
 
         query = ScriptedTable(objects)
         query.commit(0, put(1, "a", 1))

@@ -74,7 +74,7 @@ def named(objects: DictObjectStore) -> set[str]:
     table = TableStore(objects)
     versions = [table.read_version(number) for number in table.versions()]
     files = {name for version in versions if version for name in version.object_names()}
-    return files | {file.name for one in table.compactions() for file in one.files}
+    return files | {file.name for compaction in table.compactions() for file in compaction.files}
 
 
 def files_of(objects: DictObjectStore) -> set[str]:
@@ -351,7 +351,9 @@ def test_what_is_left_after_retention_is_what_a_table_of_its_own_would_have() ->
     query = ScriptedTable(often)
     for batch in range(40):
         file = query.write(batch, [put(0, "zero", batch), put(batch + 1, "a", batch)])
-        query.publish(batch, [file], merge=lambda one: merge_files(query.table, one, MERGED))
+        query.publish(
+            batch, [file], merge=lambda version: merge_files(query.table, version, MERGED)
+        )
         retain(often, 2)
         assert files_of(often) == named(often)
         assert 2 <= len(query.table.versions()) <= 12 or batch == 0

@@ -312,8 +312,8 @@ class TestCommittersAtOnce:
 
         others = [job(f"batch-{n}", objects) for n in range(3)]
         meeting = [lambda n=n: others[n].commit(0, put(n, "other", n)) for n in range(3)]
-        one = job("batch-9", InterruptedObjectStore(objects, before=[*meeting]))
-        assert one.commit(0, put(9, "one", 9)).version == 3
+        last = job("batch-9", InterruptedObjectStore(objects, before=[*meeting]))
+        assert last.commit(0, put(9, "one", 9)).version == 3
         assert state_of(objects) == {9: ("one", 9)} | {n: ("other", n) for n in range(3)}
         assert [sorted(state_of(objects, n)) for n in range(4)] == [
             [0],
@@ -354,8 +354,8 @@ class TestCommittersAtOnce:
             assert objects.objects[version_name(1)] != mine
 
         store = InterruptedObjectStore(objects, after=[overwrite])
-        one = ScriptedTable(store, "batch-a", is_query=False)
-        assert one.commit(0, put(1, "a", 1)).version == 2
+        writer = ScriptedTable(store, "batch-a", is_query=False)
+        assert writer.commit(0, put(1, "a", 1)).version == 2
         assert state_of(objects) == {0: ("first", 0), 1: ("a", 1), 2: ("b", 2)}
 
     def test_a_version_that_is_deleted_as_torn_is_written_again(

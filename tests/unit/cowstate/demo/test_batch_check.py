@@ -18,8 +18,8 @@ def flights(*legs: tuple[str | None, int, int | None, int | None, int | None]) -
 
 def answer(*legs: tuple[str | None, int, int | None, int | None, int | None]) -> list[list[object]]:
     columns = ["tailnum", "scheduled_minute", "carried", "chain_legs", "chain_carried"]
-    found = expected_legs(flights(*legs), LIMIT)[[*columns, "chain_start_minute"]]
-    return found.astype(object).where(found.notna(), None).to_numpy().tolist()
+    expected = expected_legs(flights(*legs), LIMIT)[[*columns, "chain_start_minute"]]
+    return expected.astype(object).where(expected.notna(), None).to_numpy().tolist()
 
 
 def test_chains_are_counted_for_each_aircraft_apart() -> None:
@@ -73,9 +73,9 @@ def test_a_changed_a_missing_and_a_repeated_leg_are_differences() -> None:
     changed = batch.copy()
     changed.loc[1, "carried"] += 1
     stream = pd.concat([changed.head(3), batch.head(1)])
-    found = differences(stream, batch)
-    assert found.only_stream["scheduled_minute"].tolist() == [0, 200]
-    assert found.only_batch["scheduled_minute"].tolist() == [200, 600]
-    assert list(found.only_batch.columns) == COLUMNS
-    assert str(found).startswith("2 legs are only in the stream answer")
-    assert "2 legs are only in the batch answer" in str(found)
+    report = differences(stream, batch)
+    assert report.only_stream["scheduled_minute"].tolist() == [0, 200]
+    assert report.only_batch["scheduled_minute"].tolist() == [200, 600]
+    assert list(report.only_batch.columns) == COLUMNS
+    assert str(report).startswith("2 legs are only in the stream answer")
+    assert "2 legs are only in the batch answer" in str(report)

@@ -30,8 +30,8 @@ def leg(scheduled_minute: int, **fields: Any) -> Row:
 def carried_by(*legs: Row) -> list[int]:
     """What each of the legs of one aircraft carries."""
     aircraft, minutes = None, []
-    for one in legs:
-        aircraft, carried = follow(aircraft, one)
+    for flown in legs:
+        aircraft, carried = follow(aircraft, flown)
         minutes.append(carried)
     return minutes
 
@@ -78,8 +78,8 @@ def test_a_chain_counts_its_legs_and_begins_anew_after_a_leg_on_time() -> None:
         leg(800, dep_delay=5, arr_delay=5),
     ]
     aircraft, chains = None, []
-    for one in legs:
-        aircraft, _ = follow(aircraft, one)
+    for flown in legs:
+        aircraft, _ = follow(aircraft, flown)
         chains.append((aircraft.chain_legs, aircraft.chain_carried, aircraft.chain_start_minute))
     assert chains == [(0, 0, None), (1, 20, 200), (2, 45, 200), (0, 0, None), (1, 5, 800)]
 

@@ -72,7 +72,7 @@ def test_stores_take_turns_when_all_threads_are_busy(threads: FairThreads) -> No
         job.result(60)
     assert ran == ["a0", "b0", "a1", "b1", "a2", "a3"]
     gates[1].opened.set()
-    assert [one.result(60) for one in busy] == [None, None]
+    assert [future.result(60) for future in busy] == [None, None]
 
 
 def test_no_more_jobs_run_at_once_than_there_are_threads(threads: FairThreads) -> None:

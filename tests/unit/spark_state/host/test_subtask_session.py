@@ -262,7 +262,7 @@ def test_lists_and_maps_survive_failures_and_another_parallelism(open_host: Open
     assert host.epoch(1, rows, attempt=5) == dict.fromkeys("abcdefgh", (6, 3))
     two = {"parallelism": 2, "run_id": "run-2"}
     rescaled = [open_host(KeepsValues(), subtask=subtask, **two) for subtask in range(2)]
-    outputs = [one.epoch(2, rows) for one in rescaled]
+    outputs = [opened.epoch(2, rows) for opened in rescaled]
     assert all(outputs)
     assert outputs[0] | outputs[1] == dict.fromkeys("abcdefgh", (9, 3))
 
