@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.java_options import set_java_options
 from tests.support.leaks import Leftovers, await_leftovers, in_use
+from tests.support.same_thread import requests_in_same_thread
 from tests.support.spark_session import start_spark, stop_spark
 
 settings.register_profile("developer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,3 +85,10 @@ def spark(
     session = start_spark("local[2]", folder)
     yield session
     stop_spark(session)
+
+
+@pytest.fixture(scope="module")
+def without_threads() -> Iterator[None]:
+    """For the tests of a module whose stores are in memory."""
+    with requests_in_same_thread():
+        yield
