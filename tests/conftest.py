@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -85,6 +86,14 @@ def spark(
     session = start_spark("local[2]", folder)
     yield session
     stop_spark(session)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_a_disk() -> Iterator[None]:
+    """No test cuts the power of this machine, so files need not be on its disk. Tests of syncs see
+    the calls; processes that tests start do sync."""
+    with mock.patch("os.fsync", lambda _descriptor: None):
+        yield
 
 
 @pytest.fixture(scope="module")

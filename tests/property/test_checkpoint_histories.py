@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,8 @@ from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.shared_state_registry import SharedStateRegistry
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import ScriptedOperator, restored, state_before, whole_range
+
+pytestmark = pytest.mark.usefixtures("without_threads")
 
 changes_of_state = st.dictionaries(st.integers(0, 7), st.integers(0, 999), max_size=4)
 kinds: st.SearchStrategy[StateFileKind] = st.sampled_from(["changelog", "changelog", "snapshot"])

@@ -37,6 +37,8 @@ from tests.support.damage import (
 )
 from tests.support.fake_object_store import DictObjectStore
 
+pytestmark = pytest.mark.usefixtures("without_threads")
+
 MOST_QUESTIONS = 6
 EXAMPLES = settings(max_examples=150)
 FIXTURES = Path(__file__).parents[1] / "compatibility" / "provider_checkpoints"

@@ -28,6 +28,8 @@ from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.streamed_objects import streamed_in_batches
 from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, reader_of
 
+pytestmark = pytest.mark.usefixtures("without_threads")
+
 VERSIONS = 7
 OF_TABLE = (
     StructType()

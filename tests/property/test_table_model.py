@@ -37,6 +37,8 @@ from tests.support.table_rows_of import (
     schema_json,
 )
 
+pytestmark = pytest.mark.usefixtures("without_threads")
+
 WIDER = schema_json(id="long", name="string", count="integer", added="integer")
 
 State = dict[int, Values]
