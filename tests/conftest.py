@@ -92,7 +92,7 @@ def spark(
 def nothing_waits_for_a_disk() -> Iterator[None]:
     """No test cuts the power of this machine, so files need not be on its disk. Tests of syncs see
     the calls; processes that tests start do sync."""
-    with mock.patch("os.fsync", lambda _descriptor: None):
+    with mock.patch("os.fsync", return_value=None):
         yield
 
 
