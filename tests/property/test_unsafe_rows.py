@@ -220,7 +220,7 @@ def test_bytes_that_change_never_lead_out_of_the_buffer(provider_jvm: ProviderJv
         (row,) = split(bytes(spark.ofValues(json.dumps(described), pickled)))
         schema = parse_spark_schema(json.dumps(described))
         chance = random.Random(seed)
-        for _ in range(20 if row else 0):
+        for _ in range(8 if row else 0):
             damaged = bytearray(row)
             damaged[chance.randrange(len(row))] ^= chance.randint(1, 255)
             try:
