@@ -45,8 +45,8 @@ STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
 
 _PREFIX = "cowstate."
-# Arrow's threads decompress the columns of a batch side by side. Of a smaller one, waking them
-# takes longer than the work.
+# Arrow's threads decompress the columns of a batch side by side. If it is smaller than this, waking
+# them takes longer than the work.
 _WORTH_THREADS_BYTES = 1 << 20
 
 
