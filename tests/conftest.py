@@ -10,6 +10,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.java_options import set_java_options
 from tests.support.leaks import Leftovers, await_leftovers, in_use
+from tests.support.same_thread import requests_in_same_thread
 from tests.support.spark_session import start_spark, stop_spark
 
 settings.register_profile("developer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,3 +86,18 @@ def spark(
     session = start_spark("local[2]", folder)
     yield session
     stop_spark(session)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_waits_for_a_disk() -> Iterator[None]:
+    """No test cuts the power of this machine, so files need not be on its disk. Tests of syncs see
+    the calls; processes that tests start do sync."""
+    with mock.patch("os.fsync", return_value=None):
+        yield
+
+
+@pytest.fixture(scope="module")
+def without_threads() -> Iterator[None]:
+    """For the tests of a module whose stores are in memory."""
+    with requests_in_same_thread():
+        yield

@@ -45,6 +45,9 @@ STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
 
 _PREFIX = "cowstate."
+# Arrow's threads decompress the columns of a batch side by side. If it is smaller than this, waking
+# them takes longer than the work.
+_WORTH_THREADS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,9 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> bytes:
         }
     )
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    options = pa.ipc.IpcWriteOptions(
+        compression="zstd", use_threads=table.nbytes >= _WORTH_THREADS_BYTES
+    )
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         for batch in batches:
             if batch.num_rows:
@@ -113,7 +118,8 @@ def decode_state_file(
     if checksum != handle.checksum:
         raise _corrupt(source, f"sha256 {checksum} instead of {handle.checksum}")
     try:
-        reader = pa.ipc.open_file(pa.BufferReader(data))
+        options = pa.ipc.IpcReadOptions(use_threads=len(data) >= _WORTH_THREADS_BYTES)
+        reader = pa.ipc.open_file(pa.BufferReader(data), options=options)
         metadata = _metadata(reader.schema)
         version = int(metadata["format_version"])
         if version > FORMAT_VERSION:

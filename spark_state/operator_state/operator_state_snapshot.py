@@ -67,7 +67,8 @@ class OperatorStateSnapshot:
         batch = pa.RecordBatch.from_arrays(columns, names=names)
         batch = batch.replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        # Arrow's threads are for large batches: here, waking them takes longer than the work.
+        options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
         with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
             writer.write_batch(batch)
         stream = sink.getvalue().to_pybytes()
@@ -87,7 +88,8 @@ class StoredOperatorState:
             problem = f"the SHA-256 of its {len(data)} bytes is wrong"
             raise CorruptObjectError(whose, _NAME, problem)
         try:
-            reader = pa.ipc.open_stream(stream)
+            options = pa.ipc.IpcReadOptions(use_threads=False)
+            reader = pa.ipc.open_stream(stream, options=options)
             metadata: dict[bytes, bytes] = reader.schema.metadata or {}
             if metadata[b"cowstate.kind"] != _KIND.encode():
                 raise ValueError(f"kind {metadata[b'cowstate.kind']!r}")

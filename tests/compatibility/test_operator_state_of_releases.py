@@ -26,11 +26,11 @@ FIXTURES = Path(__file__).parent / "operator_state"
 def test_operator_state_of_a_release_is_restored(release: str, parallelism: int) -> None:
     snapshots = [path.read_bytes() for path in sorted((FIXTURES / release).iterdir())]
     assert len(snapshots) == SUBTASKS
-    found = []
+    dealt = []
     for subtask in range(parallelism):
         backend = OperatorStateBackend.restore(snapshots, subtask, parallelism)
-        found += backend.list_state("positions", POSITIONS).get()
+        dealt += backend.list_state("positions", POSITIONS).get()
         union = backend.union_state("watermark", WATERMARK).get()
         assert union == [watermark(subtask) for subtask in range(SUBTASKS)]
         assert backend.broadcast_state("options", NAME, OPTION).items() == OPTIONS
-    assert found == [item for subtask in range(SUBTASKS) for item in positions(subtask)]
+    assert dealt == [item for subtask in range(SUBTASKS) for item in positions(subtask)]

@@ -32,13 +32,13 @@ NAMES = [str(path.relative_to(FIXTURES)) for path in CHECKPOINTS]
 
 
 def as_state(rows: list[dict[str, Any]]) -> State:
-    found: State = {}
+    state: State = {}
     for row in rows:
         value = row["value"]
         pair = value["max"]
-        found[row["key"]["key"]] = (value["count"], value["sum"], (pair["text"], pair["number"]))
-    assert len(found) == len(rows)
-    return found
+        state[row["key"]["key"]] = (value["count"], value["sum"], (pair["text"], pair["number"]))
+    assert len(state) == len(rows)
+    return state
 
 
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=NAMES)

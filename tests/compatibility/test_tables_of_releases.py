@@ -56,8 +56,8 @@ def test_a_table_goes_on(release: str, tmp_path: Path) -> None:
     assert table.table.compactions()[0].version == COMPACTED
     batch = len(PLAIN)
     table.publish(batch, [table.write(batch, [put(2, "two", 22, None)], WIDER)], WIDER)
-    found = by_key(open_store(str(tmp_path / "table")).read())
-    assert found == PLAIN[-1] | {2: ("two", 22, None)}
+    state = by_key(open_store(str(tmp_path / "table")).read())
+    assert state == PLAIN[-1] | {2: ("two", 22, None)}
 
 
 @each_release

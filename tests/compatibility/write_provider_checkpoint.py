@@ -56,12 +56,12 @@ def write(spark: SparkSession, folder: Path, checkpoint_format: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         _run_batches(spark, Path(scratch), checkpoint_format)
         for name in KEPT:
-            found = Path(scratch) / "checkpoint" / name
-            if found.is_dir():
+            written = Path(scratch) / "checkpoint" / name
+            if written.is_dir():
                 ignored = shutil.ignore_patterns("*.crc")
-                shutil.copytree(found, folder / name, ignore=ignored)
+                shutil.copytree(written, folder / name, ignore=ignored)
             else:
-                shutil.copy(found, folder / name)
+                shutil.copy(written, folder / name)
 
 
 def _run_batches(spark: SparkSession, scratch: Path, checkpoint_format: int) -> None:

@@ -51,14 +51,14 @@ _SEQUENCED: list[list[Row]] = [
 def _states(batches: list[list[Row]], width: int) -> list[dict[int, Values]]:
     """What plain upserts leave after each batch; columns that come later are null before."""
     state: dict[int, Values] = {}
-    found = []
+    states = []
     for rows in batches:
         for row in rows:
             state.pop(row.id, None)
             if row.values is not None:
                 state[row.id] = (*row.values, *[None] * (width - len(row.values)))
-        found.append(dict(state))
-    return found
+        states.append(dict(state))
+    return states
 
 
 PLAIN = _states(_BATCHES, 3)

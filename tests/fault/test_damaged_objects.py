@@ -21,7 +21,7 @@ from checkpoint_store.operators.operator_layout import (
 from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
 from tests.support.scripted_operator import ScriptedOperator, state_before
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 STATE = {0: 1, 3: 2, 7: 3}
 

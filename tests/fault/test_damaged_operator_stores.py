@@ -47,7 +47,7 @@ from tests.support.damage import (
     unusable,
 )
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 
 OBJECTS = described(OPERATOR.intact.objects)
@@ -102,6 +102,10 @@ def test_the_store_has_all_kinds_of_objects() -> None:
     assert {what.partition("/")[0] for what in OBJECTS} == {"store", "runs", "manifests", "epochs"}
     kinds = {what.split("/")[2].partition("-")[0] for what in OBJECTS if what.count("/") == 2}
     assert kinds == {"barrier", "changelog", "snapshot"}
+
+
+def test_no_answer_rests_on_the_lengths_that_listings_say() -> None:
+    assert OPERATOR.lengthless().right_answers == OPERATOR.right_answers
 
 
 @pytest.mark.parametrize("how", HOWS)

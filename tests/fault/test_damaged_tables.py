@@ -45,7 +45,7 @@ from tests.support.damage import (
     unusable,
 )
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 
 OBJECTS = described(TABLE.intact.objects)
@@ -137,6 +137,10 @@ def test_the_table_has_all_kinds_of_objects() -> None:
         "compacted",
         "query-a",
     }
+
+
+def test_no_answer_rests_on_the_lengths_that_listings_say() -> None:
+    assert TABLE.lengthless().right_answers == TABLE.right_answers
 
 
 @pytest.mark.parametrize("how", HOWS)

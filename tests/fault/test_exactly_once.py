@@ -67,11 +67,13 @@ def test_lists_and_maps_of_killed_hosts_and_failed_epochs_are_whole(stream: Stre
     feed_epochs(stream, 1, first=5)
     stream.run(stream.operator(KeepsValues()))
     kept = open_store(str(stream.store()), state="items").read().to_pylist()
-    found = {row["key"]: Counter(one["value"] for one in row["list_value"]) for row in kept}
+    values_of = {
+        row["key"]: Counter(element["value"] for element in row["list_value"]) for row in kept
+    }
     expected: dict[str | None, Counter[int]] = defaultdict(Counter)
     for key, value in stream.fed:
         expected[key][value] += 1
-    assert found == expected
+    assert values_of == expected
 
 
 def test_a_host_killed_in_the_middle_of_an_epoch_fails_the_query_and_a_restart_goes_on(

@@ -30,7 +30,7 @@ from tests.support.scripted_operator import (
     whole_range,
 )
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 EPOCHS = 6
 MIN_EPOCHS = 2

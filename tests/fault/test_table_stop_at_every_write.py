@@ -32,7 +32,7 @@ from tests.support.fake_object_store import (
 )
 from tests.support.table_rows_of import ScriptedTable, Values, put, reader_of, state_of
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("without_threads")]
 
 BATCHES = 6
 MIN_VERSIONS = 2
@@ -110,7 +110,7 @@ def check_nothing_is_left_over(objects: DictObjectStore) -> None:
     versions = [table.read_version(number) for number in table.versions()]
     assert len(versions) == MIN_VERSIONS
     named = {name for version in versions if version for name in version.object_names()}
-    named |= {file.name for one in table.compactions() for file in one.files}
+    named |= {file.name for compaction in table.compactions() for file in compaction.files}
     assert {name for name in objects.objects if parse_table_file(name)} == named
     assert not [name for name in objects.objects if name.startswith(UNPUBLISHED)]
 

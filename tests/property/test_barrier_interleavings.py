@@ -72,13 +72,13 @@ def epochs_of(stream: Channel) -> set[int]:
 
 def records_until(stream: Channel, epoch: int | None) -> list[str]:
     """The records before the barrier of `epoch`; all if the channel has none, or for None."""
-    found = []
+    records = []
     for event in stream:
         if isinstance(event, ChannelRecord):
-            found.append(event.value)
+            records.append(event.value)
         elif isinstance(event, ChannelBarrier) and event.epoch == epoch:
             break
-    return found
+    return records
 
 
 class Observed:

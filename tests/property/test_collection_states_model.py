@@ -65,29 +65,29 @@ def backend_of(groups: KeyGroupRange) -> tuple[HeapKeyedStateBackend, Any, Any]:
 
 def contents(backend: tuple[HeapKeyedStateBackend, Any, Any], keys: range = range(5)) -> State:
     heap, lists, maps = backend
-    found: State = {LIST: {}, MAP: {}}
+    state: State = {LIST: {}, MAP: {}}
     for key in keys:
         if key % 4 not in heap.key_groups:
             continue
         heap.set_current_key((key,), key % 4)
         if lists.exists():
-            found[LIST][key] = list(lists.get())
+            state[LIST][key] = list(lists.get())
         if maps.exists():
-            found[MAP][key] = dict(maps.iterator())
-    return found
+            state[MAP][key] = dict(maps.iterator())
+    return state
 
 
 def applied(*tables: pa.Table, halves: bool = False) -> State:
     """What files make of nothing, read by one subtask or by two."""
-    found: State = {LIST: {}, MAP: {}}
+    state: State = {LIST: {}, MAP: {}}
     for groups in (KeyGroupRange(0, 1), KeyGroupRange(2, 3)) if halves else (GROUPS,):
         backend = backend_of(groups)
         for table in tables:
             within = [group in groups for group in table["_key_group"].to_pylist()]
             backend[0].apply(table.filter(pa.array(within, pa.bool_())).to_batches())
         for name, states in contents(backend).items():
-            found[name] |= states
-    return found
+            state[name] |= states
+    return state
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Script:
 def repr_of(state: State) -> str:
     """NaN is not itself, but reads the same. Order of keys does not matter, of elements it does."""
     return repr(
-        {name: sorted(states.items(), key=lambda one: one[0]) for name, states in state.items()}
+        {name: sorted(states.items(), key=lambda entry: entry[0]) for name, states in state.items()}
     )
 
 

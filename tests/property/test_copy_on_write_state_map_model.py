@@ -1,8 +1,8 @@
 """Random operations on the copy-on-write map, compared with a dict at every step.
 
 Hypothesis looks for short scripts on a few keys and checks the invariants after every step. The
-seeded scripts run 1,000,000 operations over whole lives of maps, from a tiny first table through
-several rehashes, with up to four snapshots open and half read.
+seeded scripts run 200,000 operations over whole lives of maps, from a tiny first table through
+several rehashes, with up to four snapshots open and half read; as soak tests, 1,000,000.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from hypothesis.stateful import (
 
 from tests.support.state_map_model import ChosenHashKey, Namespace, StateMapModel
 
-OPERATIONS_PER_SCRIPT = 250_000
 OPERATIONS_PER_LIFE = 10_000
 MOST_OPEN_SNAPSHOTS = 4
 # 1 and 1 << 61 have the same hash, so only equality tells these namespaces apart.
@@ -100,19 +99,22 @@ class Script:
 
 
 @pytest.mark.parametrize(
-    ("seed", "keys"),
+    ("seed", "keys", "lives"),
     [
-        (1, colliding_keys),
-        (2, keys_that_collide_until_the_table_grows),
-        (3, keys_of_any_hash),
-        (4, keys_of_any_hash),
+        (1, colliding_keys, 12),
+        (2, keys_that_collide_until_the_table_grows, 4),
+        (3, keys_of_any_hash, 4),
+        pytest.param(4, colliding_keys, 25, marks=pytest.mark.soak),
+        pytest.param(5, keys_that_collide_until_the_table_grows, 25, marks=pytest.mark.soak),
+        pytest.param(6, keys_of_any_hash, 25, marks=pytest.mark.soak),
+        pytest.param(7, keys_of_any_hash, 25, marks=pytest.mark.soak),
     ],
 )
 def test_the_map_agrees_with_a_dict_over_random_lives(
-    seed: int, keys: Callable[[random.Random], list[ChosenHashKey]]
+    seed: int, keys: Callable[[random.Random], list[ChosenHashKey]], lives: int
 ) -> None:
     script = Script(seed, keys)
-    for _ in range(OPERATIONS_PER_SCRIPT // OPERATIONS_PER_LIFE):
+    for _ in range(lives):
         script.live_one_life()
     assert script.met.keys() == {
         "rehash ended under an open snapshot",

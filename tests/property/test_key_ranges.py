@@ -52,13 +52,13 @@ def test_the_rows_of_a_range_are_those_of_the_whole_state(
     wanted = {"id": ValueRange(least, greatest)}
     everything: dict[int, Any] = by_key(StateReader(history).read())
     files_read.clear()
-    found = by_key(StateReader(history).read(key_ranges=wanted))
-    assert found == {
+    rows_read = by_key(StateReader(history).read(key_ranges=wanted))
+    assert rows_read == {
         key: values
         for key, values in everything.items()
         if (least is None or least <= key) and (greatest is None or key <= greatest)
     }
     state = history.at(len(written) - 1).state
-    assert {one.name for one in files_read} == {
-        one.name for one in state if may_hold(one.key_bounds, wanted)
+    assert {file.name for file in files_read} == {
+        file.name for file in state if may_hold(file.key_bounds, wanted)
     }

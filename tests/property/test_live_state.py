@@ -81,12 +81,12 @@ def test_kept_epochs_agree_with_dicts_whatever_is_applied_after_them(
                 expected.pop(key, None)
             assert dict(epochs.newest) == expected
             epochs.check_invariants()
-            for one in kept:
-                one.check()
+            for kept_epoch in kept:
+                kept_epoch.check()
             if drop < len(kept):
                 kept.pop(drop).finish()
-        for one in kept:
-            one.finish()
+        for kept_epoch in kept:
+            kept_epoch.finish()
 
 
 @contextmanager
@@ -155,11 +155,11 @@ def read_until(done: threading.Event, view: LiveView, writer: Writer, seed: int)
         kept.append(snapshot)
         if len(kept) > 5:
             kept.pop(chosen.randrange(5)).close()
-        for one in (snapshot, kept[0]):
-            expected = writer.expected(one)
-            assert len(one) == len(expected)
+        for seen in (snapshot, kept[0]):
+            expected = writer.expected(seen)
+            assert len(seen) == len(expected)
             for key in chosen.sample(range(400), 20):
-                assert one.get(key) == expected.get(key)
+                assert seen.get(key) == expected.get(key)
             met["epochs"] += 1
         expected = writer.expected(snapshot)
         entries = list(snapshot)
@@ -184,10 +184,10 @@ def test_readers_see_whole_epochs_while_a_thread_applies_others(
     ):
         reading = [readers.submit(read_until, done, view, writer, seed * 10 + i) for i in range(3)]
         try:
-            writer.run(view, epochs=600)
+            writer.run(view, epochs=250)
         finally:
             done.set()
-        met: Counter[str] = sum((one.result() for one in reading), Counter())
+        met: Counter[str] = sum((reader.result() for reader in reading), Counter())
         with view.snapshot() as last:
             assert dict(last) == writer.expected(last)
         state = view._state

@@ -31,9 +31,9 @@ from tests.support.provider_jvm import (
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
-KEYS = 2_000
-MANY_KEYS = range(20_000)
-LINES_PER_LIFE = 2_500
+KEYS = 1_200
+MANY_KEYS = range(8_000)
+LINES_PER_LIFE = 1_500
 # Enough for the map to compact itself while it is being changed.
 LONG_VALUE_WORDS = 2_000
 RECORD_HEADER_BYTES = 32
@@ -348,7 +348,7 @@ def test_updates_of_the_same_keys_hold_less_than_three_times_what_is_alive(
     choice = random.Random(1)
     model = MapModel()
     model.put_all(MANY_KEYS, Value(20, 0))
-    for epoch in range(20):
+    for epoch in range(12):
         model.open_view()
         updates = choice.sample(MANY_KEYS, round(len(MANY_KEYS) * share))
         values = [Value(words, epoch) for words in lengths]

@@ -116,11 +116,11 @@ def test_what_is_read_after_damage_is_right_or_an_error(
     def read(root: Path) -> list[str]:
         """What each retained version is: right, or failed."""
         lines = [line for version in retained for line in (START, f"entries {version}")]
-        found = run(provider_jvm, root, lines)[1::2]
-        for version, entries in zip(retained, found, strict=True):
+        shown_entries = run(provider_jvm, root, lines)[1::2]
+        for version, entries in zip(retained, shown_entries, strict=True):
             right = entries == shown(store.states[version])
             assert right or entries.startswith(FAILED), (version, entries[:200])
-        return ["failed" if entries.startswith(FAILED) else "right" for entries in found]
+        return ["failed" if entries.startswith(FAILED) else "right" for entries in shown_entries]
 
     @settings(max_examples=12)
     @given(st.lists(harms, min_size=1, max_size=40))

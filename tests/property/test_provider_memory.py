@@ -99,8 +99,8 @@ def test_a_state_that_is_given_up_is_charged_until_its_readers_end(
     do(script, "release", "release")
     script.add("charged", None)
     others = charged_by_others(provider_jvm, tmp_path)
-    found = charged(script, run(provider_jvm, tmp_path, script))
-    first, both, last = (total - others for total in found)
+    totals = charged(script, run(provider_jvm, tmp_path, script))
+    first, both, last = (total - others for total in totals)
     assert both > max(first, last)
     assert last < both - first // 2
 

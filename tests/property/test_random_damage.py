@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +37,10 @@ from tests.support.damage import (
 )
 from tests.support.fake_object_store import DictObjectStore
 
+pytestmark = pytest.mark.usefixtures("without_threads")
+
 MOST_QUESTIONS = 6
+_Q = TypeVar("_Q")
 EXAMPLES = settings(max_examples=150)
 FIXTURES = Path(__file__).parents[1] / "compatibility" / "provider_checkpoints"
 PROVIDER_CHECKPOINTS = sorted(FIXTURES.glob("*/*"))
@@ -51,7 +54,7 @@ def damages(draw: st.DrawFn, names: Sequence[str]) -> tuple[Damage, ...]:
     return tuple(Damage(name, draw(st.sampled_from(HOWS)), draw(places)) for name in chosen)
 
 
-def questions(names: Sequence[str]) -> st.SearchStrategy[list[str]]:
+def questions(names: Sequence[_Q]) -> st.SearchStrategy[list[_Q]]:
     return st.lists(st.sampled_from(names), min_size=1, max_size=MOST_QUESTIONS, unique=True)
 
 
@@ -117,6 +120,6 @@ def test_a_damaged_checkpoint_of_the_provider_never_answers_wrongly(
 ) -> None:
     intact, right = provider_checkpoint(path), right_provider_answers(path)
     drawn = data.draw(damages(sorted(intact.objects)))
-    for question in data.draw(st.lists(st.sampled_from(sorted(right)), min_size=1, unique=True)):
+    for question in data.draw(questions(sorted(right))):
         answer = provider_answer(question, DamagedStore(intact, drawn))
         assert isinstance(answer, CheckpointStoreError) or answer == right[question], question

@@ -169,8 +169,8 @@ def test_every_so_many_reads_are_verified(
     script.add("begin", "")
     script.add("flip 2", "")
     for read in range(1, 10):
-        found = ratio > 0 and read % ratio == 0
-        script.add("get 2", FOUND if found else "1:21")
+        is_found = ratio > 0 and read % ratio == 0
+        script.add("get 2", FOUND if is_found else "1:21")
     run(provider_jvm, tmp_path, script)
 
 

@@ -105,25 +105,25 @@ class Model:
             self.apply(key, values, sequence)
             if key not in order:
                 order.append(key)
-        found = []
+        changed = []
         for key in order:
             old, new = before.get(key), self.state.get(key)
             if in_order_of_keys(old) == in_order_of_keys(new):
                 continue
             if old is not None:
                 kind = "delete" if new is None else "update_preimage"
-                found.append((*key, *old, kind, version))
+                changed.append((*key, *old, kind, version))
             if new is not None:
                 kind = "insert" if old is None else "update_postimage"
-                found.append((*key, *new, kind, version))
-        return found
+                changed.append((*key, *new, kind, version))
+        return changed
 
 
 def in_order_of_keys(values: Values | None) -> str:
     """The values as text, the same for maps whose entries are."""
     if values is None:
         return repr(values)
-    places = [place for place, of in enumerate(VALUES.values()) if pa.types.is_map(of)]
+    places = [place for place, kind in enumerate(VALUES.values()) if pa.types.is_map(kind)]
     return repr(
         [
             sorted(value, key=lambda entry: repr(entry[0])) if value and place in places else value
@@ -163,9 +163,9 @@ def table(rows: Sequence[Row], rules: FoldRules, versions: bool = False) -> pa.T
     )
 
 
-def tuples(found: pa.Table) -> list[Key]:
-    found.validate(full=True)
-    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+def tuples(rows: pa.Table) -> list[Key]:
+    rows.validate(full=True)
+    return list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
 
 
 def shown(rows: Iterable[Key]) -> list[str]:
@@ -182,9 +182,9 @@ def test_a_fold_is_what_is_left_after_all_rows(history: Any, rules: FoldRules) -
     rows, model = numbered(history), Model(rules)
     for _, *row in rows:
         model.apply(*row)
-    found = fold_state(table(rows, rules), rules)
-    assert found.column_names == list(NAMES)
-    assert sorted(shown(tuples(found))) == contents(model.state)
+    folded = fold_state(table(rows, rules), rules)
+    assert folded.column_names == list(NAMES)
+    assert sorted(shown(tuples(folded))) == contents(model.state)
 
 
 @given(batches, rules, st.integers(0, 40))
@@ -212,8 +212,8 @@ def test_changes_are_the_net_result_of_each_version(
     order = list(dict.fromkeys(repr(row[1]) for row in changed))
     expected = []
     for version in range(start, len(history)):
-        found = model.changes(version, (row for row in rows if row[0] == version))
-        expected += sorted(found, key=lambda row: order.index(repr(row[: len(KEYS)])))
+        of_version = model.changes(version, (row for row in rows if row[0] == version))
+        expected += sorted(of_version, key=lambda row: order.index(repr(row[: len(KEYS)])))
     made = fold_changes(table(base, rules), table(changed, rules, versions=True), rules)
     assert made.column_names == [*NAMES, "_change_type", "_commit_version"]
     assert shown(tuples(made)) == shown(expected)
@@ -333,8 +333,8 @@ def test_values_of_any_type_are_told_apart(name: str, old: Any, new: Any) -> Non
     rules = FoldRules(("number",), (name,))
     base: list[Row] = [(0, (key,), (old,), 0) for key in range(3)]
     changed: list[Row] = [(1, (key,), (new if key == 1 else old,), 0) for key in range(3)]
-    found = fold_changes(table(base, rules), table(changed, rules, versions=True), rules)
-    assert shown(tuples(found)) == shown(
+    folded = fold_changes(table(base, rules), table(changed, rules, versions=True), rules)
+    assert shown(tuples(folded)) == shown(
         [(1, old, "update_preimage", 1), (1, new, "update_postimage", 1)]
     )
 
@@ -344,5 +344,5 @@ def test_rows_stay_in_the_order_in_which_they_won() -> None:
     rows: list[Row] = [(0, (3,), (1,), 0), (0, (1,), (1,), 0), (0, (2,), (1,), 0)]
     rows.append((0, (3,), (2,), 0))
     for ignores_nulls in (False, True):
-        one = FoldRules(("number",), ("count",), ignores_nulls=ignores_nulls)
-        assert tuples(fold_state(table(rows, rules), one)) == [(1, 1), (2, 1), (3, 2)]
+        upserts = FoldRules(("number",), ("count",), ignores_nulls=ignores_nulls)
+        assert tuples(fold_state(table(rows, rules), upserts)) == [(1, 1), (2, 1), (3, 2)]

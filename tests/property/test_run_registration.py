@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,16 +88,22 @@ class Host:
     @cached_property
     def next_call(self) -> Run | Page | Creation:
         """What it does next; its run if it is registered."""
-        store = _AnsweredStore([*self.answers], self.pages)
-        try:
-            return RunRegistry(store, lambda: self.unique).register(self.run_id)
-        except _NextCall as caught:
-            return caught.call
+        return _next_call(self)
 
     @property
     def progress(self) -> object:
         """What its future depends on."""
         return self.run_id, frozenset().union(*self.answers), self.next_call
+
+
+@cache
+def _next_call(host: Host) -> Run | Page | Creation:
+    """Most orders bring a host to where it has been in another one."""
+    store = _AnsweredStore([*host.answers], host.pages)
+    try:
+        return RunRegistry(store, lambda: host.unique).register(host.run_id)
+    except _NextCall as caught:
+        return caught.call
 
 
 @dataclass(frozen=True)
@@ -150,8 +156,8 @@ def all_orders(race: Race, steps: int) -> Iterable[Race]:
     """Every state that the first `steps` calls lead to, in every order of the hosts."""
     seen, reached = {race.state}, [race]
     for _ in range(steps):
-        following = [one.after_step_of(index) for one in reached for index in one.running()]
-        fresh = {one.state: one for one in following if one.state not in seen}
+        following = [race.after_step_of(index) for race in reached for index in race.running()]
+        fresh = {race.state: race for race in following if race.state not in seen}
         seen |= fresh.keys()
         reached = list(fresh.values())
         yield from reached

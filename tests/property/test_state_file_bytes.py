@@ -96,8 +96,8 @@ def test_a_record_batch_takes_four_mebibytes_of_rows(provider_jvm: ProviderJvm) 
     rows: list[Row] = [(0, None)] * (2 * full + 1)
     data = files.write("lz4", lines_of(rows))
     reader = opened(data)
-    found = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
-    assert found == [full, full, 1]
+    lengths = [reader.get_batch(index).num_rows for index in range(reader.num_record_batches)]
+    assert lengths == [full, full, 1]
     assert files.read(data) == lines_of(rows)
 
 

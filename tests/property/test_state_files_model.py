@@ -228,9 +228,9 @@ class Directory:
             start = int(self.script.lines[place].split()[-1]) - 1 if is_changes else 0
             applied = self.chains[unique][:start]
             for name in results[place].split():
-                found = NAME.fullmatch(name)
-                assert found, results[place]
-                version, _, made, suffix, base, _, versions = found.groups()
+                parsed = NAME.fullmatch(name)
+                assert parsed, results[place]
+                version, _, made, suffix, base, _, versions = parsed.groups()
                 if suffix.endswith(".snapshot"):
                     assert applied == []
                     applied = list(self.chains[made])
@@ -278,8 +278,8 @@ def run_through(provider_jvm: ProviderJvm, *steps: Step) -> tuple[Directory, dic
 
 def cleaned_in(results: dict[str, str]) -> list[list[int]]:
     """The versions of the files that each cleaning deleted."""
-    found = [result for line, result in results.items() if " clean " in line]
-    return [[int(name[:19]) for name in result.split()] for result in found]
+    cleanings = [result for line, result in results.items() if " clean " in line]
+    return [[int(name[:19]) for name in result.split()] for result in cleanings]
 
 
 def test_every_retained_version_leads_to_the_changes_that_made_it(

@@ -69,8 +69,8 @@ class Readers:
                 version = self.history.at(newest)
                 self.history.replace(newest, *version.state, self.history.write(newest, []))
             case "read":
-                one, other, groups, most_bytes = given
-                start, end = sorted(min(place, newest) for place in (one, other))
+                left, right, groups, most_bytes = given
+                start, end = sorted(min(place, newest) for place in (left, right))
                 self.check(start, end, KeyGroupRange(*groups), most_bytes)
             case "follow":
                 self.check(min(self.followed, newest), newest, KeyGroupRange(0, 3), 1 << 20)
@@ -80,11 +80,11 @@ class Readers:
         plain = StateReader(self.history)
         memory = StateReader(self.history, StateMemory(self.states, most_bytes))
         assert memory.changes(start, end, key_groups).equals(plain.changes(start, end, key_groups))
-        found, expected = (
+        remembered, expected = (
             sorted(map(repr, reader.read(end, key_groups).to_pylist()))
             for reader in (memory, plain)
         )
-        assert found == expected
+        assert remembered == expected
 
 
 @pytest.mark.parametrize("ignores_nulls", [False, True], ids=["nulls count", "nulls are ignored"])

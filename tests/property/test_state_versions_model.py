@@ -385,7 +385,7 @@ def test_a_commit_never_exceeds_the_memory_limit_to_free_memory(provider_jvm: Pr
     removed = [key for key in range(2000) if key % 9 > 3]
     lines += ["begin head", *(f"remove {key}" for key in removed), "finish 2"]
     outcomes = set[str]()
-    for limit_bytes in range(3 << 18, 3 << 19, 1 << 14):
+    for limit_bytes in range(3 << 18, 3 << 19, 1 << 16):
         versions = provider_jvm.new("VersionsScript", False, 2, limit_bytes)
         outcomes.add(Script(lines, [None] * len(lines)).run_on(versions)[-1])
     assert outcomes == {"aborted;2000", f"committed;{2000 - len(removed)}"}
@@ -398,7 +398,7 @@ def test_retained_versions_hold_the_state_and_the_changes_of_each(
     choice = random.Random(1)
     state_bytes = len(MANY_KEYS) * RECORD_BYTES
     lines = ["begin head", f"puts {','.join(map(str, MANY_KEYS))} {Value(20, 0)}", "finish 1"]
-    for batch in range(100):
+    for batch in range(40):
         keys = ",".join(map(str, choice.sample(MANY_KEYS, len(MANY_KEYS) // 10)))
         lines += ["begin head", f"puts {keys} {Value(20 + batch % 2, batch)}"]
         lines += [f"finish {batch + 2:x}", "bytes"]

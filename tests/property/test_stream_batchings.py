@@ -28,7 +28,9 @@ from tests.support.keyed_operator import KEYED, KeyedOperator
 from tests.support.streamed_objects import streamed_in_batches
 from tests.support.table_rows_of import METADATA, SEQUENCED, Row, ScriptedTable, reader_of
 
-VERSIONS = 7
+pytestmark = pytest.mark.usefixtures("without_threads")
+
+VERSIONS = 6
 OF_TABLE = (
     StructType()
     .add("id", LongType())
@@ -87,12 +89,12 @@ def logged() -> Iterator[list[str]]:
 
 def passed_over(messages: Sequence[str]) -> list[int]:
     """The versions whose changes are named as passed over, each as often as it is."""
-    found = []
+    versions: list[int] = []
     for message in messages:
         match = re.search(r"the changes (?:after version (\d+) )?up to version (\d+), ", message)
         assert match is not None, message
-        found += range(int(match[1] or -1) + 1, int(match[2]) + 1)
-    return sorted(found)
+        versions += range(int(match[1] or -1) + 1, int(match[2]) + 1)
+    return sorted(versions)
 
 
 def check_all_batchings(
@@ -106,8 +108,8 @@ def check_all_batchings(
         with logged() as messages:
             given_options = {"failOnDataLoss": "false", **options, **limits}
             batches = streamed_in_batches(objects, columns, **given_options)
-        found = [row for batch in batches for row in batch]
-        assert sorted(found, key=repr) == sorted(expected, key=repr), limits
+        delivered = [row for batch in batches for row in batch]
+        assert sorted(delivered, key=repr) == sorted(expected, key=repr), limits
         if lost is not None:
             assert passed_over(messages) == lost, limits
 
@@ -208,14 +210,14 @@ def test_an_operator_s_changes_are_the_same_however_they_are_cut_into_batches(
     for epoch, keys in ranges.items():
         before = epoch - 1 if epoch else None
         if first == 0 and whole and epoch == whole[0]:
-            found = StateReader(OperatorHistory(objects, KEYED, None)).changes(
+            changed = StateReader(OperatorHistory(objects, KEYED, None)).changes(
                 None, epoch, preimages=preimages
             )
         elif epoch >= first and (before in whole or before is None or not preimages):
-            found = intact.changes(before, epoch, preimages=preimages)
+            changed = intact.changes(before, epoch, preimages=preimages)
         else:
             continue
-        expected += [row for row in without_time(found) if row[0] in keys]
+        expected += [row for row in without_time(changed) if row[0] in keys]
     options = {
         "startingVersion": str(first),
         "preimages": str(preimages),

@@ -37,6 +37,8 @@ from tests.support.table_rows_of import (
     schema_json,
 )
 
+pytestmark = pytest.mark.usefixtures("without_threads")
+
 WIDER = schema_json(id="long", name="string", count="integer", added="integer")
 
 State = dict[int, Values]
@@ -119,7 +121,7 @@ class Model:
     def changes(self, start: int | None, end: int, oldest: int) -> list[tuple[Any, ...]]:
         """Those of (start, end]; from nothing, the oldest version added all that it holds."""
         first = oldest if start is None else start + 1
-        found = []
+        changed_rows = []
         for version in range(first, end + 1):
             from_nothing = start is None and version == oldest
             before = {} if from_nothing or version == 0 else self.versions[version - 1]
@@ -130,11 +132,11 @@ class Model:
                     continue
                 if old is not None:
                     kind = "delete" if new is None else "update_preimage"
-                    found.append((key, *old, kind, version))
+                    changed_rows.append((key, *old, kind, version))
                 if new is not None:
                     kind = "insert" if old is None else "update_postimage"
-                    found.append((key, *new, kind, version))
-        return found
+                    changed_rows.append((key, *new, kind, version))
+        return changed_rows
 
 
 class TableUnderTest:
@@ -229,10 +231,10 @@ class TableUnderTest:
 
     def check_files(self) -> None:
         table = self.query.table
-        found = [table.read_version(number) for number in table.versions()]
-        named = {name for version in found if version for name in version.object_names()}
-        assert len(found) == self.batch + 1 - self.oldest
-        named |= {file.name for one in table.compactions() for file in one.files}
+        read_versions = [table.read_version(number) for number in table.versions()]
+        named = {name for version in read_versions if version for name in version.object_names()}
+        assert len(read_versions) == self.batch + 1 - self.oldest
+        named |= {file.name for compaction in table.compactions() for file in compaction.files}
         assert named == {name for name in self.objects.objects if parse_table_file(name)}
 
     def check_state(self, reader: StateReader, version: int) -> None:
@@ -246,11 +248,11 @@ class TableUnderTest:
 
     def check_changes(self, reader: StateReader, start: int | None, end: int) -> None:
         width = 2 if self.columns_of[end] == COLUMNS else 3
-        found = reader.changes(start, end).drop_columns(["_commit_timestamp"])
+        changed_rows = reader.changes(start, end).drop_columns(["_commit_timestamp"])
         expected = [
             (*row[: 1 + width], *row[-2:]) for row in self.model.changes(start, end, self.oldest)
         ]
-        actual = [tuple(row.values()) for row in found.to_pylist()]
+        actual = [tuple(row.values()) for row in changed_rows.to_pylist()]
         assert [row[-1] for row in actual] == sorted(row[-1] for row in actual)
         assert sorted(actual, key=repr) == sorted(expected, key=repr)
 
@@ -279,7 +281,7 @@ def test_every_retained_version_reads_as_the_model_was_then(
     if retained:
         table.check_changes(fresh, None, retained[-1])
         table.check_changes(table.reader, retained[0], retained[-1])
-        for one, other in zip(ends[::2], ends[1::2], strict=False):
-            start, end = sorted(retained[place % len(retained)] for place in (one, other))
+        for left, right in zip(ends[::2], ends[1::2], strict=False):
+            start, end = sorted(retained[place % len(retained)] for place in (left, right))
             table.check_changes(fresh, start, end)
             table.check_changes(fresh, None, end)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from checkpoint_store.errors import CheckpointStoreError, CorruptObjectError, ObjectMissingError
+from checkpoint_store.objects.object_store import ObjectInfo
 from checkpoint_store.open_history import history_in
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateVersion
@@ -72,6 +73,14 @@ class DamagedStore:
             healed.objects[damage.name] = self.intact.objects[damage.name]
             healed.modified[damage.name] = self.intact.modified[damage.name]
         return healed
+
+
+class LengthlessObjectStore(DictObjectStore):
+    """A store whose listings say of each object that it is empty."""
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        """See ObjectStore."""
+        return [replace(info, length=0) for info in super().list(directory)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,9 @@ class AskedStore:
 
     def answer(self, question: str, *damages: Damage) -> Answer:
         """The answer, or the CheckpointStoreError that comes instead."""
-        store = DamagedStore(self.intact, damages)
+        return self._asked_of(DamagedStore(self.intact, damages), question)
+
+    def _asked_of(self, store: DamagedStore, question: str) -> Answer:
         return answer_or_error(lambda store: self._asked(question, store), store)
 
     def _asked(self, question: str, store: DamagedStore) -> Answer:
@@ -197,14 +208,28 @@ class AskedStore:
         return states
 
     @cached_property
+    def _undamaged(self) -> dict[str, tuple[Answer, set[str]]]:
+        """Each question's answer by the store as it was, and the objects that were read for it."""
+        outcomes = {}
+        for question in self.questions:
+            store = DamagedStore(self.intact, ())
+            outcomes[question] = self._asked_of(store, question), set(store.objects.reads)
+        return outcomes
+
+    @cached_property
     def right_answers(self) -> dict[str, Answer]:
         """Those of the store as it was."""
-        answers = {question: self.answer(question) for question in self.questions}
+        answers = {question: answer for question, (answer, _) in self._undamaged.items()}
         assert not [a for a in answers.values() if isinstance(a, CheckpointStoreError)]
         assert answers["newest"] == self.older("newest", self.newest)
         assert answers["retain"] == {version: self.state_at(version) for version in self.kept}
         assert answers["sweep"] == self.swept()
         return answers
+
+    def lengthless(self) -> AskedStore:
+        """The same store, whose listings say of each object that it is empty."""
+        copied = self.intact.copy()
+        return replace(self, intact=LengthlessObjectStore(**vars(copied)))
 
     def older(self, question: str, version: int) -> Answer:
         """The answer that an older version gives, and says so; None where only the right one may
@@ -264,24 +289,31 @@ class AskedStore:
         subject, versions = subject_of(question), sorted(self.versions_needed(question))
         if not versions or subject in ("commit", "run"):
             return set()
-        first, *later = map(self._version, versions)
+        first, *later = (self._versions[version] for version in versions)
         files = {file.name for file in first.state}
         if subject in ("changes", "all", "stream"):
             files |= {file.name for version in later for file in version.changes}
         return files
 
-    def _version(self, version: int) -> StateVersion:
+    @cached_property
+    def _versions(self) -> dict[int, StateVersion]:
         history = history_in(self.intact)
-        history.versions()
-        return history.at(version)
+        return {version: history.at(version) for version in history.versions()}
 
     def misjudged(
         self, damage: Damage, expected: Callable[[Damage, str], Answer | Failure]
     ) -> dict[str, str]:
-        """The questions to the damaged store whose answer is another than the one expected."""
+        """The questions to the damaged store whose answer is another than the one expected.
+
+        Where nobody read the object, only its deletion could change the answer: a listing says
+        nothing else of it than its length. See `lengthless`.
+        """
         wrong = {}
         for question in self.questions:
-            outcome, answer = expected(damage, question), self.answer(question, damage)
+            answer, read = self._undamaged[question]
+            if damage.how == "delete" or damage.name in read:
+                answer = self.answer(question, damage)
+            outcome = expected(damage, question)
             is_right = outcome.fits(answer) if isinstance(outcome, Failure) else outcome == answer
             if not is_right:
                 wrong[question] = f"{answer!s} instead of {outcome}"

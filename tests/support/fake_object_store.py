@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
@@ -58,8 +58,12 @@ class DictObjectStore:
 
     def copy(self) -> DictObjectStore:
         """A store with the same objects."""
-        return DictObjectStore(
-            self.url, self.now, objects=dict(self.objects), modified=dict(self.modified)
+        return replace(
+            self,
+            objects=dict(self.objects),
+            modified=dict(self.modified),
+            reads=[],
+            listings=[],
         )
 
 

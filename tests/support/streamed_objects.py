@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from checkpoint_store import open_history
+from checkpoint_store.objects.object_store import ObjectStore
 from datasources.asked_columns import asked_columns
 from datasources.stream_offset import Offset
 from datasources.table_options import parse_stream_options
@@ -51,12 +52,12 @@ def streamed_in_batches(
 def _stream_of(
     objects: DictObjectStore, columns: StructType, options: Mapping[str, str]
 ) -> Iterator[TableStreamReader]:
-    with TemporaryDirectory() as directory:
-        for name, data in objects.objects.items():
-            path = Path(directory, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        parsed = parse_stream_options({"path": directory, "stateCacheBytes": "0", **options})
+    def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+        assert (url, storage_options or {}) == (objects.url, {})
+        return objects
+
+    with mock.patch.object(open_history, "open_object_store", opened):
+        parsed = parse_stream_options({"path": objects.url, "stateCacheBytes": "0", **options})
         stream = TableStreamReader(parsed, asked_columns("", columns))
         yield stream
         stream.stop()

@@ -224,7 +224,7 @@ def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
     elif skew == "hot key group":
         rows = [sum(rows) if group == 20 else 0 for group in range(groups)]
     runs = ShortRuns(entries, rows)
-    for number in range(800 // epochs):
+    for number in range(400 // epochs):
         runs.run(number, epochs, min_changelogs)
     size, of_run = sum(entries), epochs * sum(rows)
     assert runs.in_snapshots <= (1.0 if epochs == 1 else 2.5) * runs.changed
