@@ -63,9 +63,9 @@ class Store:
         """The results of these lines after those of the batches, none of which may be an error."""
         script = "\n".join([*self.lines, *lines])
         results: str = provider_jvm.new("ProviderScript", str(root)).run(script)
-        found = results.split("\n")[len(self.lines) :]
+        answers = results.split("\n")[len(self.lines) :]
         assert not [result for result in results.split("\n") if result.startswith("error")]
-        return found
+        return answers
 
     def retained(self) -> range:
         """The versions that a query may go back to."""
@@ -86,8 +86,8 @@ def test_every_retained_version_is_there_and_has_its_changes(
     versions = store.retained()
     asked = [f"entries {version}" for version in versions]
     changes = [f"changes {version} {version}" for version in versions[1:]]
-    *found, names = store.run(provider_jvm, tmp_path, store.lines[0], *asked, *changes, "names")
-    states, feeds = found[1 : 1 + len(versions)], found[1 + len(versions) :]
+    *answers, names = store.run(provider_jvm, tmp_path, store.lines[0], *asked, *changes, "names")
+    states, feeds = answers[1 : 1 + len(versions)], answers[1 + len(versions) :]
     assert states == [shown(store.states[version]) for version in versions]
     assert [sorted(feed.split()) for feed in feeds] == [
         store.shown_changes(version) for version in versions[1:]

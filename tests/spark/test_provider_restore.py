@@ -34,8 +34,8 @@ def run(provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
 
 def names_of(root: Path, kind: str = "changelog") -> list[tuple[int, int]]:
     """Version and generation of each file."""
-    found = (root / STATE).glob(f"*.{kind}.arrow")
-    return sorted((int(file.name[:19]), int(file.name[20:30])) for file in found)
+    files = (root / STATE).glob(f"*.{kind}.arrow")
+    return sorted((int(file.name[:19]), int(file.name[20:30])) for file in files)
 
 
 def batch(version: int, seed: int) -> list[str]:
@@ -188,16 +188,16 @@ class TestAdoptedVersions:
 
     def results(self, provider_jvm: ProviderJvm, root: Path, *lines: str) -> list[str]:
         restore(provider_jvm, root / STATE, "write-delta 1", "write-delta 2")
-        found: str = provider_jvm.new("ProviderScript", str(root)).run(
+        results: str = provider_jvm.new("ProviderScript", str(root)).run(
             "\n".join([START, *batch(2, 3), *batch(3, 4), *lines])
         )
-        return found.split("\n")[-len(lines) :]
+        return results.split("\n")[-len(lines) :]
 
     def test_have_their_changes_in_deltas(self, provider_jvm: ProviderJvm, tmp_path: Path) -> None:
         lines = ["changes 3 4", "changes 2 4", "changes 1 2"]
-        known, across, within = self.results(provider_jvm, tmp_path, *lines)
-        assert known == "2:1=1:3 3:1=1:4"
-        assert across == f"1:2=1:2 {known}"
+        later, across, within = self.results(provider_jvm, tmp_path, *lines)
+        assert later == "2:1=1:3 3:1=1:4"
+        assert across == f"1:2=1:2 {later}"
         assert within == "0:1=1:1 1:2=1:2"
 
     def test_without_a_delta_have_none_and_the_error_says_from_when_on_there_are(
@@ -206,9 +206,9 @@ class TestAdoptedVersions:
         self.results(provider_jvm, tmp_path, "entries 4")
         (tmp_path / STATE / "1.delta").rename(tmp_path / STATE / "1.snapshot")
         lines = [START, "changes 2 4", "changes 1 4", "message changes 1 2"]
-        found: str = provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
-        _, known, across, within = found.split("\n")
-        assert known == "1:2=1:2 2:1=1:3 3:1=1:4"
+        results: str = provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
+        _, later, across, within = results.split("\n")
+        assert later == "1:2=1:2 2:1=1:3 3:1=1:4"
         assert across == "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by CowStateException"
         assert "version 2, which batch 1 made, are not known: it was adopted" in within
         assert "a change feed from batch 2 on: set changeStartBatchId" in within
@@ -297,8 +297,8 @@ class TestCompressionCodecs:
         run(provider_jvm, tmp_path, start, "begin 0", *rows, "commit")
         (file,) = (tmp_path / STATE).glob("*.arrow")
         magic = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
-        found = {name for name, bytes_ in magic.items() if bytes_ in file.read_bytes()}
-        assert found == {in_arrow}
+        codecs = {name for name, bytes_ in magic.items() if bytes_ in file.read_bytes()}
+        assert codecs == {in_arrow}
 
 
 class TestSnapshots:

@@ -36,13 +36,13 @@ def test_a_rehash_begins_above_three_quarters_and_moves_nothing_yet() -> None:
 
 
 OPERATIONS: list[tuple[str, Callable[[Map, ChosenHashKey], object]]] = [
-    ("get", lambda entries, one: entries.get(one, None)),
-    ("own", lambda entries, one: entries.own(one, None)),
-    ("contains", lambda entries, one: entries.contains(one, None)),
-    ("put", lambda entries, one: entries.put(one, None, [1])),
-    ("put_and_get_old", lambda entries, one: entries.put_and_get_old(one, None, [1])),
-    ("remove", lambda entries, one: entries.remove(one, None)),
-    ("remove_and_get_old", lambda entries, one: entries.remove_and_get_old(one, None)),
+    ("get", lambda entries, key: entries.get(key, None)),
+    ("own", lambda entries, key: entries.own(key, None)),
+    ("contains", lambda entries, key: entries.contains(key, None)),
+    ("put", lambda entries, key: entries.put(key, None, [1])),
+    ("put_and_get_old", lambda entries, key: entries.put_and_get_old(key, None, [1])),
+    ("remove", lambda entries, key: entries.remove(key, None)),
+    ("remove_and_get_old", lambda entries, key: entries.remove_and_get_old(key, None)),
 ]
 
 
@@ -102,7 +102,7 @@ def test_a_rehash_copies_shared_entries_and_moves_the_others() -> None:
     snapshot = entries.snapshot()
     entries.put(key(5), None, [0])
     before = all_entries(entries)
-    assert {name for name, one in before.items() if one.entry_version == 1} == {0, 1, 2, 3, 5}
+    assert {name for name, entry in before.items() if entry.entry_version == 1} == {0, 1, 2, 3, 5}
     entries.contains(key(0), None)
     after = all_entries(entries)
     assert names(chain(entries.incremental_rehash_table[5])) == [5]
@@ -120,7 +120,21 @@ def test_a_snapshot_during_a_rehash_holds_unmoved_low_and_high_buckets() -> None
     entries.contains(key(0), None)
     assert entries.rehash_index == 4
     snapshot = entries.snapshot()
-    assert [one.name for one, _, _ in snapshot] == [4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 2, 1, 3]
+    assert [entry_key.name for entry_key, _, _ in snapshot] == [
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+        12,
+        0,
+        2,
+        1,
+        3,
+    ]
     assert len(snapshot) == 13
 
 
@@ -136,10 +150,10 @@ def test_a_snapshot_during_a_rehash_finds_keys_in_each_of_its_parts(moved: int) 
             entries.incremental_rehash_table[entry.hash & 31] = entry
         entries.primary_table[index] = None
     snapshot = entries.snapshot()
-    found = [snapshot.get(key(name, name + 16 * (name % 3)), None) for name in names_of_all]
-    assert found == [[name] for name in names_of_all]
+    states = [snapshot.get(key(name, name + 16 * (name % 3)), None) for name in names_of_all]
+    assert states == [[name] for name in names_of_all]
     absent = [key(99, code) for code in range(64)]
-    assert [snapshot.get(one, None) for one in absent] == [None] * 64
+    assert [snapshot.get(absent_key, None) for absent_key in absent] == [None] * 64
 
 
 def test_a_snapshot_during_a_rehash_is_untouched_by_the_rest_of_it() -> None:

@@ -95,7 +95,7 @@ def test_rows_of_the_snapshot_itself_do_not_count() -> None:
     assert not snapshot_is_due(chain, chain, 100, 10)
 
 
-def found(changelogs: list[int], rows: list[int], entries: list[int]) -> Restored:
+def restored(changelogs: list[int], rows: list[int], entries: list[int]) -> Restored:
     """What was found of the key groups 10, 11, …"""
     key_groups = KeyGroupRange(10, 9 + len(changelogs))
     chain = tuple(handles("changelog", max(changelogs), 1))
@@ -110,18 +110,18 @@ LARGE = FEW_ENTRIES  # entries of a key group; a state of several is not written
 def test_a_part_is_due_when_a_snapshot_is(groups: int) -> None:
     entries = [LARGE] * groups
     of_long_chain = [MANY_FILES // 2] * groups
-    assert part_due(found([10] * groups, [LARGE] * groups, entries), 10) is not None
-    assert part_due(found([10] * groups, [LARGE - 1] * groups, entries), 10) is None
-    assert part_due(found([9] * groups, [LARGE] * groups, entries), 10) is None
-    assert part_due(found(of_long_chain, [1] * groups, entries), 10) is not None
-    assert part_due(found(of_long_chain, [1] * groups, entries), 1000) is not None
-    assert part_due(found([MANY_FILES // 2 - 1] * groups, [1] * groups, entries), 10) is None
-    assert part_due(found([0] * groups, [0] * groups, [0] * groups), 1) is None
+    assert part_due(restored([10] * groups, [LARGE] * groups, entries), 10) is not None
+    assert part_due(restored([10] * groups, [LARGE - 1] * groups, entries), 10) is None
+    assert part_due(restored([9] * groups, [LARGE] * groups, entries), 10) is None
+    assert part_due(restored(of_long_chain, [1] * groups, entries), 10) is not None
+    assert part_due(restored(of_long_chain, [1] * groups, entries), 1000) is not None
+    assert part_due(restored([MANY_FILES // 2 - 1] * groups, [1] * groups, entries), 10) is None
+    assert part_due(restored([0] * groups, [0] * groups, [0] * groups), 1) is None
 
 
 def test_a_part_takes_the_key_groups_with_most_files_and_the_least_of_these() -> None:
     files = [10, 10, 12, 12, 11, 10, 10, 10]
-    part = part_due(found(files, [LARGE] * 8, [LARGE] * 8), 10)
+    part = part_due(restored(files, [LARGE] * 8, [LARGE] * 8), 10)
     assert part is not None
     assert part.start == 12
 
@@ -131,14 +131,14 @@ def test_a_part_is_as_large_as_it_must_be_to_make_a_snapshot_no_longer_due() -> 
     for excess, length in ((0, 4), (4 * LARGE, 5), (10 * LARGE, 11), (60 * LARGE, 16)):
         rows = [LARGE] * groups
         rows[-1] += excess
-        part = part_due(found([10] * groups, rows, [LARGE] * groups), 10)
+        part = part_due(restored([10] * groups, rows, [LARGE] * groups), 10)
         assert part == KeyGroupRange(10, 9 + length), "a sixteenth to a quarter"
 
 
 def test_a_key_group_is_not_divided_and_a_small_state_neither() -> None:
-    large_first = found([10, 10], [LARGE, LARGE], [2 * LARGE - 1, 1])
+    large_first = restored([10, 10], [LARGE, LARGE], [2 * LARGE - 1, 1])
     assert part_due(large_first, 10) == KeyGroupRange(10, 10)
-    small = found([10, 11], [FEW_ENTRIES, 0], [FEW_ENTRIES // 2] * 2)
+    small = restored([10, 11], [FEW_ENTRIES, 0], [FEW_ENTRIES // 2] * 2)
     assert part_due(small, 10) == KeyGroupRange(10, 11)
     of_large_entries = replace(small.handles[0], length=FEW_BYTES)
     assert part_due(replace(small, handles=(of_large_entries, *small.handles[1:])), 10) == (

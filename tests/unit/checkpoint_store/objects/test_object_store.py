@@ -71,8 +71,8 @@ def test_a_missing_s3_client_names_the_extra_to_install(monkeypatch: pytest.Monk
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "s3fs", None)
     # Known classes of file systems; `fsspec.registry` is a read-only view of them.
-    known = sys.modules["fsspec.registry"]._registry
-    monkeypatch.delitem(known, "s3", raising=False)
+    classes = sys.modules["fsspec.registry"]._registry
+    monkeypatch.delitem(classes, "s3", raising=False)
     with pytest.raises(StoreAccessError, match="pip install s3fs"):
         open_object_store("s3://bucket/store")
 
@@ -121,8 +121,8 @@ def test_a_server_that_is_away_for_some_seconds_is_waited_for(
                 writing = pool.submit(store.put, "d/b", b"y")
                 listing = pool.submit(store.list, "d")
                 time.sleep(SECONDS_AWAY)
-                assert not any(one.done() for one in (*reading, writing, listing))
-            assert [one.result() for one in reading] == [b"x", b"x"]
+                assert not any(call.done() for call in (*reading, writing, listing))
+            assert [call.result() for call in reading] == [b"x", b"x"]
             writing.result()
             assert {info.name for info in listing.result()} >= {"d/a"}
         assert store.get("d/b") == b"y"
