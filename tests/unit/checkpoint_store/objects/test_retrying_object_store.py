@@ -237,7 +237,7 @@ class TestLog:
         ]
         for thread in threads:
             thread.start()
-        for _ in range(40):
+        for _ in range(2 * len(threads)):
             assert failed.acquire(timeout=60)
         away.set()
         for thread in threads:
