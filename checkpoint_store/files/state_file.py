@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
+from checkpoint_store.files.ipc_options import read_options, write_options
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 
@@ -45,9 +46,6 @@ STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
 
 _PREFIX = "cowstate."
-# Arrow's threads decompress the columns of a batch side by side. If it is smaller than this, waking
-# them takes longer than the work.
-_WORTH_THREADS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +91,7 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> bytes:
         }
     )
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(
-        compression="zstd", use_threads=table.nbytes >= _WORTH_THREADS_BYTES
-    )
-    with pa.ipc.new_file(sink, schema, options=options) as writer:
+    with pa.ipc.new_file(sink, schema, options=write_options(table.nbytes)) as writer:
         for batch in batches:
             if batch.num_rows:
                 writer.write_batch(batch.replace_schema_metadata(schema.metadata))
@@ -118,8 +113,7 @@ def decode_state_file(
     if checksum != handle.checksum:
         raise _corrupt(source, f"sha256 {checksum} instead of {handle.checksum}")
     try:
-        options = pa.ipc.IpcReadOptions(use_threads=len(data) >= _WORTH_THREADS_BYTES)
-        reader = pa.ipc.open_file(pa.BufferReader(data), options=options)
+        reader = pa.ipc.open_file(pa.BufferReader(data), options=read_options(len(data)))
         metadata = _metadata(reader.schema)
         version = int(metadata["format_version"])
         if version > FORMAT_VERSION:

@@ -27,6 +27,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.files.ipc_options import read_options, write_options
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
 from spark_state.operator_state.list_operator_state import ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
@@ -67,9 +68,7 @@ class OperatorStateSnapshot:
         batch = pa.RecordBatch.from_arrays(columns, names=names)
         batch = batch.replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
-        # Arrow's threads are for large batches: here, waking them takes longer than the work.
-        options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
-        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        with pa.ipc.new_stream(sink, batch.schema, options=write_options(batch.nbytes)) as writer:
             writer.write_batch(batch)
         stream = sink.getvalue().to_pybytes()
         return stream + hashlib.sha256(stream).digest()
@@ -88,8 +87,7 @@ class StoredOperatorState:
             problem = f"the SHA-256 of its {len(data)} bytes is wrong"
             raise CorruptObjectError(whose, _NAME, problem)
         try:
-            options = pa.ipc.IpcReadOptions(use_threads=False)
-            reader = pa.ipc.open_stream(stream, options=options)
+            reader = pa.ipc.open_stream(stream, options=read_options(len(data)))
             metadata: dict[bytes, bytes] = reader.schema.metadata or {}
             if metadata[b"cowstate.kind"] != _KIND.encode():
                 raise ValueError(f"kind {metadata[b'cowstate.kind']!r}")

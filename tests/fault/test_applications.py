@@ -109,7 +109,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
 def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_parallelism(
     tmp_path: Path, s3: S3Server
 ) -> None:
-    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(5)])
+    fed = feed(tmp_path, [random_rows(seed, count=300, keys=60) for seed in range(6)])
     store = ("--store", f"{s3.new_bucket()}/state")
     command = [sys.executable, "-m", "tests.support.job", str(tmp_path), *store]
     with (tmp_path / "log").open("w") as log:
@@ -128,7 +128,7 @@ def test_a_query_outlasts_a_store_on_s3_that_is_away_and_goes_on_with_another_pa
     assert 1 <= said.count("does not answer") == said.count("answers again") <= hosts
     assert "Traceback" not in said
 
-    fed += feed(tmp_path, [random_rows(5, count=300, keys=60)], first=5)
+    fed += feed(tmp_path, [random_rows(6, count=300, keys=60)], first=6)
     later_job = run_job(tmp_path, *store, "--parallelism", "3", "--speak")
     assert later_job.returncode == 0, later_job.stderr[-5000:]
     assert totals_in(tmp_path) == totals_of(fed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -70,8 +71,11 @@ def kill(processes: list[psutil.Process]) -> None:
             process.kill()
 
 
-def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *arguments: str) -> None:
-    """Run until that many more epochs are in the sink, wait, and kill the whole application."""
+def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *arguments: str) -> int:
+    """Run until that many more epochs are in the sink, wait, and kill the whole application.
+
+    Returns the driver's exit code: 0 if it was faster.
+    """
     driver = subprocess.Popen(command(folder, *arguments), cwd=ROOT, stderr=subprocess.DEVNULL)
     target = epochs_in(folder) + after_epochs
     processes: list[psutil.Process] = []
@@ -80,7 +84,7 @@ def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *argume
         time.sleep(0.05)
     time.sleep(seconds)
     kill(processes)
-    driver.wait()
+    return driver.wait()
 
 
 @pytest.mark.parametrize(
@@ -89,10 +93,11 @@ def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *argume
 def test_a_killed_driver_leaves_a_query_that_goes_on(
     spark: SparkSession, tmp_path: Path, checkpoint_format: str, kills: list[tuple[int, float]]
 ) -> None:
-    fed = feed(tmp_path, 3 + 4 * len(kills))
+    fed = feed(tmp_path, 6 + 4 * len(kills))
     for after_epochs, seconds in kills:
         options = ("--checkpoint-format", checkpoint_format)
-        run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
+        code = run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
+        assert code == -signal.SIGKILL
     run_to_the_end(spark, tmp_path)
     assert totals_in(tmp_path) == totals_of(fed)
 

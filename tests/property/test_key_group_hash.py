@@ -75,9 +75,9 @@ def test_columns_have_the_key_groups_of_their_rows(
     arrays = [pa.array(values, arrow_type_of(name))[skipped:] for name, values in columns]
     one_by_one = KeyGroupAssignment(names, max_parallelism)
     rows = list(zip(*(values for _, values in columns), strict=True))[skipped:]
-    of_columns = key_groups_of(arrays, names, max_parallelism)
-    assert of_columns.dtype == np.int32
-    assert of_columns.tolist() == [one_by_one.key_group(row) for row in rows]
+    groups = key_groups_of(arrays, names, max_parallelism)
+    assert groups.dtype == np.int32
+    assert groups.tolist() == [one_by_one.key_group(row) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -212,8 +212,8 @@ def test_changes_are_the_net_result_of_each_version(
     order = list(dict.fromkeys(repr(row[1]) for row in changed))
     expected = []
     for version in range(start, len(history)):
-        of_version = model.changes(version, (row for row in rows if row[0] == version))
-        expected += sorted(of_version, key=lambda row: order.index(repr(row[: len(KEYS)])))
+        changes = model.changes(version, (row for row in rows if row[0] == version))
+        expected += sorted(changes, key=lambda row: order.index(repr(row[: len(KEYS)])))
     made = fold_changes(table(base, rules), table(changed, rules, versions=True), rules)
     assert made.column_names == [*NAMES, "_change_type", "_commit_version"]
     assert shown(tuples(made)) == shown(expected)

@@ -156,8 +156,12 @@ def all_orders(race: Race, steps: int) -> Iterable[Race]:
     """Every state that the first `steps` calls lead to, in every order of the hosts."""
     seen, reached = {race.state}, [race]
     for _ in range(steps):
-        following = [race.after_step_of(index) for race in reached for index in race.running()]
-        fresh = {race.state: race for race in following if race.state not in seen}
+        following = [
+            reached_race.after_step_of(index)
+            for reached_race in reached
+            for index in reached_race.running()
+        ]
+        fresh = {after.state: after for after in following if after.state not in seen}
         seen |= fresh.keys()
         reached = list(fresh.values())
         yield from reached

@@ -72,9 +72,9 @@ def begun(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def operator(begun: Path, tmp_path: Path) -> KeyedOperator:
-    """Another run of the operator; its store is in `tmp_path`."""
+    """The same run of the operator; its store is in `tmp_path`."""
     shutil.copytree(begun / "store", tmp_path / "store")
-    return KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b")
+    return KeyedOperator(LocalObjectStore(tmp_path / "store"))
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_at_least_once_delivers_changes_again_that_are_made_again(
     if by == "a later attempt":
         publish(operator, 1, attempt=2)
     else:
-        operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-c", parallelism=4)
+        operator = KeyedOperator(LocalObjectStore(tmp_path / "store"), "run-b", parallelism=4)
         operator.run_subtask(2, 3, {}, _whole(operator))
         assert query.run() == []
         operator.run_subtask(2, 2, {4: 3, 5: 3}, _whole(operator))

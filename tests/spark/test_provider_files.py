@@ -132,11 +132,11 @@ def finished(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> F
     """A job that ran with these settings; tests only read what it left."""
 
     @cache
-    def run(name: str, settings: str) -> ProviderRun:
+    def run(name: str, settings_name: str) -> ProviderRun:
         folder = tmp_path_factory.mktemp("finished")
         left = write_batches(folder / "left", 11, BATCHES, SHAPE)
         right = write_batches(folder / "right", 12, BATCHES, SHAPE)
-        ended = ProviderRun(spark, JOBS[name], COWSTATE, folder / "run", SETTINGS[settings])
+        ended = ProviderRun(spark, JOBS[name], COWSTATE, folder / "run", SETTINGS[settings_name])
         with maintenance_of(spark):
             ended.run_with_restart(left, right)
         return ended

@@ -196,6 +196,13 @@ def with_timeout_to_come(value: Fields) -> Fields:
     return {**value, "timeoutTimestamp": value["timeoutTimestamp"] > time.time() * 1000}
 
 
+def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
+    """As a whole, before the restart and before the last batch."""
+    chosen = [BATCHES // 2 - 1, run.batches[-2]]
+    for batch, entries in run.states(chosen).items():
+        assert entries == states[batch] != []
+
+
 @dataclass
 class Trials:
     """Jobs and their inputs, run with any provider. All of them stop and go on after two batches.
@@ -224,14 +231,16 @@ class Trials:
         files = ([*sorted(side.iterdir())] for side in (left, right))
         run_together_with_restart(runs, *files)
 
-    def expected(self, name: str, *others: ProviderRun) -> History:
-        """Outputs and states with the built-in provider, which runs together with others."""
+    def run_beside_built_in(self, name: str, *runs: ProviderRun) -> History:
+        """Run these; returns outputs and states with the built-in provider."""
         if name in self.histories:
-            self.run(name, *others)
+            self.run(name, *runs)
         else:
             hdfs = self.begin(name, HDFS)
-            self.run(name, hdfs, *others)
-            self.histories[name] = History.of_run(hdfs).compared(hdfs.job.compared)
+            self.run(name, hdfs, *runs)
+            history = History.of_run(hdfs).compared(hdfs.job.compared)
+            assert_states_are_read(hdfs, history.states())
+            self.histories[name] = history
         return self.histories[name]
 
 
@@ -254,7 +263,7 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     trials: Trials, name: str
 ) -> None:
     cowstate = trials.begin(name, COWSTATE, {})
-    expected = trials.expected(name, cowstate)
+    expected = trials.run_beside_built_in(name, cowstate)
     states = expected.states()
     assert [*expected.outputs] == [*cowstate.batches]
     assert len(states) >= BATCHES
@@ -266,21 +275,21 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     assert_readers_agree(cowstate, history)
 
 
-def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
-    """As a whole, before the restart and before the last batch."""
-    chosen = [BATCHES // 2 - 1, run.batches[-2]]
-    for batch, entries in run.states(chosen).items():
-        assert entries == states[batch] != []
-
-
 @pytest.mark.parametrize(
-    "name", ["aggregation, append with eviction", "left outer join", "applyInPandasWithState"]
+    "name",
+    [
+        "aggregation, append with eviction",
+        "left outer join",
+        "applyInPandasWithState",
+        "flatMapGroupsWithState, event time",
+        "join, then aggregation",
+    ],
 )
 def test_both_built_in_providers_have_the_rows_and_state_that_are_compared_with(
     trials: Trials, name: str
 ) -> None:
     rocksdb = trials.begin(name, ROCKSDB)
-    expected = trials.expected(name, rocksdb)
+    expected = trials.run_beside_built_in(name, rocksdb)
     assert rocksdb.outputs == expected.outputs
     assert_states_are_read(rocksdb, expected.states())
 
@@ -298,7 +307,7 @@ def test_a_state_is_read_from_a_snapshot_and_the_changes_after_it(
     cowstate = trials.begin(name, COWSTATE, settings)
     with maintenance_of(spark):
         trials.run(name, cowstate)
-    states = trials.expected(name).states()
+    states = trials.run_beside_built_in(name).states()
     last = cowstate.batches[-1]
     snapshots = cowstate.snapshots()
     assert {partition for partition, batch in snapshots if batch < last} == {0, 1}
@@ -317,7 +326,7 @@ def test_a_state_is_read_from_a_snapshot_and_the_changes_after_it(
 @pytest.mark.parametrize("name", ["session windows", "left outer join"])
 def test_checkpoint_format_2_changes_neither_rows_nor_state(trials: Trials, name: str) -> None:
     cowstate = trials.begin(name, COWSTATE, {f"{STATE_STORE}.checkpointFormatVersion": "2"})
-    assert_history_is(trials.expected(name, cowstate), cowstate)
+    assert_history_is(trials.run_beside_built_in(name, cowstate), cowstate)
     assert "stateUniqueIds" in (cowstate.checkpoint / "commits" / "0").read_text()
 
 
@@ -327,7 +336,7 @@ def test_each_action_on_a_batch_computes_the_same_rows_from_the_same_state(
 ) -> None:
     validated = {f"{STATE_STORE}.commitValidation.enabled": "true"}
     cowstate = trials.begin(name, COWSTATE, validated, actions=2)
-    expected = trials.expected(name, cowstate)
+    expected = trials.run_beside_built_in(name, cowstate)
     for first, second in cowstate.outputs.values():
         assert first == second
     cowstate.outputs = {batch: rows[:1] for batch, rows in cowstate.outputs.items()}
@@ -344,7 +353,7 @@ def test_state_files_are_arrow_compressed_with_the_configured_codec(
 ) -> None:
     name = "aggregation, update"
     cowstate = trials.begin(name, COWSTATE, {f"{STATE_STORE}.compression.codec": codec})
-    assert_history_is(trials.expected(name, cowstate), cowstate)
+    assert_history_is(trials.run_beside_built_in(name, cowstate), cowstate)
     files = sorted(cowstate.checkpoint.glob("state/0/[01]/*.changelog.arrow"))
     assert len(files) == 2 * BATCHES
     for file in files:

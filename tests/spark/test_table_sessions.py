@@ -59,7 +59,9 @@ def run(folder: Path, statements: str, jar: str = "", python: str = sys.executab
     ).stdout
 
 
-def test_without_the_jar_what_needs_it_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_without_the_jar_what_needs_it_is_refused_with_the_way_out_or_in_words_of_the_docs(
+    tmp_path: Path,
+) -> None:
     plain, typed, update_mode = run(tmp_path, WITHOUT_THE_JAR).split("NEXT")
     for refused, times in ((plain, 1), (typed, 2)):
         assert refused.count("They are known in a session that spark_state.configure") == times

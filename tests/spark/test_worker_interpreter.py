@@ -60,7 +60,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
-# A session without a master is built by `configure`.
+# An unnamed master goes through `configure`, so it stands for both.
 @pytest.mark.parametrize(
     "arguments",
     [("plain", "operator", "table"), ("unnamed", "table", "operator")],

@@ -92,7 +92,7 @@ JOBS = {
     "stream-stream join": Job(joined, stores=SIDES, settings=NO_EMPTY_BATCHES),
     "aggregation without a key": Job(total, "update"),
 }
-"""One of them evicts in batches without data, too."""
+"""The aggregation with eviction also runs batches without data; the others do not."""
 
 
 @dataclass

@@ -55,12 +55,12 @@ class StoreHistory:
             changes[row["batch_id"]][row["partition_id"], text(row["key"])] = row["value"]
         return cls(changes)
 
-    def compared(self, of_value: Callable[[Fields], Fields]) -> StoreHistory:
+    def compared(self, compared_value: Callable[[Fields], Fields]) -> StoreHistory:
         """With this instead of each value."""
         return StoreHistory(
             {
                 batch: {
-                    place: None if value is None else of_value(value)
+                    place: None if value is None else compared_value(value)
                     for place, value in changes.items()
                 }
                 for batch, changes in self.changes.items()
@@ -89,9 +89,9 @@ class History:
     def of_run(cls, run: ProviderRun) -> History:
         return cls(run.outputs, [StoreHistory.of_store(run, store) for store in run.job.stores])
 
-    def compared(self, of_value: Callable[[Fields], Fields]) -> History:
+    def compared(self, compared_value: Callable[[Fields], Fields]) -> History:
         """With this instead of each value in a store."""
-        return History(self.outputs, [store.compared(of_value) for store in self.stores])
+        return History(self.outputs, [store.compared(compared_value) for store in self.stores])
 
     def states(self, batches: Sequence[int] | None = None) -> Batches:
         """The content of all stores after these batches; after every one unless chosen."""

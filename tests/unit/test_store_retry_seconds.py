@@ -27,7 +27,7 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.live_state import live_view
 from tests.support.subtasks import Host, operator
 
-# They wait for as long as is said.
+# These tests wait for real seconds.
 pytestmark = pytest.mark.process
 
 COLUMNS = StructType().add("id", LongType())

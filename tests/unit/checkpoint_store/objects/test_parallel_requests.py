@@ -8,14 +8,17 @@ import pytest
 
 from checkpoint_store.objects.parallel_requests import in_parallel
 
+PATIENCE_SECONDS = 60
+
 
 def test_answers_come_in_the_order_of_the_arguments() -> None:
     assert in_parallel(str, range(100)) == [str(number) for number in range(100)]
+    assert in_parallel(str, [7]) == ["7"]
     assert in_parallel(str, []) == []
 
 
 def test_two_requests_take_one_thread_beside_the_caller_s() -> None:
-    both = threading.Barrier(2)
+    both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
     def meet(_: int) -> threading.Thread:
         both.wait()
@@ -26,20 +29,22 @@ def test_two_requests_take_one_thread_beside_the_caller_s() -> None:
     assert second is not first
 
 
-def test_what_is_not_begun_when_the_first_request_fails_is_left_out() -> None:
-    all_are_busy = threading.Event()
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_is_not_begun_when_a_request_fails_is_left_out(failing: int) -> None:
+    """Those that were begun are finished: they end once the failure is known."""
+    others_have_begun, has_failed = threading.Event(), threading.Event()
     begun: list[int] = []
 
     def request(number: int) -> None:
         begun.append(number)
-        if number == 0:
-            all_are_busy.wait()
+        if number == failing:
+            assert others_have_begun.wait(PATIENCE_SECONDS)
+            has_failed.set()
             raise OSError("the network is down")
-        if len(begun) >= 16:
-            all_are_busy.set()
-        never.wait(0.05)
+        if number > 1:
+            others_have_begun.set()
+            assert has_failed.wait(PATIENCE_SECONDS)
 
-    never = threading.Event()
     with pytest.raises(OSError, match="the network is down"):
         in_parallel(request, range(1000))
     assert len(begun) < 1000
