@@ -84,8 +84,8 @@ def provider_checkpoint(path: Path) -> DictObjectStore:
 
 
 def provider_answer(question: tuple[str, int], store: DamagedStore) -> Any:
-    """Rows by the places of their columns. Names of columns may be wrong: Spark's file of them has
-    no checksum, and a query may have given a column a new name since."""
+    """Rows by the places of their columns. Names of columns and fields may be wrong: Spark's file of
+    them has no checksum, and a query may have given a column a new name since."""
     what, batch = question
     read = {
         "state": read_state,
@@ -95,7 +95,14 @@ def provider_answer(question: tuple[str, int], store: DamagedStore) -> Any:
             batch - 1 if batch else None, batch
         ),
     }[what]
-    return answer_or_error(lambda store: sorted_rows(read(store.objects, batch)), store)
+    return answer_or_error(lambda store: nameless(sorted_rows(read(store.objects, batch))), store)
+
+
+def nameless(value: Any) -> Any:
+    """The value, with structs by the places of their fields."""
+    if isinstance(value, list | tuple):
+        return [nameless(item) for item in value]
+    return nameless(list(value.values())) if isinstance(value, dict) else value
 
 
 def reader_of(objects: ObjectStore) -> StateReader:
