@@ -84,8 +84,8 @@ def provider_checkpoint(path: Path) -> DictObjectStore:
 
 
 def provider_answer(question: tuple[str, int], store: DamagedStore) -> Any:
-    """Rows by the places of their columns. Names of columns and fields may be wrong: Spark's file of
-    them has no checksum, and a query may have given a column a new name since."""
+    """Rows by the places of their columns. Names of columns and fields may be wrong: Spark's file
+    of them has no checksum, and a query may have given a column a new name since."""
     what, batch = question
     read = {
         "state": read_state,
