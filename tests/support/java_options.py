@@ -3,9 +3,9 @@
 `tests/support/class_archive.py` writes the archive. A JVM to which it does not belong, for it is of
 another Java or another Spark, loads its classes as ever. So does every JVM while there is none.
 
-Spark sends all of Hadoop's settings with each task. Hadoop has 1,400 defaults, most of them for
-clusters and stores that no test has. `tests/support/hadoop_defaults.py` writes a jar with the few
-that local files need: without the others, a task costs a third less CPU.
+Spark sends all of Hadoop's settings with each task. Hadoop has more than a thousand defaults, most
+of them for clusters and stores that no test has. `tests/support/hadoop_defaults.py` writes a jar
+with the few that local files need.
 """
 
 from __future__ import annotations
