@@ -26,5 +26,6 @@ def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_
         try:
             return [function(todo[0]), *others]
         except BaseException:
+            # `others` leaves out what is not begun only if one of its own requests fails.
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -94,8 +94,8 @@ def test_a_killed_driver_leaves_a_query_that_goes_on(
     spark: SparkSession, tmp_path: Path, checkpoint_format: str, kills: list[tuple[int, float]]
 ) -> None:
     fed = feed(tmp_path, 6 + 4 * len(kills))
+    options = ("--checkpoint-format", checkpoint_format)
     for after_epochs, seconds in kills:
-        options = ("--checkpoint-format", checkpoint_format)
         code = run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
         assert code == -signal.SIGKILL
     run_to_the_end(spark, tmp_path)
