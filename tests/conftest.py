@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from tests.support.java_options import set_java_options
 from tests.support.leaks import Leftovers, await_leftovers, in_use
+from tests.support.python_path import import_installed_pyspark
 from tests.support.same_thread import requests_in_same_thread
 from tests.support.spark_session import start_spark, stop_spark
 
@@ -28,6 +29,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "developer")
 # Workers, hosts and subprocesses must run the interpreter that runs the tests.
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 set_java_options()
+import_installed_pyspark()
 
 # Processes of the run put their temporary files, sockets of state hosts first of all, into a folder
 # of this run, or of this worker of it. Its path is short: a socket's has at most 107 bytes. pytest

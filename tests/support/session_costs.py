@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.java_options import JAVA_OPTIONS, set_java_options
+from tests.support.python_path import import_installed_pyspark
 from tests.support.spark_session import start_spark, stop_spark
 from tests.support.streams import Stream, random_rows
 from tests.support.table_jobs import Upserts
@@ -65,6 +66,7 @@ def main() -> None:
         measure(Path(sys.argv[1]))
         return
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    import_installed_pyspark()
     for title, options in (("without the archive", ""), ("with it", JAVA_OPTIONS)):
         print(title, flush=True)
         set_java_options(options)

@@ -261,9 +261,10 @@ def test_a_large_snapshot_delays_neither_clean_up_nor_other_stores(
     )
     for epoch in range(21):
         large.epoch(epoch, ROWS_A)
+        assert large.session is not None
+        after_clean_up = maintenance.housekeeping.submit(large.session._store.url, int)
+        after_clean_up.result(timeout=60)
     assert slow.begun.acquire(timeout=60)
-    assert large.session is not None
-    maintenance.housekeeping.submit(large.session._store.url, int).result(timeout=60)
     assert retained == [large.session._store.url] * 3
     for epoch in range(21):
         small.epoch(epoch, ROWS_A)
