@@ -188,7 +188,8 @@ def follow_query(spark: SparkSession, query: StreamingQuery, files: int) -> Stre
 
 
 class EpochProgress:
-    """The progress of the stream. An epoch reads one file, and epochs are counted from 0."""
+    """The progress of the stream. Epochs are counted from 0. Each reads one file, or two if the
+    query was stopped after Spark had noted the first and before it planned an epoch."""
 
     def __init__(self) -> None:
         self.first_epoch: int | None = None

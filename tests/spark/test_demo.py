@@ -72,9 +72,12 @@ def test_an_interrupted_run_is_resumed_and_its_answer_agrees(interrupted: Path) 
     assert report["agrees_with_batch"] is True
     assert report["flights"] == FLIGHTS
     assert report["stream"]["first_epoch"] == done_before
-    assert report["stream"]["epochs_done"] == EPOCHS == epochs_done(interrupted)
-    assert report["store"]["completed_epochs"] == EPOCHS
-    assert report["store"]["newest_epoch"] == EPOCHS - 1
+    # Spark notes a file before it plans its epoch. One stopped in between is read with the next.
+    epochs = epochs_done(interrupted)
+    assert epochs in (EPOCHS - 1, EPOCHS)
+    assert report["stream"]["epochs_done"] == epochs
+    assert report["store"]["completed_epochs"] == epochs
+    assert report["store"]["newest_epoch"] == epochs - 1
     legs = pq.read_table(interrupted / "legs")
     assert report["store"]["keys"] == pc.count_distinct(legs["tailnum"]).as_py()
     assert Path(report["picture"]).read_bytes().startswith(b"\x89PNG")
