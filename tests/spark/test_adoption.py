@@ -29,6 +29,7 @@ from tests.support.adoption_jobs import (
     SEGMENTS,
     SNAPSHOTS,
     Adopted,
+    FirstSegments,
     Seen,
     Segments,
     contents,
@@ -45,7 +46,6 @@ from tests.support.provider_jobs import (
     THROUGH_MANAGER,
     Options,
     ProviderRun,
-    maintenance_of,
 )
 
 pytestmark = pytest.mark.spark
@@ -69,13 +69,16 @@ def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
     return run
 
 
+@pytest.fixture(scope="module")
+def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
+    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_a_query_goes_on_from_hdfs_to_cowstate_and_back_as_if_uninterrupted(
-    spark: SparkSession, tmp_path: Path, uninterrupted: Uninterrupted, name: str
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted, name: str
 ) -> None:
-    query = Adopted(spark, name, HDFS, tmp_path, SNAPSHOTS)
-    with maintenance_of(spark):
-        query.go_on(SEGMENTS[0])
+    query = first_segments.copy(name, HDFS, tmp_path, SNAPSHOTS)
     assert list(query.checkpoint.glob("state/**/[0-9]*.delta"))
     query.run.settings = THROUGH_MANAGER
     query.adopt()
@@ -96,14 +99,13 @@ def test_a_query_goes_on_from_hdfs_to_cowstate_and_back_as_if_uninterrupted(
     ],
 )
 def test_a_query_goes_on_from_rocksdb_to_cowstate_and_to_hdfs_as_if_uninterrupted(
-    spark: SparkSession,
+    first_segments: FirstSegments,
     tmp_path: Path,
     uninterrupted: Uninterrupted,
     name: str,
     settings: Options,
 ) -> None:
-    query = Adopted(spark, name, ROCKSDB, tmp_path, settings)
-    query.go_on(SEGMENTS[0])
+    query = first_segments.copy(name, ROCKSDB, tmp_path, settings)
     query.adopt()
     query.go_on(SEGMENTS[1])
     query.go_on(SEGMENTS[2])
@@ -113,10 +115,9 @@ def test_a_query_goes_on_from_rocksdb_to_cowstate_and_to_hdfs_as_if_uninterrupte
 
 
 def test_a_converted_batch_has_no_change_feed_and_the_error_says_from_when_on_there_is_one(
-    spark: SparkSession, tmp_path: Path
+    first_segments: FirstSegments, tmp_path: Path
 ) -> None:
-    query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
-    query.go_on(2)
+    query = first_segments.copy(AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
     converted = query.run.batches[-1]
     query.adopt()
     query.go_on(1)
@@ -140,10 +141,9 @@ def test_a_converted_batch_has_no_change_feed_and_the_error_says_from_when_on_th
 
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
 def test_row_checksums_stay_through_every_change(
-    spark: SparkSession, tmp_path: Path, uninterrupted: Uninterrupted, provider: str
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted, provider: str
 ) -> None:
-    query = Adopted(spark, "session windows", provider, tmp_path, ROW_CHECKSUMS)
-    query.go_on(SEGMENTS[0])
+    query = first_segments.copy("session windows", provider, tmp_path, ROW_CHECKSUMS)
     query.adopt()
     query.go_on(SEGMENTS[1])
     assert_all_rows_carry_checksums(newest_changelogs(query.checkpoint))
@@ -167,14 +167,13 @@ def assert_all_rows_carry_checksums(files: list[Path]) -> None:
 
 @pytest.mark.parametrize("name", [AGGREGATION, JOIN])
 def test_a_rocksdb_checkpoint_of_format_2_keeps_its_format_and_cannot_go_on_to_hdfs(
-    spark: SparkSession,
+    first_segments: FirstSegments,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     uninterrupted: Uninterrupted,
     name: str,
 ) -> None:
-    query = Adopted(spark, name, ROCKSDB, tmp_path, FORMAT_2)
-    query.go_on(SEGMENTS[0])
+    query = first_segments.copy(name, ROCKSDB, tmp_path, FORMAT_2)
     query.adopt()
     for batches in SEGMENTS[1:]:
         query.go_on(batches)
@@ -188,34 +187,31 @@ def test_a_rocksdb_checkpoint_of_format_2_keeps_its_format_and_cannot_go_on_to_h
 @pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
 @pytest.mark.parametrize("partly", [False, True])
 def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
-    spark: SparkSession,
+    first_segments: FirstSegments,
     tmp_path: Path,
     uninterrupted: Uninterrupted,
     provider: str,
     partly: bool,
 ) -> None:
-    query = Adopted(spark, AGGREGATION, provider, tmp_path, THROUGH_MANAGER)
-    for part, batches in enumerate(SEGMENTS[:3]):
-        query.go_on(batches)
-        if part == 2:
-            break
+    query = first_segments.copy(AGGREGATION, provider, tmp_path, THROUGH_MANAGER)
+    for batches, target in (SEGMENTS[1], ()), (SEGMENTS[2], ("--to", "hdfs")):
         interrupted = forget_last_commit(query.checkpoint)
         if partly:
             begins = re.compile(f"0*{interrupted + 1}[.-]")
             files = (query.checkpoint / "state" / "0" / "1").iterdir()
             (newest,) = (file for file in files if begins.match(file.name))
             delete(newest)
-        query.adopt(*(("--to", "hdfs") if part == 1 else ()))
+        query.adopt(*target)
+        query.go_on(batches)
     query.go_on(SEGMENTS[3])
     assert Seen.of(query.run) == uninterrupted(AGGREGATION)
 
 
 def test_files_left_from_an_earlier_time_on_cowstate_are_not_taken_for_state(
-    spark: SparkSession, tmp_path: Path, uninterrupted: Uninterrupted
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
 ) -> None:
     """Cowstate's attempt at a batch is abandoned by a revert; HDFS makes that version, then."""
-    query = Adopted(spark, AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
-    query.go_on(SEGMENTS[0])
+    query = first_segments.copy(AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
     forget_last_commit(query.checkpoint)
     query.adopt()
     with pytest.raises(StreamingQueryException, match="abandoned"):
@@ -248,10 +244,9 @@ def fail_after_the_state_is_written(run: ProviderRun) -> None:
 
 
 def test_a_query_that_has_run_since_is_not_reverted(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first_segments: FirstSegments, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    query = Adopted(spark, AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
-    query.go_on(1)
+    query = first_segments.copy(AGGREGATION, HDFS, tmp_path, THROUGH_MANAGER)
     query.adopt()
     query.go_on(1)
     assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
@@ -260,10 +255,8 @@ def test_a_query_that_has_run_since_is_not_reverted(
 
 class TestDamage:
     @pytest.fixture
-    def query(self, spark: SparkSession, tmp_path: Path) -> Adopted:
-        with maintenance_of(spark):
-            query = Adopted(spark, AGGREGATION, HDFS, tmp_path, SNAPSHOTS)
-            query.go_on(SEGMENTS[0])
+    def query(self, first_segments: FirstSegments, tmp_path: Path) -> Adopted:
+        query = first_segments.copy(AGGREGATION, HDFS, tmp_path, SNAPSHOTS)
         query.run.settings = THROUGH_MANAGER
         return query
 
@@ -310,14 +303,13 @@ class TestDamage:
     )
     def test_state_that_cannot_be_read_is_not_converted_and_nothing_changes(
         self,
-        spark: SparkSession,
+        first_segments: FirstSegments,
         tmp_path: Path,
         capsys: pytest.CaptureFixture[str],
         provider: str,
         batch: str,
     ) -> None:
-        query = Adopted(spark, AGGREGATION, provider, tmp_path, CHANGELOG)
-        query.go_on(2)
+        query = first_segments.copy(AGGREGATION, provider, tmp_path, CHANGELOG)
         files = query.checkpoint.glob("state/0/1/*[!c]")
         (victim,) = (file for file in files if re.match(r"0*2[.-]", file.name))
         damage(victim)
@@ -333,10 +325,9 @@ class TestDamage:
 
 
 def test_the_command_starts_and_stops_a_session_of_its_own(
-    spark: SparkSession, tmp_path: Path
+    first_segments: FirstSegments, tmp_path: Path
 ) -> None:
-    query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
-    query.go_on(1)
+    query = first_segments.copy(AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
     command = [sys.executable, "-m", "cowstate", "adopt", str(query.checkpoint)]
     command += ["--apply", "--force", "--json", "--master", "local[1]"]
     command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
@@ -360,10 +351,9 @@ def noise_in(log: str) -> list[str]:
 
 
 def test_a_cut_file_of_rocksdb_is_told_without_a_stack_trace(
-    spark: SparkSession, tmp_path: Path
+    first_segments: FirstSegments, tmp_path: Path
 ) -> None:
-    query = Adopted(spark, AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
-    query.go_on(1)
+    query = first_segments.copy(AGGREGATION, ROCKSDB, tmp_path, THROUGH_MANAGER)
     victim = max((query.checkpoint / "state" / "0" / "1").glob("*.zip"))
     whole = victim.read_bytes()
     delete(victim)

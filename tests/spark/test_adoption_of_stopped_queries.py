@@ -41,7 +41,7 @@ def stopped_on(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     @cache
     def checkpoint(provider: str) -> Path:
         folder = tmp_path_factory.mktemp("stopped")
-        query = Adopted(spark, AGGREGATION, provider, folder, THROUGH_MANAGER)
+        query = Adopted.new(spark, AGGREGATION, provider, folder, THROUGH_MANAGER)
         query.go_on(3)
         return query.checkpoint
 

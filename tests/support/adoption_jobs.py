@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ from tests.support.provider_jobs import (
     Options,
     ProviderRun,
     configured,
+    maintenance_of,
 )
 
 SNAPSHOTS = {
@@ -197,14 +200,20 @@ def contents(folder: Path, without: Sequence[str] = ()) -> dict[str, bytes]:
     }
 
 
+@dataclass
 class Adopted:
     """A job that starts on one provider, and the command that changes it."""
 
-    def __init__(
-        self, spark: SparkSession, name: str, provider: str, folder: Path, settings: Options
-    ) -> None:
-        self.run = ProviderRun(spark, JOBS[name], provider, folder / "run", settings)
-        self.segments = Segments.random(folder, seed=1)
+    run: ProviderRun
+    segments: Segments
+
+    @classmethod
+    def new(
+        cls, spark: SparkSession, name: str, provider: str, folder: Path, settings: Options
+    ) -> Adopted:
+        """One that has not run yet."""
+        run = ProviderRun(spark, JOBS[name], provider, folder / "run", settings)
+        return cls(run, Segments.random(folder, seed=1))
 
     @property
     def checkpoint(self) -> Path:
@@ -217,6 +226,33 @@ class Adopted:
     def adopt(self, *arguments: str) -> None:
         assert main(["adopt", str(self.checkpoint), "--apply", "--force", *arguments]) == 0
         self.run.provider = HDFS if "hdfs" in arguments else COWSTATE
+
+
+class FirstSegments:
+    """Jobs that have processed the first segment. Each runs once, and tests go on from copies."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._done: dict[tuple[str, str, str], Adopted] = {}
+
+    def copy(self, name: str, provider: str, folder: Path, settings: Options) -> Adopted:
+        """A job in `folder`. Where its settings ask for snapshots, all the batches have them."""
+        job = name, provider, json.dumps(settings, sort_keys=True)
+        if job not in self._done:
+            place = self._folder / str(len(self._done))
+            query = Adopted.new(self._spark, name, provider, place, settings)
+            with maintenance_of(self._spark) if settings == SNAPSHOTS else nullcontext():
+                query.go_on(SEGMENTS[0])
+            self._done[job] = query
+        done = self._done[job]
+        outputs = defaultdict(list, {batch: [*rows] for batch, rows in done.run.outputs.items()})
+        run = replace(done.run, folder=folder / "run", outputs=outputs)
+        shutil.copytree(done.run.folder, run.folder)
+        # The query of the copy reads the files beside it.
+        for log in run.checkpoint.glob("sources/*/[0-9]*"):
+            rewrite(log, lambda text: text.replace(str(done.run.folder), str(run.folder)))
+        return Adopted(run, replace(done.segments))
 
 
 def refused(
