@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.java_options import DRIVER_OPTIONS
+from tests.support.java_options import DRIVER_OPTIONS, MORE_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(2400)]
@@ -23,6 +23,7 @@ def run(*command: str | Path, folder: Path) -> str:
     hidden = (
         *("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"),
         DRIVER_OPTIONS,
+        MORE_CLASSES,
     )
     environment = {key: value for key, value in os.environ.items() if key not in hidden}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)

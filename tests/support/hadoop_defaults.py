@@ -1,7 +1,8 @@
 """Writes a jar with those of Hadoop's defaults that files on this machine need.
 
 Hadoop reads its defaults from XML files in its own jar, and takes the first of each name that Java
-finds. A setting without a default has the one that Hadoop's code names where it reads it.
+finds. A setting without a default has the one that Hadoop's code names where it reads it. Local
+files get classes of the tests, which this compiles.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from xml.etree import ElementTree
 
 import pyspark
 
-from tests.support.java_options import FEW_DEFAULTS
+from spark_state.jvm.scala_compiler import compile_jar
+from tests.support.java_options import FEW_DEFAULTS, LOCAL_FILES
+
+SOURCES = Path(__file__).parent / "local_files"
 
 NEEDED = (
     "file.",
@@ -42,17 +46,27 @@ def default_files() -> Iterator[tuple[str, bytes]]:
                     yield name, files.read(name)
 
 
+OTHER_VALUES = {
+    "fs.file.impl": "cowstate.tests.LocalFiles",
+    "fs.AbstractFileSystem.file.impl": "cowstate.tests.LocalFilesOfContexts",
+}
+
+
 def only_needed(content: bytes) -> bytes:
-    """The same file, without the properties that no test needs."""
+    """The same file, without the properties that no test needs, and with `OTHER_VALUES`."""
     configuration = ElementTree.fromstring(content)
     for entry in configuration.findall("property"):
-        if not (entry.findtext("name") or "").strip().startswith(NEEDED):
+        name = (entry.findtext("name") or "").strip()
+        if not name.startswith(NEEDED):
             configuration.remove(entry)
+        for value in entry.findall("value"):
+            value.text = OTHER_VALUES.get(name, value.text)
     return ElementTree.tostring(configuration)
 
 
-def write_few_defaults(jar: Path = FEW_DEFAULTS) -> None:
-    """Replace the jar."""
+def write_few_defaults(jar: Path = FEW_DEFAULTS, classes: Path = LOCAL_FILES) -> None:
+    """Replace the jar, and the one of the classes that it names."""
+    compile_jar(SOURCES.glob("*.scala"), classes)
     with zipfile.ZipFile(jar, "w") as files:
         for name, content in default_files():
             files.writestr(name, only_needed(content))
