@@ -21,7 +21,7 @@ final class RawLocalFiles extends RawLocalFileSystem {
   override def setPermission(path: Path, permission: FsPermission): Unit = {
     // From read by owner, the highest bit, to execute by others, the lowest.
     val granted = PosixFilePermission.values.filter { permit =>
-      (permission.toShort & (1 << (8 - one.ordinal))) != 0
+      (permission.toShort & (1 << (8 - permit.ordinal))) != 0
     }
     try Files.setPosixFilePermissions(pathToFile(path).toPath, granted.toSet.asJava)
     catch { case _: NoSuchFileException => throw missing(path) }
