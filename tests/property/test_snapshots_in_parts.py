@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
@@ -25,6 +26,7 @@ from tests.support.processors import RunningTotals
 from tests.support.subtasks import Host, operator
 from tests.support.table_rows_of import schema_json
 
+pytestmark = pytest.mark.usefixtures("without_threads")
 KEYS = [f"key {number}" for number in range(24)]
 FORGET = -1
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.support import python_path
+
 pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).resolve().parents[1] / "support" / "interpreter_job.py"
@@ -49,6 +51,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
         for name, value in os.environ.items()
         if not name.startswith("PYSPARK_") and name not in ("PYTHONPATH", "VIRTUAL_ENV")
     }
+    inherited["PYTHONPATH"] = python_path.FOLDER
     return subprocess.run(
         [sys.executable, str(JOB), str(folder), *arguments],
         cwd=folder,
