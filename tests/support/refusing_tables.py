@@ -66,6 +66,8 @@ class RefusedWriter(TableStreamWriter):
             patch.object(opened_tables, "open_object_store", refusing(of_upkeep=False)),
             # Known to the process from one batch to the next.
             patch.object(table_upkeep, "open_object_store", refusing(of_upkeep=True)),
+            # Every commit would try the refused calls for so long.
+            patch.object(table_upkeep, "_RETRY_SECONDS", 0.3),
         ):
             super().commit(messages, batchId)
 
