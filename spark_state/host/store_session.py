@@ -32,10 +32,10 @@ _OTHER_STORE = (
 _CAUSES = {
     False: _OTHER_STORE,
     True: (
-        "the query's foreachBatch function, which was not set in Python, may have run no action "
-        "on the batches before; Spark commits such a batch, and its rows are lost to the operator. "
-        "Let it run an action over the whole batch every time, and begin with a new checkpoint. "
-        f"If it does: {_OTHER_STORE}"
+        f"{_OTHER_STORE} If they are, and the query has a foreachBatch function that was not set "
+        "in Python, it may have run no action on the batches before; Spark commits such a batch, "
+        "and its rows are lost to the operator. Let it run an action over the whole batch every "
+        "time, and begin with a new checkpoint."
     ),
 }
 

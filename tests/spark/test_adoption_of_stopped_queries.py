@@ -285,5 +285,5 @@ def test_a_query_of_a_python_operator_is_on_cowstate_already(
     store = str(spark.conf.get("spark.cowstate.store"))
     message = f"is on cowstate already: the state of totals is in {store}, below "
     refused(stream.checkpoint, message, capsys)
-    shutil.rmtree(stream.store())
+    shutil.rmtree(Path(stream.store()) / "epochs")
     refused(stream.checkpoint, r"has no stateful operator of Spark, .*transform_with_state", capsys)

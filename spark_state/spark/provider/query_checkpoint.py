@@ -258,7 +258,13 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
     Python keep it."""
     root = files.setting(STORE_KEY) or LOCAL_STORE
     try:
-        stores = open_object_store(root).list_directories(query_id)
+        opened = open_object_store(root)
+        # A start that was refused leaves a directory, and no epoch in it.
+        stores = [
+            store
+            for store in opened.list_directories(query_id)
+            if f"{store}/epochs" in opened.list_directories(store)
+        ]
     except (CheckpointStoreError, OSError):
         stores = []
     if not stores:

@@ -407,6 +407,8 @@ def test_a_version_that_is_not_there_is_an_error_that_names_those_that_are() -> 
         reader.schema(10)
     with pytest.raises(VersionNotRetainedError, match=expected):
         reader.changes(10, 12)
+    with pytest.raises(VersionNotRetainedError, match=r"-1 is no version .*: versions begin at 0"):
+        reader.changes(-1)
     with pytest.raises(VersionNotRetainedError, match=r"version 13 of .* is not written yet"):
         reader.changes(11, 13)
 
