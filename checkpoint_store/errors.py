@@ -382,7 +382,10 @@ class VersionNotRetainedError(CheckpointStoreError):
         if self.version is None or self.oldest < self.version < self.newest:
             return f"version {self.version} of {self.url} is not there; {held}. Ask for another one"
         if self.version < 0:
-            return f"{self.version} is no version of {self.url}: versions begin at 0; {held}"
+            return (
+                f"{self.version} is no version of {self.url}: versions begin at 0; {held}. Ask for "
+                "one of these"
+            )
         if self.version > self.newest:
             return (
                 f"version {self.version} of {self.url} is not written yet; {held}. Ask for one of "

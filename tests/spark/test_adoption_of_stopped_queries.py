@@ -126,7 +126,7 @@ class TestStoppedQuery:
         )
         assert contents(checkpoint) == before
         assert main(["adopt", str(checkpoint)]) == 0
-        assert "--apply would refuse" in capsys.readouterr().out
+        assert "--apply would refuse, unless --force says" in capsys.readouterr().out
 
     def test_a_query_that_ran_on_during_the_adoption_has_nothing_to_revert_and_may_be_adopted_again(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]

@@ -10,11 +10,14 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from tests.support.java_options import LOCAL_FILES
+
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
 def jvm(spark: SparkSession) -> Any:
+    assert LOCAL_FILES.exists(), "make pytest compiles it"
     return spark._jvm
 
 

@@ -170,7 +170,7 @@ def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float
     if seconds_quiet < needed_seconds:
         lines.append(
             f"The checkpoint changed {max(seconds_quiet, 0):.0f} s ago: the query seems to be "
-            f"running, and --apply would refuse, unless --force says that it is stopped."
+            "running, and --apply would refuse, unless --force says that it is stopped."
         )
     lines += [
         "Nothing was changed. Stop the query, then run this command with --apply. adopt only sees "
