@@ -1,25 +1,46 @@
-"""Keyed state of one subtask on the Python heap: a HeapStateTable for each state."""
+"""Keyed state of one subtask on the Python heap: a table for each state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.heap.heap_snapshot import HeapSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
-from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_state_backend import Due, KeyedStateBackend
 from spark_state.keyed_state.state_rows import from_batch, state_columns, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
+HeapTable = HeapStateTable[Any] | HeapElementTable[Any, Any]
 
-class HeapKeyedStateBackend(KeyedStateBackend[HeapStateTable[Any]]):
+
+class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     """A commit, a rollback and an undo cost O(changes); a snapshot copies no entry."""
 
-    def _new_table(self, name: str, serializer: StateSerializer[Any]) -> HeapStateTable[Any]:
+    def _new_value_table(self, name: str, serializer: StateSerializer[Any]) -> HeapTable:
         return HeapStateTable(name, serializer, self.key_groups)
+
+    def _new_element_table(
+        self, name: str, serializer: StateSerializer[Any], due_time: DueTime | None
+    ) -> HeapTable:
+        return HeapElementTable(name, serializer, self.key_groups, due_time)
+
+    def _due(self, name: str, until_ms: int) -> Iterator[Due]:
+        for time_ms, (key_group, key, element) in self._elements(name).due(until_ms):
+            yield Due(time_ms, key, key_group, element)
+
+    def next_due_ms(self, name: str) -> int | None:
+        return self._elements(name).next_due_ms()
+
+    def _elements(self, name: str) -> HeapElementTable[Any, Any]:
+        table = self._tables[name]
+        assert isinstance(table, HeapElementTable), f"nothing of {name!r} is ever due"
+        return table
 
     def __len__(self) -> int:
         return sum(map(len, self._tables.values()))
