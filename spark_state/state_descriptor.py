@@ -9,9 +9,6 @@ import pyarrow as pa
 
 StateKind = Literal["value", "list", "map", "timers"]
 
-LIST_VALUE, MAP_VALUE = "list_value", "map_value"
-"""The one field of a list or map state's column, as Spark's own state reader calls it."""
-
 
 PROCESSING_TIMERS, EVENT_TIMERS = "$procTimers", "$eventTimers"
 """The names of the states that hold timers. Names of a processor's states do not begin so."""

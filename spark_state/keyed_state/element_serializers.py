@@ -24,14 +24,18 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from checkpoint_store.files.element_columns import (
+    EXPIRY,
+    LIST_ELEMENT,
+    LIST_POSITION,
+    LIST_VALUE,
+    MAP_VALUE,
+    USER_KEY,
+    USER_VALUE,
+)
 from spark_state.errors import StateValueError
 from spark_state.frozen_keys import FrozenKeys
 from spark_state.serializers import Forms, StructSerializer
-from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE
-
-LIST_POSITION, LIST_ELEMENT = "list_position", "list_element"
-USER_KEY, USER_VALUE = "user_map_key", "user_map_value"
-EXPIRY = "expiry_ms"
 
 E = TypeVar("E")
 Value = tuple[Any, ...]
@@ -181,11 +185,6 @@ class TimerSerializer:
 
     def elements_of_whole(self, array: Any) -> list[list[tuple[int, Value]]]:
         raise AssertionError("no release wrote all timers of a key as one row")
-
-
-def is_whole_collection(struct_type: pa.StructType) -> bool:
-    """Whether a file's column of a state has whole lists or maps."""
-    return struct_type.num_fields == 1 and struct_type.field(0).name in (LIST_VALUE, MAP_VALUE)
 
 
 def _deletes(rows: Sequence[ElementRow[Any]]) -> list[bool]:

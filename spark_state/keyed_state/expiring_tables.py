@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from checkpoint_store.files.element_columns import EXPIRES
 from spark_state.keyed_state.element_serializers import ElementSerializer
 from spark_state.keyed_state.keyed_element_table import Key, KeyedElementTable
 
@@ -22,8 +23,6 @@ E = TypeVar("E")
 Value = tuple[Any, ...]
 Expiring = tuple[Value, int]
 """A value, and when it expires, in milliseconds since 1970."""
-
-EXPIRES = "_expires_ms"
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkpoint_store.files.element_columns import is_whole_collection
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
     DELETE,
@@ -36,7 +37,7 @@ from checkpoint_store.files.state_file import (
     STATE,
     STATE_METADATA,
 )
-from spark_state.keyed_state.element_serializers import ElementSerializer, is_whole_collection
+from spark_state.keyed_state.element_serializers import ElementSerializer
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
 

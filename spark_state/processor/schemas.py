@@ -10,8 +10,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
 from spark_state.errors import UnsupportedOperationError
-from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE, StateDescriptor, StateKind
+from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _TIME_ZONE = "UTC"
 
