@@ -28,3 +28,8 @@ LIST_VALUE, MAP_VALUE = "list_value", "map_value"
 def is_whole_collection(struct_type: pa.StructType) -> bool:
     """Whether a file's column of a state has whole lists or maps."""
     return struct_type.num_fields == 1 and struct_type.field(0).name in (LIST_VALUE, MAP_VALUE)
+
+
+def has_elements(struct_type: pa.StructType) -> bool:
+    """Whether a file's column of a state has elements, or values that expire."""
+    return any(name in struct_type.names for name in (LIST_POSITION, USER_KEY, EXPIRY, EXPIRES))

@@ -131,6 +131,10 @@ class HeapElementTable(Generic[E, V]):
         """See DueIndex."""
         return self._maps.due.due(until_ms)
 
+    def number_of_changes(self) -> int:
+        """How many elements the running epoch has changed, or more."""
+        return sum(len(before.elements) for before in self._before.values())
+
     def changes(self) -> StateEntries:
         """What the running epoch changed: a cleared key first, then its elements as they are."""
         changed = StateEntries(self.name, self.serializer, [], [], [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -56,26 +56,34 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
         for table in self._tables.values():
             table.set_current_key(key, key_group)
 
+    def number_of_changes(self) -> int:
+        return sum(table.number_of_changes() for table in self._tables.values())
+
     def changes(self) -> pa.Table:
         return to_table(self._key_columns, [table.changes() for table in self._tables.values()])
 
-    def seal(self) -> None:
+    def _seal(self) -> None:
         for table in self._tables.values():
             table.seal()
 
-    def rollback(self) -> None:
+    def _rollback(self) -> None:
         for table in self._tables.values():
             table.rollback()
 
-    def undo_sealed(self) -> None:
+    def _undo_sealed(self) -> None:
         for table in self._tables.values():
             table.undo_sealed()
 
-    def apply(self, batches: Iterable[pa.RecordBatch]) -> None:
+    def apply(
+        self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
+    ) -> None:
         for batch in batches:
-            unknown = {c.name for c in state_columns(batch.schema)} - self._serializers.keys()
+            in_file = {column.name for column in state_columns(batch.schema)}
+            applied = in_file if states is None else in_file.intersection(states)
+            unknown = applied - self._serializers.keys()
             assert not unknown, f"states {unknown} were not announced"
-            for entries in from_batch(self._key_columns, self._serializers, batch):
+            serializers = {name: self._serializers[name] for name in applied}
+            for entries in from_batch(self._key_columns, serializers, batch):
                 self._tables[entries.name].apply(entries)
 
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> HeapSnapshot:

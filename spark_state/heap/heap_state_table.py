@@ -68,6 +68,10 @@ class HeapStateTable(Generic[S]):
             self._unchanged = False
             self._changes.setdefault(self._key, (self._key_group, before))
 
+    def number_of_changes(self) -> int:
+        """How many keys the running epoch has changed."""
+        return len(self._changes)
+
     def changes(self) -> StateEntries:
         """What the running epoch changed, with the states as they are now."""
         keys = list(self._changes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -31,6 +31,7 @@ from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
+from spark_state.state_descriptor import StateDescriptor
 
 # An earlier attempt whose task is gone notices that after a call to the store, which may be tried
 # again for a time of its own.
@@ -178,11 +179,12 @@ class SubtaskSession:
                 write_ms=attempt.milliseconds("write"),
             )
             with attempt.timed("publish"):
-                self._publish(attempt, base, handles, report)
+                states = _state_schemas(backend.descriptors, attempt, base)
+                self._publish(attempt, base, handles, states, report)
         except BaseException:
             backend.rollback()
             raise
-        self.state.seal(handles)
+        self.state.seal(handles, states)
         self._published = (attempt.claim.run, attempt.task.epoch)
         with attempt.timed("publish"):
             self._after_barrier(attempt, handles)
@@ -197,7 +199,12 @@ class SubtaskSession:
         return handles
 
     def _publish(
-        self, attempt: EpochAttempt, base: EpochStart, handles: Handles, report: EpochReport
+        self,
+        attempt: EpochAttempt,
+        base: EpochStart,
+        handles: Handles,
+        states: tuple[StateSchema, ...],
+        report: EpochReport,
     ) -> None:
         attempt.check()
         attempt.checkpoints.publish_barrier(
@@ -212,10 +219,7 @@ class SubtaskSession:
                 base=base.barriers,
                 base_epoch=base.epoch,
                 handles=handles,
-                states=tuple(
-                    StateSchema(state.name, state.kind, state.schema_json)
-                    for state in self.state.backend.descriptors
-                ),
+                states=states,
                 report=report,
             )
         )
@@ -226,6 +230,23 @@ class SubtaskSession:
         if task.subtask == 0:
             self._store.housekeep(spec, task.epoch)
         self.snapshots.begin_if_due(handles, attempt, self.state.backend)
+
+
+def _state_schemas(
+    descriptors: Iterable[StateDescriptor], attempt: EpochAttempt, base: EpochStart
+) -> tuple[StateSchema, ...]:
+    """The states after an epoch. One that its base does not have begins with it."""
+    since = {state.name: state.since for state in base.states}
+    return tuple(
+        StateSchema(
+            state.name,
+            state.kind,
+            state.schema_json,
+            state.ttl_ms,
+            since.get(state.name, attempt.task.epoch),
+        )
+        for state in descriptors
+    )
 
 
 def _new_bytes(before: Handles, after: Handles) -> int:

@@ -11,7 +11,7 @@ An epoch is: `begin`, any number of `set_current_key` and calls on states, then 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import attrgetter
@@ -30,6 +30,7 @@ from spark_state.keyed_state.keyed_element_table import DueTime, KeyedElementTab
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.keyed_state.state_kinds import State, kept_state
 from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.keyed_state.timers import Timers
 from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
 
@@ -68,6 +69,15 @@ class Due:
 Table = TypeVar("Table", bound=KeyedStateTable[Any] | KeyedElementTable[Any, Any])
 
 
+@dataclass(frozen=True, slots=True)
+class _Dropped(Generic[Table]):
+    """A state that an epoch dropped, which may be undone."""
+
+    descriptor: StateDescriptor
+    serializer: StateSerializer[Any]
+    table: Table
+
+
 class KeyedStateBackend(ABC, Generic[Table]):
     """The states of one subtask.
 
@@ -83,6 +93,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._tables: dict[str, Table] = {}
         self._serializers: dict[str, StateSerializer[Any]] = {}
         self._descriptors: dict[str, StateDescriptor] = {}
+        self._dropped: dict[str, _Dropped[Table]] = {}
+        self._sealed_dropped: dict[str, _Dropped[Table]] = {}
 
     @property
     def descriptors(self) -> tuple[StateDescriptor, ...]:
@@ -111,10 +123,21 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._descriptors[name] = descriptor
         return kept.open(self._tables[name])
 
-    def begin(self, now_ms: int | None) -> None:
-        """Begin an epoch at a time, in milliseconds since 1970; None: at the time of the last."""
-        if now_ms is not None:
-            self._clock.now_ms = now_ms
+    def drop(self, name: str) -> None:
+        """Delete a state with all it has, if it is there. What the running epoch has changed of it
+        is lost, too, so do it before anything else."""
+        if name in self._descriptors:
+            descriptor, serializer = self._descriptors.pop(name), self._serializers.pop(name)
+            self._dropped[name] = _Dropped(descriptor, serializer, self._tables.pop(name))
+
+    def begin(self, now_ms: int) -> None:
+        """Begin an epoch at a time, in milliseconds since 1970. What it says has expired has."""
+        self._clock.now_ms = now_ms
+
+    def timers(self, name: str) -> Timers:
+        """The timers that a state holds, of the current key."""
+        table: Any = self._tables[name]
+        return Timers(table)
 
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
         """The timers of a state that are due: the earliest first, of one time in the order of
@@ -158,6 +181,10 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """When the next element of a state is due; None if none is."""
 
     @abstractmethod
+    def number_of_changes(self) -> int:
+        """How many values and elements the running epoch has changed, or more."""
+
+    @abstractmethod
     def __len__(self) -> int:
         """Number of entries over all states."""
 
@@ -173,22 +200,47 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def changes(self) -> pa.Table:
         """What the running epoch changed, as rows of a changelog file."""
 
-    @abstractmethod
     def seal(self) -> None:
         """End the running epoch; it stays undoable until the next one is sealed."""
+        self._seal()
+        self._sealed_dropped, self._dropped = self._dropped, {}
 
-    @abstractmethod
     def rollback(self) -> None:
         """Undo what the running epoch changed."""
+        self._rollback()
+        dropped, self._dropped = self._dropped, {}
+        self._take_back(dropped)
 
-    @abstractmethod
     def undo_sealed(self) -> None:
         """Undo the last sealed epoch."""
+        self._undo_sealed()
+        dropped, self._sealed_dropped = self._sealed_dropped, {}
+        self._take_back(dropped)
+
+    def _take_back(self, dropped: dict[str, _Dropped[Table]]) -> None:
+        for name, state in dropped.items():
+            self._descriptors[name] = state.descriptor
+            self._serializers[name] = state.serializer
+            self._tables[name] = state.table
 
     @abstractmethod
-    def apply(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Apply the rows of a file, in its order, to the state. The states are announced, and the
-        running epoch has changed nothing."""
+    def _seal(self) -> None:
+        """See seal."""
+
+    @abstractmethod
+    def _rollback(self) -> None:
+        """See rollback."""
+
+    @abstractmethod
+    def _undo_sealed(self) -> None:
+        """See undo_sealed."""
+
+    @abstractmethod
+    def apply(
+        self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
+    ) -> None:
+        """Apply the rows of a file that are of `states` (None: of all), in its order, to the state.
+        The states are announced, and the running epoch has changed nothing."""
 
     @abstractmethod
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> KeyedStateSnapshot:

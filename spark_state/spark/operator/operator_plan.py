@@ -26,7 +26,7 @@ from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
 from spark_state.processor.epoch_inputs import OneInput
 from spark_state.processor.epoch_steps import handle_input_rows
 from spark_state.processor.epoch_time import ShownTime, no_time
-from spark_state.processor.handles import NO_TIME, record_states
+from spark_state.processor.handles import record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
@@ -121,9 +121,8 @@ def _shown_time(time_mode: str) -> ShownTime:
     shown_time = _TIME_MODES.get(str(time_mode).lower())
     if shown_time is None:
         raise UnsupportedOperationError(
-            f"time mode {time_mode!r} is not supported: {NO_TIME}. A processor that uses neither "
-            'runs with time mode "None"; any other processor needs Spark\'s own '
-            "transformWithState"
+            f"time mode {time_mode!r} is not supported. A processor without timers and time to "
+            'live runs with time mode "None"; any other one needs Spark\'s own transformWithState'
         )
     return shown_time
 
