@@ -17,15 +17,16 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
-from checkpoint_store.operators.completed_checkpoint import Barrier, Run, StateSchema
+from checkpoint_store.operators.completed_checkpoint import Barrier, Run, StateSchema, SubtaskTime
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.checkpointing.restore_plan import Handles, Restore
 from spark_state.errors import ConfigurationError, StateHostError
+from spark_state.host.arrival import Arrival
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
-from spark_state.host.resident_state import EpochStart, ResidentState
+from spark_state.host.resident_state import Backend, EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.state_rows import number_of_puts
@@ -123,16 +124,18 @@ class SubtaskSession:
     def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
-        spec, backend, time = attempt.spec.processor, self.state.backend, attempt.task.time
+        spec, backend = attempt.spec.processor, self.state.backend
         try:
             with attempt.timed("process"):
+                arrival = Arrival.of(table, spec.run_plan, base.times)
                 processor = pickle.loads(spec.pickled_processor)
-                spool = run_processor(spec, processor, backend, table, time, attempt.check)
+                inputs, time = arrival.inputs, arrival.time
+                spool = run_processor(spec, processor, backend, inputs, time, attempt.check)
         except BaseException:
             backend.rollback()
             raise
         try:
-            report = self._make_durable(attempt, base, table.num_rows, spool.rows)
+            report = self._make_durable(attempt, base, arrival, spool.rows)
         except BaseException:
             spool.close()
             raise
@@ -157,7 +160,7 @@ class SubtaskSession:
         return base
 
     def _make_durable(
-        self, attempt: EpochAttempt, base: EpochStart, rows_in: int, rows_out: int
+        self, attempt: EpochAttempt, base: EpochStart, arrival: Arrival, rows_out: int
     ) -> EpochReport:
         """Write the changes, publish the barrier and seal; or roll back."""
         backend = self.state.backend
@@ -167,7 +170,7 @@ class SubtaskSession:
                 handles = self._written(attempt, base.handles, changes)
             puts = number_of_puts(changes)
             report = EpochReport(
-                rows_in=rows_in,
+                rows_in=arrival.rows_in,
                 rows_out=rows_out,
                 changed=puts,
                 removed=changes.num_rows - puts,
@@ -176,9 +179,12 @@ class SubtaskSession:
                 restore_ms=attempt.milliseconds("restore"),
                 process_ms=attempt.milliseconds("process"),
                 write_ms=attempt.milliseconds("write"),
+                late_rows=arrival.late_rows,
             )
             with attempt.timed("publish"):
-                self._publish(attempt, base, handles, report)
+                self._publish(
+                    attempt, base, handles, report, arrival.subtask_time(_next_timer_ms(backend))
+                )
         except BaseException:
             backend.rollback()
             raise
@@ -197,7 +203,12 @@ class SubtaskSession:
         return handles
 
     def _publish(
-        self, attempt: EpochAttempt, base: EpochStart, handles: Handles, report: EpochReport
+        self,
+        attempt: EpochAttempt,
+        base: EpochStart,
+        handles: Handles,
+        report: EpochReport,
+        time: SubtaskTime | None,
     ) -> None:
         attempt.check()
         attempt.checkpoints.publish_barrier(
@@ -217,6 +228,7 @@ class SubtaskSession:
                     for state in self.state.backend.descriptors
                 ),
                 report=report,
+                time=time,
             )
         )
 
@@ -226,6 +238,11 @@ class SubtaskSession:
         if task.subtask == 0:
             self._store.housekeep(spec, task.epoch)
         self.snapshots.begin_if_due(handles, attempt, self.state.backend)
+
+
+def _next_timer_ms(backend: Backend) -> int | None:
+    """The earliest timer of the subtask."""
+    return None  # no processor can register a timer yet
 
 
 def _new_bytes(before: Handles, after: Handles) -> int:
