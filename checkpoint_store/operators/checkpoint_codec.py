@@ -19,6 +19,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     CompletedCheckpoint,
     Run,
     StateSchema,
+    SubtaskTime,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
@@ -99,8 +100,10 @@ def _run(body: Body) -> Run:
 
 def _barrier_body(barrier: Barrier) -> Body:
     report = {} if barrier.report is None else {"report": _report_body(barrier.report)}
+    time = {} if barrier.time is None else {"time": _time_body(barrier.time)}
     return {
         **report,
+        **time,
         "barrier_id": barrier.barrier_id,
         "epoch": barrier.epoch,
         "subtask": barrier.subtask,
@@ -122,10 +125,6 @@ def _state_body(state: StateSchema) -> Body:
     return body | {"since": state.since} if state.since else body
 
 
-def _number_or_none(number: object) -> int | None:
-    return None if number is None else decode_number(number)
-
-
 def _report_body(report: EpochReport) -> Body:
     numbers = {field.name: getattr(report, field.name) for field in fields(EpochReport)}
     return {name: number for name, number in numbers.items() if number is not None}
@@ -138,8 +137,28 @@ def _report(body: Body) -> EpochReport:
     )
 
 
+def _time_body(time: SubtaskTime) -> Body:
+    return {
+        "watermark_ms": time.watermark_ms,
+        "reached_ms": list(time.reached_ms),
+        "next_timer_ms": time.next_timer_ms,
+    }
+
+
+def _time(body: Body) -> SubtaskTime:
+    return SubtaskTime(
+        watermark_ms=decode_number(body["watermark_ms"]),
+        reached_ms=tuple(_number_or_none(reached) for reached in body["reached_ms"]),
+        next_timer_ms=_number_or_none(body["next_timer_ms"]),
+    )
+
+
+def _number_or_none(value: object) -> int | None:
+    return None if value is None else decode_number(value)
+
+
 def _barrier(body: Body) -> Barrier:
-    base_epoch, report = body["base_epoch"], body.get("report")
+    base_epoch, report, time = body["base_epoch"], body.get("report"), body.get("time")
     return Barrier(
         barrier_id=decode_text(body["barrier_id"]),
         epoch=decode_number(body["epoch"]),
@@ -149,7 +168,7 @@ def _barrier(body: Body) -> Barrier:
         attempt=decode_number(body["attempt"]),
         plan_id=decode_text(body["plan_id"]),
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
-        base_epoch=None if base_epoch is None else decode_number(base_epoch),
+        base_epoch=_number_or_none(base_epoch),
         handles=tuple(decode_handle(handle) for handle in body["handles"]),
         states=tuple(
             StateSchema(
@@ -162,4 +181,5 @@ def _barrier(body: Body) -> Barrier:
             for state in body["states"]
         ),
         report=None if report is None else _report(report),
+        time=None if time is None else _time(time),
     )

@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.operators.completed_checkpoint import (
+    CompletedCheckpoint,
+    StateSchema,
+    SubtaskTime,
+)
 from spark_state.checkpointing.restore_plan import (
     Extend,
     Handles,
@@ -38,12 +42,14 @@ Backend = KeyedStateBackend[Any]
 @dataclass(frozen=True, slots=True)
 class EpochStart:
     """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
-    schemas of those who wrote them (I4)."""
+    schemas of those who wrote them (I4). `times`: those of all subtasks of the base, see
+    watermarks."""
 
     handles: Handles = ()
     barriers: tuple[str, ...] = ()
     epoch: int | None = None
     states: tuple[StateSchema, ...] = ()
+    times: tuple[SubtaskTime, ...] = ()
 
     @classmethod
     def of(
@@ -58,6 +64,7 @@ class EpochStart:
             barriers=tuple(barrier.barrier_id for barrier in barriers),
             epoch=checkpoint.epoch,
             states=tuple(state for barrier in barriers for state in barrier.states),
+            times=tuple(b.time for b in checkpoint.barriers if b.time is not None),
         )
 
 

@@ -139,6 +139,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
         table: Any = self._tables[name]
         return Timers(table)
 
+    def next_timer_ms(self) -> int | None:
+        """When the next timer is due; None if there is none."""
+        of_timers = [name for name, held in self._descriptors.items() if held.kind == "timers"]
+        times = [self.next_due_ms(name) for name in of_timers]
+        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
         """The timers of a state that are due: the earliest first, of one time in the order of
         their keys."""

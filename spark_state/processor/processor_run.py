@@ -10,7 +10,7 @@ Which inputs, steps and form of rows these are was decided when the operator was
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,9 +20,10 @@ import pyarrow as pa
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.timers import Timers
-from spark_state.processor.epoch_inputs import EpochInputs
+from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
+from spark_state.processor.event_times import EventTimes
 from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
@@ -34,13 +35,15 @@ class RunPlan:
     """How an epoch is run. Pickles.
 
     `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
-    of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time.
+    of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time;
+    `event_times`: None if the operator knows no time.
     """
 
     inputs: EpochInputs
     steps: tuple[Step, ...]
     row_form: RowForm
     shown_time: ShownTime
+    event_times: EventTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,11 @@ def run_processor(
     spec: ProcessorSpec,
     processor: Any,
     backend: KeyedStateBackend[Any],
-    table: pa.Table,
+    inputs: Mapping[str, EpochInput],
     time: EpochTime | None,
     check: Callable[[], None],
 ) -> OutputSpool:
-    """Run `processor` over the rows of `table` and return its output, not yet sent.
+    """Run `processor` over `inputs` and return its output, not yet sent.
 
     `time`: None if nobody knows it. `check` is called now and then; it raises to give up. The
     caller seals or rolls back the backend, and closes the spool.
@@ -82,7 +85,7 @@ def run_processor(
         processor=processor,
         backend=backend,
         key_columns=spec.key_columns,
-        inputs=plan.inputs.by_name(table),
+        inputs=inputs,
         row_form=plan.row_form,
         timer_values=timer_values,
         check=check,

@@ -71,7 +71,6 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
     ("changes", "message"),
     [
         ({"output_mode": "complete"}, "output mode 'complete' is not supported; use one of update"),
-        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported: this release has no"),
     ],
 )
 def test_modes_that_are_not_there_are_refused(

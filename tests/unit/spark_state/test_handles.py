@@ -111,7 +111,7 @@ def test_a_state_that_is_declared_and_deleted_is_refused(first: str) -> None:
 
 
 def test_a_state_declared_twice_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="State .v. is declared twice"):
+    with pytest.raises(ConfigurationError, match=r"State .v. is declared twice"):
         recorded(
             lambda handle: [handle.getValueState("v", "x int"), handle.getListState("v", "x int")]
         )
