@@ -203,9 +203,9 @@ class StateReader:
         not if it is in the reader's memory.
         Without `preimages` only the changes are read: every put is an update_postimage, and every
         delete a delete without values, and `start` may be gone if the version after it was built
-        upon it. Of lists, maps and what expires, only the state at `start` tells what a row makes
-        of a key: it is read nevertheless, and only preimages are left out. It is read, too, where
-        rows have a sequence, or nulls keep what a key has, and says which rows count.
+        upon it. The state at `start` is read nevertheless where a row alone does not tell what it
+        makes of a key: in lists, maps and what expires, where only preimages are left out; and
+        where rows have a sequence, or nulls keep what a key has.
 
         Raises ValueError if `start` is after `end`.
         """

@@ -166,11 +166,11 @@ class ResidentState:
         """
         stored = {s.name: (s.kind, s.schema_json) for s in base.states}
         declared = {s.name: (s.kind, s.schema_json) for s in spec.processor.states}
-        known = {s.name: (s.kind, s.schema_json) for s in self.backend.descriptors}
+        held = {s.name: (s.kind, s.schema_json) for s in self.backend.descriptors}
         began_again = any(
             since != self._since.get(name, since) for name, since in _since(base.states).items()
         )
-        return known.items() <= (stored | declared).items() and not began_again
+        return held.items() <= (stored | declared).items() and not began_again
 
 
 def _since(states: Iterable[StateSchema]) -> dict[str, int]:
