@@ -114,11 +114,15 @@ def _barrier_body(barrier: Barrier) -> Body:
         "base": list(barrier.base),
         "base_epoch": barrier.base_epoch,
         "handles": [encode_handle(handle) for handle in barrier.handles],
-        "states": [
-            {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
-            for state in barrier.states
-        ],
+        "states": [_state_body(state) for state in barrier.states],
     }
+
+
+def _state_body(state: StateSchema) -> Body:
+    body: Body = {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
+    if state.ttl_ms is not None:
+        body["ttl_ms"] = state.ttl_ms
+    return body | {"since": state.since} if state.since else body
 
 
 def _report_body(report: EpochReport) -> Body:
@@ -171,6 +175,8 @@ def _barrier(body: Body) -> Barrier:
                 decode_text(state["name"]),
                 decode_text(state["kind"]),
                 decode_text(state["schema_json"]),
+                _number_or_none(state.get("ttl_ms")),
+                decode_number(state.get("since", 0)),
             )
             for state in body["states"]
         ),

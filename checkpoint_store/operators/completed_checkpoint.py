@@ -27,11 +27,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StateSchema:
-    """The name, kind and schema of one registered state."""
+    """The name, kind and schema of one registered state.
+
+    `ttl_ms`: how long its values live, None if they do not expire. `since`: the epoch that it
+    began with. What files of earlier epochs have under its name was deleted.
+    """
 
     name: str
     kind: str
     schema_json: str
+    ttl_ms: int | None = None
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

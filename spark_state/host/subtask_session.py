@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
-from checkpoint_store.operators.completed_checkpoint import Barrier, Run, StateSchema, SubtaskTime
+from checkpoint_store.operators.completed_checkpoint import Barrier, Run, StateSchema
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.checkpointing.restore_plan import Handles, Restore
@@ -32,6 +32,7 @@ from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
+from spark_state.state_descriptor import StateDescriptor
 
 # An earlier attempt whose task is gone notices that after a call to the store, which may be tried
 # again for a time of its own.
@@ -182,13 +183,16 @@ class SubtaskSession:
                 late_rows=arrival.late_rows,
             )
             with attempt.timed("publish"):
-                self._publish(
-                    attempt, base, handles, report, arrival.subtask_time(_next_timer_ms(backend))
+                barrier = replace(
+                    _barrier(attempt, base, handles, backend),
+                    report=report,
+                    time=arrival.subtask_time(backend.next_timer_ms()),
                 )
+                self._publish(attempt, barrier)
         except BaseException:
             backend.rollback()
             raise
-        self.state.seal(handles)
+        self.state.seal(handles, barrier.states)
         self._published = (attempt.claim.run, attempt.task.epoch)
         with attempt.timed("publish"):
             self._after_barrier(attempt, handles)
@@ -202,35 +206,9 @@ class SubtaskSession:
             handles = (*handles, attempt.write_changelog(changes, self.key_groups))
         return handles
 
-    def _publish(
-        self,
-        attempt: EpochAttempt,
-        base: EpochStart,
-        handles: Handles,
-        report: EpochReport,
-        time: SubtaskTime | None,
-    ) -> None:
+    def _publish(self, attempt: EpochAttempt, barrier: Barrier) -> None:
         attempt.check()
-        attempt.checkpoints.publish_barrier(
-            Barrier(
-                barrier_id=uuid4().hex,
-                epoch=attempt.task.epoch,
-                subtask=attempt.task.subtask,
-                parallelism=attempt.spec.parallelism,
-                run=attempt.claim.run,
-                attempt=attempt.claim.attempt,
-                plan_id=attempt.spec.plan_id,
-                base=base.barriers,
-                base_epoch=base.epoch,
-                handles=handles,
-                states=tuple(
-                    StateSchema(state.name, state.kind, state.schema_json)
-                    for state in self.state.backend.descriptors
-                ),
-                report=report,
-                time=time,
-            )
-        )
+        attempt.checkpoints.publish_barrier(barrier)
 
     def _after_barrier(self, attempt: EpochAttempt, handles: Handles) -> None:
         spec, task = attempt.spec, attempt.task
@@ -240,9 +218,40 @@ class SubtaskSession:
         self.snapshots.begin_if_due(handles, attempt, self.state.backend)
 
 
-def _next_timer_ms(backend: Backend) -> int | None:
-    """The earliest timer of the subtask."""
-    return None  # no processor can register a timer yet
+def _barrier(
+    attempt: EpochAttempt, base: EpochStart, handles: Handles, backend: Backend
+) -> Barrier:
+    """The barrier of the epoch, without what is told of it."""
+    return Barrier(
+        barrier_id=uuid4().hex,
+        epoch=attempt.task.epoch,
+        subtask=attempt.task.subtask,
+        parallelism=attempt.spec.parallelism,
+        run=attempt.claim.run,
+        attempt=attempt.claim.attempt,
+        plan_id=attempt.spec.plan_id,
+        base=base.barriers,
+        base_epoch=base.epoch,
+        handles=handles,
+        states=_state_schemas(backend.descriptors, attempt, base),
+    )
+
+
+def _state_schemas(
+    descriptors: Iterable[StateDescriptor], attempt: EpochAttempt, base: EpochStart
+) -> tuple[StateSchema, ...]:
+    """The states after an epoch. One that its base does not have begins with it."""
+    since = {state.name: state.since for state in base.states}
+    return tuple(
+        StateSchema(
+            state.name,
+            state.kind,
+            state.schema_json,
+            state.ttl_ms,
+            since.get(state.name, attempt.task.epoch),
+        )
+        for state in descriptors
+    )
 
 
 def _new_bytes(before: Handles, after: Handles) -> int:

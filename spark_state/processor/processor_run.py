@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.timers import Timers
 from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
 from spark_state.processor.event_times import EventTimes
-from spark_state.processor.handles import serving_handle
+from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.state_descriptor import StateDescriptor
@@ -49,8 +50,9 @@ class RunPlan:
 class ProcessorSpec:
     """All that a subtask needs to run a processor.
 
-    `pickled_processor`: cloudpickle bytes; `output_schema`: Arrow; `spool_bytes`: output held in
-    memory at most before it goes to a temporary file.
+    `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
+    `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
+    temporary file.
     """
 
     pickled_processor: bytes
@@ -76,18 +78,22 @@ def run_processor(
     """
     plan = spec.run_plan
     states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
+    timers = [state for state in states.values() if isinstance(state, Timers)]
+    timer_values = plan.shown_time(time)
+    backend.begin(timer_values.getCurrentProcessingTimeInMs())
     run = EpochRun(
         processor=processor,
         backend=backend,
         key_columns=spec.key_columns,
         inputs=inputs,
         row_form=plan.row_form,
-        timer_values=plan.shown_time(time),
+        timer_values=timer_values,
         check=check,
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
-        processor.init(serving_handle(states))
+        handle = serving_handle(states, timers[0] if timers else WITHOUT_TIME, backend.drop)
+        processor.init(handle)
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):
             spool.append(batch)
