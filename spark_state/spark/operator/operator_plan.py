@@ -32,7 +32,7 @@ from spark_state.spark.operator.operator_configuration import (
     OperatorConfiguration,
     parse_configuration,
 )
-from spark_state.spark.operator.operator_input import operator_input
+from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
@@ -84,21 +84,7 @@ def transform_with_state(
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     rows = operator_input(grouped, mode, operator, configuration)
     output = _struct(spark, output_schema, "output_schema")
-    states = _states(spark, processor, mode)
-    spec = ProcessorSpec(
-        pickled_processor=_pickle(processor),
-        run_plan=RunPlan(
-            rows.inputs,
-            steps_of(mode.value, states),
-            SparkRows(),
-            mode.shown_time,
-            rows.event_times,
-        ),
-        key_columns=key_columns(rows.key_fields),
-        states=(*states, *timers_of(mode.value)),
-        output_schema=arrow_schema(output, large_types=_large_types(spark)),
-        spool_bytes=configuration.output_memory_mb << 20,
-    )
+    spec = _processor_spec(processor, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
@@ -109,6 +95,26 @@ def transform_with_state(
         )
     complete_epochs_of_foreach_batch()
     return rows.by_subtask.mapInArrow(function, output)
+
+
+def _processor_spec(
+    processor: StatefulProcessor,
+    mode: TimeMode,
+    rows: OperatorInput,
+    output: StructType,
+    configuration: OperatorConfiguration,
+) -> ProcessorSpec:
+    spark = rows.by_subtask.sparkSession
+    states = _states(spark, processor, mode)
+    steps = steps_of(mode.value, states)
+    return ProcessorSpec(
+        pickled_processor=_pickle(processor),
+        run_plan=RunPlan(rows.inputs, steps, SparkRows(), mode.shown_time, rows.event_times),
+        key_columns=key_columns(rows.key_fields),
+        states=(*states, *timers_of(mode.value)),
+        output_schema=arrow_schema(output, large_types=_large_types(spark)),
+        spool_bytes=configuration.output_memory_mb << 20,
+    )
 
 
 def _check_output_mode(output_mode: str) -> None:
