@@ -132,13 +132,13 @@ class TestSteps:
         class EmitsBoth(EmitsAtTheEnd):
             handleInputRows = RunningTotals.handleInputRows
 
-        spec = spec_of(EmitsBoth(), steps=(handle_input_rows, ExpireTimers(("a", "b"))))
+        spec = spec_of(EmitsBoth(), steps=(handle_input_rows, ExpireTimers(("b", "a"))))
         rows = in_group_3([("b", 2), ("a", 1)])
         assert emitted(spec, new_backend(), rows) == [
-            ("b", 1, 2),
-            ("a", 1, 1),
             ("a", 1, 1),
             ("b", 1, 2),
+            ("b", 1, 2),
+            ("a", 1, 1),
         ]
 
 
