@@ -20,13 +20,15 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
 from spark_state.processor.epoch_time import EpochTime
-from spark_state.processor.key_grouping import InputLayout, KeyedInput, group_by_key
+from spark_state.processor.key_grouping import InputLayout, group_by_key
+from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from tests.support.processors import RunningTotals, SeesTime, both_times
 from tests.support.subtasks import KEY_COLUMNS, Host, operator, table_of
 
+FRAMES = PandasFrames("UTC", rows_per_frame=3, bytes_per_frame=2**31 - 1)
 TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000)
 INITIAL = "initial"
 Emitted = list[tuple[Any, ...]]
@@ -195,24 +197,6 @@ def test_a_second_input_reaches_the_processor_under_its_name_before_the_rows() -
     assert emitted(spec, backend, pa.table({})) == []
 
 
-@dataclass(frozen=True)
-class PandasFrames:
-    """A DataFrame for each key, and DataFrames as output."""
-
-    output_name = "DataFrames"
-
-    def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        frame = keyed.rows.rename_columns(list(names)).to_pandas()
-        start = 0
-        for count in keyed.counts:
-            yield iter([frame.iloc[start : start + count]])
-            start += count
-
-    def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for frame in output:
-            yield pa.RecordBatch.from_pandas(frame, schema, preserve_index=False)
-
-
 class TotalsOfFrames(RunningTotals):
     """RunningTotals as transformWithStateInPandas has it."""
 
@@ -235,7 +219,7 @@ class TestFormOfRows:
     def test_frames_give_what_rows_give(self) -> None:
         by_rows, by_frames = (
             spec_of(RunningTotals()),
-            spec_of(TotalsOfFrames(), row_form=PandasFrames()),
+            spec_of(TotalsOfFrames(), row_form=FRAMES),
         )
         rows, frames = new_backend(), new_backend()
         for _ in range(2):
@@ -243,6 +227,6 @@ class TestFormOfRows:
             assert emitted(by_frames, frames, table) == emitted(by_rows, rows, table)
 
     def test_an_error_says_which_form_is_expected(self) -> None:
-        spec = spec_of(ReturnsNone(), row_form=PandasFrames())
+        spec = spec_of(ReturnsNone(), row_form=FRAMES)
         with pytest.raises(OutputRowError, match="return an iterator of DataFrames"):
             emitted(spec, new_backend(), table_of(self.ROWS, 8))

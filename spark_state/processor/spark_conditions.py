@@ -1,0 +1,108 @@
+"""Errors that have a condition of Spark's: jobs match on it, and on the class that goes with it.
+
+Each is a ConfigurationError, too, so `except CowstateError` catches it. The message begins as
+Spark's does, and goes on with the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import IllegalArgumentException, PySparkException, PySparkRuntimeError
+
+from spark_state.errors import ConfigurationError
+
+_SQL_STATES = {"STREAMING_OUTPUT_MODE.INVALID": "42KDE"}
+_STATEFUL_PROCESSOR = "42802"
+_TIME_MODES_OF_SPARK = {"none": "NoTime", "processingtime": "ProcessingTime"}
+
+
+class SparkConditionError(ConfigurationError, PySparkException):
+    """`condition` and `parameters` as Spark names them. Pickles: errors cross processes."""
+
+    def __init__(self, condition: str, message: str, parameters: dict[str, str]) -> None:
+        PySparkException.__init__(self, message, condition, parameters)
+        self._given = condition, message, parameters
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
+
+    def getSqlState(self) -> str:
+        """See PySparkException, which knows the conditions of PySpark only."""
+        return _SQL_STATES.get(self._given[0], _STATEFUL_PROCESSOR)
+
+
+class UnknownModeError(SparkConditionError, IllegalArgumentException):
+    """An output mode or time mode that Spark does not have."""
+
+
+class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
+    """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+def unknown_output_mode(output_mode: object) -> UnknownModeError:
+    """The error of an output mode that Spark does not have."""
+    return UnknownModeError(
+        "STREAMING_OUTPUT_MODE.INVALID",
+        f"Invalid streaming output mode: {output_mode}. Accepted output modes are 'Append', "
+        "'Complete', 'Update'.",
+        {"outputMode": str(output_mode)},
+    )
+
+
+def unknown_time_mode(time_mode: object) -> UnknownModeError:
+    """The error of a time mode that Spark does not have."""
+    return UnknownModeError(
+        "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
+        f"Unknown time mode {time_mode}. Accepted timeMode modes are 'none', 'processingTime', "
+        "'eventTime'",
+        {"timeMode": str(time_mode)},
+    )
+
+
+def state_defined_twice(state_name: str) -> ProcessorHandleError:
+    """The error of two states of one name."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
+        f"State variable with name {state_name} has already been defined in the "
+        "StatefulProcessor. Give each state its own name",
+        {"stateVarName": state_name},
+    )
+
+
+def timer_in_time_mode(operation: str, time_mode: str) -> ProcessorHandleError:
+    """The error of a timer in a time mode without timers. `operation`: as Spark calls it, such as
+    "register_timer"."""
+    spark_mode = _mode_of_spark(time_mode)
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
+        f"Failed to perform stateful processor operation={operation} with invalid "
+        f"timeMode={spark_mode}. Timers need time mode ProcessingTime or EventTime",
+        {"operationType": operation, "timeMode": spark_mode},
+    )
+
+
+def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
+    """The error of a time to live in a time mode other than ProcessingTime."""
+    spark_mode = _mode_of_spark(time_mode)
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
+        f"Cannot use TTL for state={state_name} in timeMode={spark_mode}, use "
+        "TimeMode.ProcessingTime() instead. Or leave ttlDurationMs out",
+        {"stateName": state_name, "timeMode": spark_mode},
+    )
+
+
+def ttl_not_positive(state_name: str) -> ProcessorHandleError:
+    """The error of a negative time to live."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
+        "TTL duration must be greater than zero for State store operation=update on "
+        f"state={state_name}. Leave ttlDurationMs out for a state without one",
+        {"operationType": "update", "stateName": state_name},
+    )
+
+
+def _mode_of_spark(time_mode: str) -> str:
+    """The name of a time mode in Spark's messages."""
+    return _TIME_MODES_OF_SPARK.get(time_mode.lower(), "EventTime")
