@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.errors import IllegalArgumentException, PySparkException, PySparkRuntimeError
+from pyspark.errors import (
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+    PySparkRuntimeError,
+)
 
 from spark_state.errors import ConfigurationError
 
@@ -36,6 +41,10 @@ class UnknownModeError(SparkConditionError, IllegalArgumentException):
     """An output mode or time mode that Spark does not have."""
 
 
+class SchemaTextError(SparkConditionError, ParseException):
+    """A text that is to be a schema cannot be parsed."""
+
+
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
 
@@ -57,6 +66,15 @@ def unknown_time_mode(time_mode: object) -> UnknownModeError:
         f"Unknown time mode {time_mode}. Accepted timeMode modes are 'none', 'processingTime', "
         "'eventTime'",
         {"timeMode": str(time_mode)},
+    )
+
+
+def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaTextError:
+    """The error of a text that Spark could not parse as a schema. `what`: whose."""
+    return SchemaTextError(
+        error.getCondition() or "PARSE_SYNTAX_ERROR",
+        f"{what}: {text!r} is not a schema: {error}",
+        error.getMessageParameters() or {},
     )
 
 

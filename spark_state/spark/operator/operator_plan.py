@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from typing import Any, cast
+import warnings
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import ParseException
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
-from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
 from spark_state.processor.epoch_inputs import OneInput
 from spark_state.processor.epoch_steps import handle_input_rows
@@ -31,19 +32,30 @@ from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.processor.spark_conditions import (
+    unknown_output_mode,
+    unknown_time_mode,
+    unparsable_schema,
+)
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_input
+from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
+    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
+    runs_on_spark_instead,
 )
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-_OUTPUT_MODES = ("update", "append")
+LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
+_OUTPUT_MODES = ("append", "complete", "update")
+_TIME_MODES_OF_SPARK = ("none", "processingtime", "eventtime")
 _TIME_MODES: dict[str, ShownTime] = {"none": no_time}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -54,6 +66,8 @@ def transform_with_state(
     output_schema: StructType | str,
     output_mode: str,
     time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
     *,
     name: str | None = None,
 ) -> DataFrame:
@@ -63,33 +77,92 @@ def transform_with_state(
       DataFrame every key starts without state, and no state is kept.
     - `processor`: an unmodified PySpark StatefulProcessor of the row API. Each task runs a copy.
     - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
-    - `output_mode`: "update" or "append".
+    - `output_mode`: "append", "update" or "complete", in upper or lower case. As in Spark, it does
+      not change what the processor yields.
     - `time_mode`: "None".
+    - `initial_state`, `event_time_column_name`: refused in this release, unless they are left out.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
-    for wrong arguments, and CheckpointStoreError for a store that cannot be used. Errors of the run
-    come in the exception of the query.
+    for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
+    an error condition, the error has it, too. Errors of the run come in the exception of the query.
     """
-    if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
-        raise ConfigurationError(
-            f"transform_with_state needs a grouped DataFrame, got {type(grouped).__name__}; call "
-            "it with df.groupBy(…)"
+    call = OperatorCall(
+        in_pandas=False,
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+    )
+    return plan_or_fall_back(call, name)
+
+
+def transform_with_state_in_pandas(
+    grouped: Any,
+    processor: StatefulProcessor,
+    output_schema: StructType | str,
+    output_mode: str,
+    time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
+    *,
+    name: str | None = None,
+) -> DataFrame:
+    """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
+    an iterator of pandas DataFrames, and yields pandas DataFrames."""
+    call = OperatorCall(
+        in_pandas=True,
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+    )
+    return plan_or_fall_back(call, name)
+
+
+def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
+    """The operator of a call, or Spark's own if cowstate cannot run it and the session allows it.
+
+    `name`: of the operator; the class name of the processor if None.
+    """
+    call.check_grouped()
+    spark = call.grouped._df.sparkSession
+    try:
+        return _planned(call, name)
+    except (UnsupportedOperationError, KeyGroupError) as error:
+        if not runs_on_spark_instead(dict(spark.conf.getAll)):
+            raise
+        warnings.warn(
+            f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
+            f"{error}",
+            stacklevel=3,
         )
-    df: DataFrame = grouped._df
-    spark = df.sparkSession
+        return call.on_spark()
+
+
+def _planned(call: OperatorCall, name: str | None) -> DataFrame:
+    df: DataFrame = call.grouped._df
+    spark, processor = df.sparkSession, call.processor
     use_driver_interpreter(spark)
-    _check_output_mode(output_mode)
-    shown_time = _shown_time(time_mode)
+    _check_output_mode(call.output_mode)
+    shown_time = _shown_time(call.time_mode)
+    _check_inputs(call)
     operator = _operator_name(processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    keyed, layout, key_fields = keyed_input(grouped, configuration.max_parallelism)
-    output = _struct(spark, output_schema, "output_schema")
+    keyed, layout, key_fields = keyed_input(call.grouped, configuration.max_parallelism)
+    output = _struct(spark, call.output_schema, "output_schema")
+    row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     spec = ProcessorSpec(
         pickled_processor=_pickle(processor),
-        run_plan=RunPlan(OneInput(layout), (handle_input_rows,), SparkRows(), shown_time),
+        run_plan=RunPlan(OneInput(layout), (handle_input_rows,), row_form, shown_time),
         key_columns=key_columns(key_fields),
         states=_states(spark, processor),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
@@ -112,20 +185,33 @@ def transform_with_state(
 
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
-        raise UnsupportedOperationError(
-            f"output mode {output_mode!r} is not supported; use one of {', '.join(_OUTPUT_MODES)}"
-        )
+        raise unknown_output_mode(output_mode)
 
 
 def _shown_time(time_mode: str) -> ShownTime:
+    if str(time_mode).lower() not in _TIME_MODES_OF_SPARK:
+        raise unknown_time_mode(time_mode)
     shown_time = _TIME_MODES.get(str(time_mode).lower())
     if shown_time is None:
         raise UnsupportedOperationError(
             f"time mode {time_mode!r} is not supported: {NO_TIME}. A processor that uses neither "
             'runs with time mode "None"; any other processor needs Spark\'s own '
-            "transformWithState"
+            f"transformWithState{LET_SPARK_RUN_IT}"
         )
     return shown_time
+
+
+def _check_inputs(call: OperatorCall) -> None:
+    if call.initial_state is not None:
+        raise UnsupportedOperationError(
+            "an initial state is not supported: leave it out, and let handleInputRows begin the "
+            f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
+        )
+    if call.event_time_column_name:
+        raise UnsupportedOperationError(
+            f"event time column {call.event_time_column_name!r} is not supported: leave it out, "
+            f"and call withWatermark on the output{LET_SPARK_RUN_IT}"
+        )
 
 
 def _operator_name(processor: Any, name: str | None) -> str:
@@ -152,14 +238,15 @@ def _states(spark: SparkSession, processor: StatefulProcessor) -> tuple[StateDes
 
 
 def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
+    parsed: Any = schema
     if isinstance(schema, str):
         try:
-            schema = cast(StructType, StructType.fromDDL(schema))
+            parsed = StructType.fromDDL(schema)
         except ParseException as error:
-            raise ConfigurationError(f"{what}: {schema!r} is not a schema: {error}") from error
-    if not isinstance(schema, StructType):
+            raise unparsable_schema(what, schema, error) from error
+    if not isinstance(parsed, StructType):
         raise ConfigurationError(f"{what}: {schema!r} is neither a StructType nor DDL text")
-    return schema
+    return parsed
 
 
 def _pickle(processor: StatefulProcessor) -> bytes:
