@@ -17,24 +17,26 @@ from pyspark.errors import (
 
 from spark_state.errors import ConfigurationError
 
-_SQL_STATES = {"STREAMING_OUTPUT_MODE.INVALID": "42KDE"}
-_STATEFUL_PROCESSOR = "42802"
+_INVALID_PARAMETER = "42802"
 _TIME_MODES_OF_SPARK = {"none": "NoTime", "processingtime": "ProcessingTime"}
 
 
 class SparkConditionError(ConfigurationError, PySparkException):
-    """`condition` and `parameters` as Spark names them. Pickles: errors cross processes."""
+    """`condition`, `sql_state` and `parameters` as Spark has them. Pickles: errors cross
+    processes."""
 
-    def __init__(self, condition: str, message: str, parameters: dict[str, str]) -> None:
+    def __init__(
+        self, condition: str, sql_state: str, message: str, parameters: dict[str, str]
+    ) -> None:
         PySparkException.__init__(self, message, condition, parameters)
-        self._given = condition, message, parameters
+        self._given = condition, sql_state, message, parameters
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._given
 
     def getSqlState(self) -> str:
-        """See PySparkException, which knows the conditions of PySpark only."""
-        return _SQL_STATES.get(self._given[0], _STATEFUL_PROCESSOR)
+        """See PySparkException, which knows the states of its own conditions only."""
+        return self._given[1]
 
 
 class UnknownModeError(SparkConditionError, IllegalArgumentException):
@@ -53,6 +55,7 @@ def unknown_output_mode(output_mode: object) -> UnknownModeError:
     """The error of an output mode that Spark does not have."""
     return UnknownModeError(
         "STREAMING_OUTPUT_MODE.INVALID",
+        "42KDE",
         f"Invalid streaming output mode: {output_mode}. Accepted output modes are 'Append', "
         "'Complete', 'Update'.",
         {"outputMode": str(output_mode)},
@@ -63,6 +66,7 @@ def unknown_time_mode(time_mode: object) -> UnknownModeError:
     """The error of a time mode that Spark does not have."""
     return UnknownModeError(
         "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
+        _INVALID_PARAMETER,
         f"Unknown time mode {time_mode}. Accepted timeMode modes are 'none', 'processingTime', "
         "'eventTime'",
         {"timeMode": str(time_mode)},
@@ -73,6 +77,7 @@ def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaText
     """The error of a text that Spark could not parse as a schema. `what`: whose."""
     return SchemaTextError(
         error.getCondition() or "PARSE_SYNTAX_ERROR",
+        error.getSqlState() or "42601",
         f"{what}: {text!r} is not a schema: {error}",
         error.getMessageParameters() or {},
     )
@@ -82,6 +87,7 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
     """The error of two states of one name."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
+        _INVALID_PARAMETER,
         f"State variable with name {state_name} has already been defined in the "
         "StatefulProcessor. Give each state its own name",
         {"stateVarName": state_name},
@@ -94,6 +100,7 @@ def timer_in_time_mode(operation: str, time_mode: str) -> ProcessorHandleError:
     spark_mode = _mode_of_spark(time_mode)
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
+        _INVALID_PARAMETER,
         f"Failed to perform stateful processor operation={operation} with invalid "
         f"timeMode={spark_mode}. Timers need time mode ProcessingTime or EventTime",
         {"operationType": operation, "timeMode": spark_mode},
@@ -105,6 +112,7 @@ def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
     spark_mode = _mode_of_spark(time_mode)
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
+        _INVALID_PARAMETER,
         f"Cannot use TTL for state={state_name} in timeMode={spark_mode}, use "
         "TimeMode.ProcessingTime() instead. Or leave ttlDurationMs out",
         {"stateName": state_name, "timeMode": spark_mode},
@@ -115,6 +123,7 @@ def ttl_not_positive(state_name: str) -> ProcessorHandleError:
     """The error of a negative time to live."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
+        _INVALID_PARAMETER,
         "TTL duration must be greater than zero for State store operation=update on "
         f"state={state_name}. Leave ttlDurationMs out for a state without one",
         {"operationType": "update", "stateName": state_name},

@@ -1,14 +1,15 @@
 """cowstate's operator against Spark's own and against a plan without state, in one run.
 
-    python tests/benchmarks/python_state.py [--rounds 3] [--rows 50000] [--cases NAME …] [--out FILE]
+    python tests/benchmarks/python_state.py [--rounds 3] [--rows 50000] [--cases …] [--out FILE]
 
 Three queries read the same files: `identity` (mapInArrow that hands rows on: the floor), `cowstate`
 (transform_with_state) and `row_api` (Spark's transformWithState, RocksDB provider with changelog
-checkpointing). The cases `pandas…` have the pandas API instead: transform_with_state_in_pandas, and
-`pandas_api`, Spark's transformWithStateInPandas; they run if they are asked for. In every round each of them runs one micro-batch of every case after one to warm up,
-alternating, so that all see the same machine. Per batch it measures wall seconds (from the file's
-arrival to its commit) and CPU seconds of all processes (JVM, Python workers, state hosts), and
-prints medians and ratios. The state calls are timed in this process, on 44,000 keys.
+checkpointing). The cases `pandas44k` and `pandas1000` have the pandas API instead, that is
+transform_with_state_in_pandas and `pandas_api`, Spark's transformWithStateInPandas; they run if
+`--cases` names them. In every round each query runs one micro-batch of every case after one to warm
+up, alternating, so that all see the same machine. Per batch it measures wall seconds (from the
+file's arrival to its commit) and CPU seconds of all processes (JVM, Python workers, state hosts),
+and prints medians and ratios. The state calls are timed in this process, on 44,000 keys.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ def test_another_class_on_the_same_checkpoint_finds_the_state(
     )
     query = stream.run(second, sink=lambda output, _: rows.extend(output.collect()))
     assert [row.total for row in rows] == [11]
-    store = open_store(f"{enabled.conf.get('spark.cowstate.store')}/{query.id}/operator-0")
-    assert store.read(state="total").num_rows == 1
+    store = f"{enabled.conf.get('spark.cowstate.store')}/{query.id}/operator-0"
+    assert open_store(store, state="total").read().num_rows == 1
 
 
 def test_operators_that_follow_each_other_are_numbered(
