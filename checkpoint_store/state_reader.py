@@ -28,6 +28,8 @@ from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.old_names import with_old_name
 from checkpoint_store.open_history import open_history
 from checkpoint_store.provider.provider_store import ProviderStore
+from checkpoint_store.states.element_changes import whole_rows, whole_rules
+from checkpoint_store.states.element_fold import whole_collections
 from checkpoint_store.states.file_rows import Batches, files_of, flatten, read_files
 from checkpoint_store.states.known_states import StatePart
 from checkpoint_store.states.row_fold import (
@@ -41,6 +43,7 @@ from checkpoint_store.states.row_fold import (
     fold_rules,
     fold_state,
     fold_upserts,
+    folded_schema,
     rows_of_keys,
 )
 from checkpoint_store.states.state_history import (
@@ -172,6 +175,8 @@ class StateReader:
         else:
             rows = known_state.rows()
         state = fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema))
+        if shape.has_elements:
+            state = whole_collections(state, shape.kind, flat_schema(shape))
         return rows_in(state, ranges).select(names)
 
     def changes(
@@ -203,7 +208,7 @@ class StateReader:
         """
         numbers = self._history.versions()
         last = self._version_of(numbers, end)
-        shape, schema = last.shape, flat_schema(last.shape)
+        shape, schema = last.shape, folded_schema(last.shape)
         rules = fold_rules(shape, schema)
         if start is not None and start > last.info.version:
             raise ValueError(
@@ -222,6 +227,9 @@ class StateReader:
             )
         changed = _joined(rows, infos)
         before = concat_rows(self._before(base, changed, last, key_groups), shape, schema)
+        if shape.has_elements:
+            before, changed = whole_rows(before, changed, shape)
+            rules = whole_rules(shape)
         return _shown(fold_changes(before, changed, rules), shape, infos)
 
     def _rows_of_versions(
@@ -229,7 +237,7 @@ class StateReader:
     ) -> list[pa.Table]:
         """What each version added; the files of all are read at once. After the last version, none:
         the columns of nothing."""
-        schema, wanted = flat_schema(shape), self._all_or(key_groups)
+        schema, wanted = folded_schema(shape), self._all_or(key_groups)
         files = [files_of(handles, wanted) for _, handles in added]
         everything = [handle for handles in files for handle in handles]
         tables = iter(read_files(self._history, everything, wanted, flatten(shape, schema)))
@@ -246,7 +254,7 @@ class StateReader:
         """The rows of the state at `base` that are of the keys in `changed`, in order."""
         if not changed.num_rows:
             return []
-        shape, schema = last.shape, flat_schema(last.shape)
+        shape, schema = last.shape, folded_schema(last.shape)
         names = fold_rules(shape, schema).key_names
         keys = distinct_keys(changed, names)
         if self._memory is not None:
@@ -315,6 +323,8 @@ class StateReader:
         for name in names:
             if name not in shape.columns:
                 raise UnknownColumnError(self._history.url, name, shape.columns)
+        if shape.has_elements:
+            return folded_schema(shape), names
         needed = {*names, *fold_rules(shape, schema).key_names}
         return pa.schema([field for field in schema if field.name in needed]), names
 

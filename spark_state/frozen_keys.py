@@ -8,7 +8,9 @@ for another one, so that a map that is put into again and again grows without bo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import chain
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -46,6 +48,26 @@ def frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple(map(frozen, value.values()))
     return tuple(map(frozen, value)) if isinstance(value, tuple | list) else value
+
+
+def in_order(keys: Collection[Any]) -> list[Any]:
+    """Frozen keys of one type in their order: field by field, null first, NaN last; text and bytes
+    by their bytes. Numbers are in their own order."""
+    types = set(map(type, keys))
+    if types == {tuple}:
+        types = set(map(type, chain.from_iterable(keys)))
+    # Python's own order is this one, but for null, for NaN, and for what may hold them.
+    if types.isdisjoint((NoneType, float, tuple)):
+        return sorted(keys)
+    return sorted(keys, key=_rank)
+
+
+def _rank(key: Any) -> Any:
+    if key is None:
+        return (0,)
+    if isinstance(key, tuple):
+        return (1, tuple(map(_rank, key)))
+    return (2,) if key is math.nan else (1, key)
 
 
 def _holds_floats(value_type: Any) -> bool:

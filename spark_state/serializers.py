@@ -361,6 +361,10 @@ class StructSerializer:
         """A copy that shares nothing mutable with `state`; the same object when nothing is."""
         return state if self.immutable else copy.deepcopy(state)
 
+    def deletes(self, states: Sequence[tuple[Any, ...] | None]) -> list[bool]:
+        """Which states are absent."""
+        return [state is None for state in states]
+
     def to_arrow(self, states: Sequence[tuple[Any, ...] | None]) -> pa.StructArray:
         """States (None = null) as one Arrow array. Raises StateValueError naming the field."""
         absent: Any = pa.array([state is None for state in states], pa.bool_())

@@ -7,10 +7,11 @@ from typing import Literal
 
 import pyarrow as pa
 
-StateKind = Literal["value", "list", "map"]
+StateKind = Literal["value", "list", "map", "timers"]
 
-LIST_VALUE, MAP_VALUE = "list_value", "map_value"
-"""The one field of a list or map state's column, as Spark's own state reader calls it."""
+
+PROCESSING_TIMERS, EVENT_TIMERS = "$procTimers", "$eventTimers"
+"""The names of the states that hold timers. Names of a processor's states do not begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,12 @@ class StateDescriptor:
 
     `value_type`: the Arrow struct of what a key has. That of a list state has the field
     `list_value`, a list of structs; that of a map state `map_value`, a map of structs to structs.
-    `schema_json`: the same schema as Spark writes it, which is what stores keep.
+    `schema_json`: the same schema as Spark writes it, which is what stores keep. `ttl_ms`: how long
+    a value, an element or an entry lives after it was put; None if it does not expire.
     """
 
     name: str
     kind: StateKind
     value_type: pa.StructType
     schema_json: str
+    ttl_ms: int | None = None

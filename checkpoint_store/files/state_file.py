@@ -6,7 +6,7 @@ Rows are sorted by `_key_group` and then by key, and cut into record batches of 
 schema's metadata says what the file is, and which key groups each batch holds, so that a reader of
 a few key groups decompresses only the batches that have them:
 
-    cowstate.format_version  "1"
+    cowstate.format_version  "1", or "2" if rows are elements or expire, see element_columns
     cowstate.kind            "changelog" | "snapshot"
     cowstate.store_id        the store's id
     cowstate.epoch           decimal
@@ -34,11 +34,12 @@ import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
+from checkpoint_store.files.element_columns import has_elements
 from checkpoint_store.files.ipc_options import read_options, write_options
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEY_GROUP_COLUMN = "_key_group"
 STATE, OP = "_state", "_op"
 PUT, DELETE = "put", "delete"
@@ -75,7 +76,7 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> bytes:
     entries = [_entry(batch) for batch in batches if batch.num_rows]
     _check_sorted(table, entries, header.key_groups)
     metadata = {
-        "format_version": str(FORMAT_VERSION),
+        "format_version": str(_format_version(table.schema)),
         "kind": header.kind,
         "store_id": header.store_id,
         "epoch": str(header.epoch),
@@ -124,6 +125,12 @@ def decode_state_file(
         raise _corrupt(source, f"not a state file of ours: {error!r}") from error
     wanted = handle.key_groups.intersection(key_groups)
     return iter(()) if wanted is None else _batches(reader, entries, wanted)
+
+
+def _format_version(schema: pa.Schema) -> int:
+    """Older releases read files without elements as they are."""
+    structs = (field.type for field in schema if STATE_METADATA in (field.metadata or {}))
+    return FORMAT_VERSION if any(map(has_elements, structs)) else 1
 
 
 def _batches(

@@ -19,6 +19,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     CompletedCheckpoint,
     Run,
     StateSchema,
+    SubtaskTime,
 )
 from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
@@ -99,8 +100,10 @@ def _run(body: Body) -> Run:
 
 def _barrier_body(barrier: Barrier) -> Body:
     report = {} if barrier.report is None else {"report": _report_body(barrier.report)}
+    time = {} if barrier.time is None else {"time": _time_body(barrier.time)}
     return {
         **report,
+        **time,
         "barrier_id": barrier.barrier_id,
         "epoch": barrier.epoch,
         "subtask": barrier.subtask,
@@ -111,11 +114,15 @@ def _barrier_body(barrier: Barrier) -> Body:
         "base": list(barrier.base),
         "base_epoch": barrier.base_epoch,
         "handles": [encode_handle(handle) for handle in barrier.handles],
-        "states": [
-            {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
-            for state in barrier.states
-        ],
+        "states": [_state_body(state) for state in barrier.states],
     }
+
+
+def _state_body(state: StateSchema) -> Body:
+    body: Body = {"name": state.name, "kind": state.kind, "schema_json": state.schema_json}
+    if state.ttl_ms is not None:
+        body["ttl_ms"] = state.ttl_ms
+    return body | {"since": state.since} if state.since else body
 
 
 def _report_body(report: EpochReport) -> Body:
@@ -130,8 +137,28 @@ def _report(body: Body) -> EpochReport:
     )
 
 
+def _time_body(time: SubtaskTime) -> Body:
+    return {
+        "watermark_ms": time.watermark_ms,
+        "reached_ms": list(time.reached_ms),
+        "next_timer_ms": time.next_timer_ms,
+    }
+
+
+def _time(body: Body) -> SubtaskTime:
+    return SubtaskTime(
+        watermark_ms=decode_number(body["watermark_ms"]),
+        reached_ms=tuple(_number_or_none(reached) for reached in body["reached_ms"]),
+        next_timer_ms=_number_or_none(body["next_timer_ms"]),
+    )
+
+
+def _number_or_none(value: object) -> int | None:
+    return None if value is None else decode_number(value)
+
+
 def _barrier(body: Body) -> Barrier:
-    base_epoch, report = body["base_epoch"], body.get("report")
+    base_epoch, report, time = body["base_epoch"], body.get("report"), body.get("time")
     return Barrier(
         barrier_id=decode_text(body["barrier_id"]),
         epoch=decode_number(body["epoch"]),
@@ -141,15 +168,18 @@ def _barrier(body: Body) -> Barrier:
         attempt=decode_number(body["attempt"]),
         plan_id=decode_text(body["plan_id"]),
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
-        base_epoch=None if base_epoch is None else decode_number(base_epoch),
+        base_epoch=_number_or_none(base_epoch),
         handles=tuple(decode_handle(handle) for handle in body["handles"]),
         states=tuple(
             StateSchema(
                 decode_text(state["name"]),
                 decode_text(state["kind"]),
                 decode_text(state["schema_json"]),
+                _number_or_none(state.get("ttl_ms")),
+                decode_number(state.get("since", 0)),
             )
             for state in body["states"]
         ),
         report=None if report is None else _report(report),
+        time=None if time is None else _time(time),
     )

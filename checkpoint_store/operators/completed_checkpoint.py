@@ -27,11 +27,31 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StateSchema:
-    """The name, kind and schema of one registered state."""
+    """The name, kind and schema of one registered state.
+
+    `ttl_ms`: how long its values live, None if they do not expire. `since`: the epoch that it
+    began with. What files of earlier epochs have under its name was deleted.
+    """
 
     name: str
     kind: str
     schema_json: str
+    ttl_ms: int | None = None
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskTime:
+    """How far time is at a subtask, in milliseconds since 1970.
+
+    `watermark_ms`: the watermark that the epoch used; `reached_ms`: for each watermark that the
+    query sets above the operator, how far it has come with the rows of this epoch and of all before
+    (None: no rows yet); `next_timer_ms`: the earliest timer after the epoch, None if there is none.
+    """
+
+    watermark_ms: int
+    reached_ms: tuple[int | None, ...]
+    next_timer_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +60,8 @@ class Barrier:
 
     `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
     epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
-    what the epoch did; None if an early build wrote the barrier.
+    what the epoch did; None if an early build wrote the barrier. `time`: None if the operator knows
+    no time.
     """
 
     barrier_id: str
@@ -55,6 +76,7 @@ class Barrier:
     handles: tuple[StateHandle, ...]
     states: tuple[StateSchema, ...]
     report: EpochReport | None = None
+    time: SubtaskTime | None = None
 
 
 @dataclass(frozen=True, slots=True)

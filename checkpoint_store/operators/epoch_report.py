@@ -10,7 +10,8 @@ class EpochReport:
     """`rows_in`, `rows_out`: rows that the processor got and gave. `changed`, `removed`: entries
     that the changelog puts and deletes. `entries`: how many the state has afterwards.
     `written_bytes`: bytes of the state files that the epoch's barrier names and the one before did
-    not.
+    not. `late_rows`: rows that did not reach the processor because the watermark had passed them;
+    None if the operator drops no rows.
 
     Milliseconds: `restore_ms` to find the epoch's base and bring the state there, `process_ms` in
     the processor, `write_ms` to write files, and to wait for a part of a snapshot; `publish_ms` to
@@ -27,3 +28,4 @@ class EpochReport:
     process_ms: int
     write_ms: int
     publish_ms: int | None = None
+    late_rows: int | None = None

@@ -119,11 +119,16 @@ class OperatorHistory:
 
     def version_of(self, checkpoint: CompletedCheckpoint, timestamp_ms: int) -> StateVersion:
         """What the barriers of an epoch, all or some, say of the state."""
-        handles = tuple(handle for barrier in checkpoint.barriers for handle in barrier.handles)
-        version = checkpoint.epoch
+        version, schema = checkpoint.epoch, self._schema(checkpoint)
+        handles = tuple(
+            handle
+            for barrier in checkpoint.barriers
+            for handle in barrier.handles
+            if handle.epoch >= schema.since
+        )
         return StateVersion(
             info=VersionInfo(version, timestamp_ms),
-            shape=self._shape(checkpoint),
+            shape=self._shape(schema),
             changes=tuple(h for h in handles if h.epoch == version and h.kind == "changelog"),
             state=handles,
             base=checkpoint.barriers[0].base_epoch,
@@ -209,8 +214,7 @@ class OperatorHistory:
         )
         return None if writer is None else align(barriers, *writer).completed()
 
-    def _shape(self, checkpoint: CompletedCheckpoint) -> StateShape:
-        schema = self._schema(checkpoint)
+    def _shape(self, schema: StateSchema) -> StateShape:
         keys = column_names(self.metadata.key_schema_json)
         columns = list(keys)
         for name in column_names(schema.schema_json):
@@ -227,8 +231,10 @@ class OperatorHistory:
 
     def _schema(self, checkpoint: CompletedCheckpoint) -> StateSchema:
         states = {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
-        if self.state is None and len(states) == 1:
-            return next(iter(states.values()))
+        # Timers are read by their name only.
+        of_processor = [state for name, state in states.items() if state.kind != "timers"]
+        if self.state is None and len(of_processor) == 1:
+            return of_processor[0]
         if self.state not in states:
             raise StateNotFoundError(self.url, self.state, tuple(states))
         return states[self.state]

@@ -16,6 +16,8 @@ the same as null, and NaN as NaN. The rules:
                    a state that more rows will be applied to keeps them: its tombstones
     ignores_nulls  a put whose column is null leaves what the column had since the last delete
 
+Rows of a list or map state are rows of elements, with the columns and rules of `element_fold`.
+
 A fold is exact for rows from the first one of the state on: a put alone does not say whether a
 delete came before it.
 """
@@ -23,7 +25,7 @@ delete came before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -43,6 +45,14 @@ from checkpoint_store.files.state_file import (
     STATE_METADATA,
 )
 from checkpoint_store.states.array_equality import same_values
+from checkpoint_store.states.element_fold import (
+    ELEMENT,
+    EXPIRES,
+    VALUE,
+    element_fields,
+    element_rows,
+    fold_elements,
+)
 from checkpoint_store.states.key_codes import key_codes
 from checkpoint_store.states.key_hashes import key_hashes
 from checkpoint_store.states.state_history import StateShape
@@ -75,6 +85,7 @@ class FoldRules:
     value_names: tuple[str, ...]
     sequenced: bool = False
     ignores_nulls: bool = False
+    has_elements: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -84,13 +95,27 @@ class FoldRules:
 
 def fold_rules(shape: StateShape, schema: pa.Schema) -> FoldRules:
     """The rules of a state for rows that have the columns of `schema`."""
-    values = _value_fields(shape)
+    if shape.kind == "timers":
+        return FoldRules(tuple(schema.names), ())
+    values: Collection[str] = _value_fields(shape)
+    if shape.has_elements:
+        values = (ELEMENT, VALUE, EXPIRES)
     return FoldRules(
         tuple(name for name in schema.names if name not in values),
         tuple(name for name in schema.names if name in values),
         shape.sequenced,
         shape.ignores_nulls,
+        shape.has_elements,
     )
+
+
+def folded_schema(shape: StateShape) -> pa.Schema:
+    """The columns by which a state is folded: those of `flat_schema`, or of elements."""
+    schema = flat_schema(shape)
+    if not shape.has_elements:
+        return schema
+    *keys, collection = schema
+    return pa.schema([*keys, *element_fields(collection.type)])
 
 
 def flat_schema(shape: StateShape) -> pa.Schema:
@@ -103,7 +128,7 @@ def flat_schema(shape: StateShape) -> pa.Schema:
 
 
 def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Schema) -> pa.Table:
-    """The rows of `shape.state` with the columns of `schema`, some or all of `flat_schema`.
+    """The rows of `shape.state` with the columns of `schema`, some or all of `folded_schema`.
 
     A column that the file does not have yet is null; one of another type is cast.
     """
@@ -112,6 +137,8 @@ def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Sc
     if not pc.all(wanted, min_count=0).as_py():
         rows = rows.filter(wanted)
     fields, row = _value_fields(shape), _struct_column(rows, shape.state)
+    if shape.has_elements:
+        return element_rows(rows, shape.kind, row, schema)
     columns: list[Any] = []
     for field in schema:
         if field.name in fields:
@@ -140,14 +167,18 @@ def concat_rows(tables: Sequence[pa.Table], shape: StateShape, schema: pa.Schema
 
 
 def fold_state(rows: pa.Table, rules: FoldRules, keep_tombstones: bool = False) -> pa.Table:
-    """One row for each key, in the order of the rows that won.
+    """One row for each key, or each element, in the order of the rows that won.
 
     Has the columns of the key and the others. `keep_tombstones`: all columns that `rows` has, and
     the keys that are deleted too; folding the result together with later rows gives the same as
     folding all rows.
     """
-    codes = key_codes(rows, rules.key_names)
-    folded = _merged(rows, rules, codes) if rules.ignores_nulls else _winners(rows, rules, codes)
+    if rules.has_elements:
+        folded = fold_elements(rows, rules.key_names, keep_tombstones)
+    else:
+        codes = key_codes(rows, rules.key_names)
+        fold = _merged if rules.ignores_nulls else _winners
+        folded = fold(rows, rules, codes)
     if keep_tombstones:
         return folded
     return folded.filter(pc.equal(folded[OP], PUT)).select(rules.names)

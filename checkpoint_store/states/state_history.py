@@ -64,9 +64,14 @@ class StateShape:
     key_groups_follow_keys: bool = True
 
     @property
+    def has_elements(self) -> bool:
+        """Whether files have a row for each element of a list or map."""
+        return self.kind in ("list", "map")
+
+    @property
     def needs_state_before(self) -> bool:
         """Whether only the state before a change says what the change makes of it."""
-        return self.sequenced or self.ignores_nulls
+        return self.sequenced or self.ignores_nulls or self.has_elements
 
 
 @dataclass(frozen=True, slots=True)

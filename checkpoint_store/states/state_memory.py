@@ -19,7 +19,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.states.file_rows import files_of, flatten, read_files
 from checkpoint_store.states.known_states import KnownState, KnownStates, StatePart
-from checkpoint_store.states.row_fold import concat_rows, flat_schema, fold_rules
+from checkpoint_store.states.row_fold import concat_rows, fold_rules, folded_schema
 from checkpoint_store.states.state_history import StateHistory, StateVersion, lost_version
 
 _REQUEST_BYTES = 64 << 10
@@ -37,7 +37,7 @@ class StateMemory:
     ) -> KnownState | None:
         """The state at a version, from memory or read. With `version` None it is the state before
         the first version, which has no rows. Returns None if the state is too large to be kept."""
-        schema = flat_schema(part.shape)
+        schema = folded_schema(part.shape)
         nothing = KnownState(-1, (), fold_rules(part.shape, schema))
         if version is None:
             return nothing

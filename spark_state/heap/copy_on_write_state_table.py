@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -15,10 +16,14 @@ S = TypeVar("S")
 
 
 class CopyOnWriteStateTable(Generic[K, N, S]):
-    """The maps of a range of key groups; a map is made when its key group is first used."""
+    """The maps of a range of key groups; a map is made when its key group is first used.
 
-    def __init__(self, key_groups: KeyGroupRange) -> None:
+    `copy_state`: as of a map.
+    """
+
+    def __init__(self, key_groups: KeyGroupRange, copy_state: Callable[[S], S] = deepcopy) -> None:
         self.key_groups = key_groups
+        self._copy_state = copy_state
         self._maps: dict[int, CopyOnWriteStateMap[K, N, S]] = {}
 
     def map_for(self, key_group: int) -> CopyOnWriteStateMap[K, N, S]:
@@ -27,7 +32,7 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         if state_map is None:
             if key_group not in self.key_groups:
                 raise ValueError(f"key group {key_group} is not in {self.key_groups}")
-            state_map = self._maps[key_group] = CopyOnWriteStateMap()
+            state_map = self._maps[key_group] = CopyOnWriteStateMap(self._copy_state)
         return state_map
 
     def __len__(self) -> int:

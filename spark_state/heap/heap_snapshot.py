@@ -8,8 +8,9 @@ many rows is several files, each of some key groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
+from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import SnapshotFiles
@@ -38,13 +40,14 @@ class HeapSnapshot:
     def __init__(
         self,
         key_columns: KeyColumns,
-        tables: Sequence[HeapStateTable[Any]],
+        tables: Sequence[HeapStateTable[Any] | HeapElementTable[Any, Any]],
         key_groups: KeyGroupRange,
     ) -> None:
         self.key_groups = key_groups
         self._key_columns = key_columns
-        self._snapshots: list[tuple[str, StateSerializer[Any], TableSnapshot]] = [
-            (table.name, table.serializer, table.snapshot(key_groups)) for table in tables
+        self._snapshots = [
+            _OfTable(table.name, table.serializer, table.rows_of, table.snapshot(key_groups))
+            for table in tables
         ]
 
     def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
@@ -58,8 +61,8 @@ class HeapSnapshot:
 
     def release(self) -> None:
         """Give up what is not written yet. Safe to call again."""
-        for _, _, snapshot in self._snapshots:
-            snapshot.release_all()
+        for of_table in self._snapshots:
+            of_table.snapshot.release_all()
 
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
         """The rows of each file, with its key groups."""
@@ -78,50 +81,39 @@ class HeapSnapshot:
         empty."""
         taken = self._nothing_taken()
         for key_group in self.key_groups:
-            for entries, (_, _, snapshot) in zip(taken, self._snapshots, strict=True):
-                entries.take(key_group, snapshot)
+            for entries, of_table in zip(taken, self._snapshots, strict=True):
+                _take(entries, key_group, of_table)
             if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
                 yield self._table(taken), key_group
                 taken = self._nothing_taken()
         if any(entries.keys for entries in taken):
             yield self._table(taken), self.key_groups.end
 
-    def _nothing_taken(self) -> list[_Taken]:
-        return [_Taken(name, serializer) for name, serializer, _ in self._snapshots]
+    def _nothing_taken(self) -> list[StateEntries]:
+        return [StateEntries(table.name, table.serializer, [], [], []) for table in self._snapshots]
 
-    def _table(self, taken: Sequence[_Taken]) -> pa.Table:
-        return to_table(
-            self._key_columns,
-            [
-                StateEntries(
-                    entries.name,
-                    entries.serializer,
-                    entries.keys,
-                    entries.key_groups,
-                    entries.states,
-                )
-                for entries in taken
-            ],
-        )
+    def _table(self, taken: Sequence[StateEntries]) -> pa.Table:
+        return to_table(self._key_columns, taken)
 
 
-@dataclass(slots=True)
-class _Taken:
-    """Entries of one state, as parallel lists."""
+@dataclass(frozen=True, slots=True)
+class _OfTable:
+    """A snapshot of one table; `rows_of`: what a file holds of a key."""
 
     name: str
     serializer: StateSerializer[Any]
-    keys: list[tuple[Any, ...]] = field(default_factory=list)
-    key_groups: list[int] = field(default_factory=list)
-    states: list[Any] = field(default_factory=list)
+    rows_of: Callable[[Any], Iterable[Any]]
+    snapshot: TableSnapshot
 
-    def take(self, key_group: int, snapshot: TableSnapshot) -> None:
-        """Add the entries of a key group, and release its snapshot."""
-        entries = snapshot.of_key_group(key_group)
-        if entries is None:
-            return
-        for key, _namespace, state in entries:
-            self.keys.append(key)
-            self.key_groups.append(key_group)
-            self.states.append(state)
-        entries.release()
+
+def _take(entries: StateEntries, key_group: int, of_table: _OfTable) -> None:
+    """Add the entries of a key group, and release its snapshot."""
+    snapshot = of_table.snapshot.of_key_group(key_group)
+    if snapshot is None:
+        return
+    for key, _namespace, state in snapshot:
+        before = len(entries.states)
+        entries.states.extend(of_table.rows_of(state))
+        entries.keys.extend(repeat(key, len(entries.states) - before))
+    entries.key_groups.extend(repeat(key_group, len(entries.keys) - len(entries.key_groups)))
+    snapshot.release()

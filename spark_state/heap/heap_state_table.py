@@ -1,13 +1,11 @@
-"""The entries of one state on the heap, with what an epoch changed.
+"""The values of one value state on the heap, with what an epoch changed.
 
 For every key that the running epoch changed, the table remembers its key group and the state before
 (None: absent). That is the epoch's changelog (which keys) and its undo list (what they were), so a
 commit and a rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one
 is sealed.
 
-States are shared with undo lists and snapshots, and are replaced, not changed. The exception is the
-own state of the current key: one that was put, or copied to be changed, after the key became the
-current one, after the epoch began and after the last snapshot. Nothing else can need it as it was.
+States are shared with undo lists and snapshots, and are replaced, never changed.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ class HeapStateTable(Generic[S]):
         self._key: Key = ()
         self._key_group = key_groups.start
         self._unchanged = True  # False: the current key is in _changes, which saves a look-up
-        self._own: S | None = None
         self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(self._key_group)
 
     def __len__(self) -> int:
@@ -50,7 +47,6 @@ class HeapStateTable(Generic[S]):
     def set_current_key(self, key: Key, key_group: int) -> None:
         self._key = key
         self._unchanged = True
-        self._own = None
         if key_group != self._key_group:
             self._key_group = key_group
             self._map = self._entries.map_for(key_group)
@@ -60,29 +56,21 @@ class HeapStateTable(Generic[S]):
 
     def put(self, state: S) -> None:
         key = self._key
-        self._own = state
         before = self._map.put_and_get_old(key, None, state)
         if self._unchanged:
             self._unchanged = False
             if key not in self._changes:
                 self._changes[key] = (self._key_group, before)
 
-    def own(self) -> S | None:
-        if self._own is None:
-            state = self.get()
-            if state is not None:
-                self.put(self.serializer.copy(state))
-        return self._own
-
-    def share(self) -> None:
-        self._own = None
-
     def remove(self) -> None:
-        self._own = None
         before = self._map.remove_and_get_old(self._key, None)
         if self._unchanged and before is not None:
             self._unchanged = False
             self._changes.setdefault(self._key, (self._key_group, before))
+
+    def number_of_changes(self) -> int:
+        """How many keys the running epoch has changed."""
+        return len(self._changes)
 
     def changes(self) -> StateEntries:
         """What the running epoch changed, with the states as they are now."""
@@ -111,13 +99,11 @@ class HeapStateTable(Generic[S]):
     def _end_changes(self) -> dict[Key, tuple[int, S | None]]:
         """End the running epoch, and return what it changed. The next epoch begins without changes,
         also of the current key."""
-        self._own = None
         self._unchanged = True
         changes, self._changes = self._changes, {}
         return changes
 
     def _put_back(self, changes: dict[Key, tuple[int, S | None]]) -> None:
-        self._own = None
         for key, (key_group, before) in changes.items():
             entries = self._entries.map_for(key_group)
             if before is None:
@@ -129,7 +115,6 @@ class HeapStateTable(Generic[S]):
         """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
         must be unchanged."""
         assert not self._changes, "an epoch is running"
-        self._own = None
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
         for key, key_group, state in rows:
@@ -145,13 +130,13 @@ class HeapStateTable(Generic[S]):
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
         """The entries of these key groups at this moment, without copying them."""
-        self._own = None
         return self._entries.snapshot(key_groups)
+
+    @staticmethod
+    def rows_of(state: S) -> tuple[S]:
+        """What a file holds of one key."""
+        return (state,)
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()
-        assert self._own is None or self._own is self._map.get(self._key, None)
-        assert self._own is None or self._key in self._changes
         assert self._unchanged or self._key in self._changes
-        kept = [*self._changes.values(), *self._sealed.values()]
-        assert self._own is None or all(self._own is not before for _, before in kept)

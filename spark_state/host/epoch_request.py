@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_state.processor.epoch_time import EpochTime
 from spark_state.processor.processor_run import ProcessorSpec
 
 
@@ -51,8 +50,7 @@ class EpochTask:
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
     application; `run_id`: of the query's run; `subtask` in [0, parallelism);
     `in_unseen_function`: whether a function of foreachBatch runs it for which nobody completes
-    epochs, because it was not set in Python; `time`: the same for all tasks of the epoch, None if
-    nobody named it to this task.
+    epochs, because it was not set in Python.
     """
 
     query_id: str
@@ -61,7 +59,6 @@ class EpochTask:
     subtask: int
     attempt: int
     in_unseen_function: bool
-    time: EpochTime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,18 @@ barrier; or rolls it back. Whatever fails in between, it equals its files or non
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.operators.completed_checkpoint import (
+    CompletedCheckpoint,
+    StateSchema,
+    SubtaskTime,
+)
 from spark_state.checkpointing.restore_plan import (
     Extend,
     Handles,
@@ -37,12 +42,14 @@ Backend = KeyedStateBackend[Any]
 @dataclass(frozen=True, slots=True)
 class EpochStart:
     """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
-    schemas of those who wrote them (I4)."""
+    schemas of those who wrote them (I4). `times`: those of all subtasks of the base, see
+    watermarks."""
 
     handles: Handles = ()
     barriers: tuple[str, ...] = ()
     epoch: int | None = None
     states: tuple[StateSchema, ...] = ()
+    times: tuple[SubtaskTime, ...] = ()
 
     @classmethod
     def of(
@@ -57,6 +64,7 @@ class EpochStart:
             barriers=tuple(barrier.barrier_id for barrier in barriers),
             epoch=checkpoint.epoch,
             states=tuple(state for barrier in barriers for state in barrier.states),
+            times=tuple(b.time for b in checkpoint.barriers if b.time is not None),
         )
 
 
@@ -67,6 +75,7 @@ class ResidentState:
         self.key_groups = key_groups
         self._backend: Backend | None = None
         self._resident: Resident | None = None
+        self._since: dict[str, int] = {}
 
     @property
     def handles(self) -> Handles | None:
@@ -81,7 +90,7 @@ class ResidentState:
 
     def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
         """How it gets to `base`."""
-        if self._backend is None or self._has_states_of_a_failed_epoch(base, spec):
+        if self._backend is None or not self._may_lead_to(base, spec):
             return Restore(base.handles)
         return plan_restore(self._resident, base.handles)
 
@@ -110,13 +119,15 @@ class ResidentState:
             case UndoSealed():
                 self.backend.undo_sealed()
         self._resident = Resident(base.handles, before_sealed=None)
+        self._since = _since(base.states)
         return restored
 
-    def seal(self, handles: Handles) -> None:
-        """End the epoch: the state now equals these files."""
+    def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
+        """End the epoch: the state now equals these files, which have these states."""
         before, self._resident = self.handles, None
         self.backend.seal()
         self._resident = Resident(handles, before_sealed=before)
+        self._since = _since(states)
 
     def _new_backend(self, spec: OperatorSpec) -> Backend:
         return HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
@@ -126,20 +137,33 @@ class ResidentState:
     ) -> Counts:
         """Apply these files of the base; returns how many rows of changelogs each key group had."""
         for state in base.states:
-            backend.restore_descriptor(state_descriptor(state.name, state.kind, state.schema_json))
+            backend.restore_descriptor(
+                state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)
+            )
         rows = np.zeros(len(self.key_groups), np.int64)
         for handle, batches in attempt.checkpoints.read_states(handles, self.key_groups):
             attempt.check()
+            in_file = [state.name for state in base.states if state.since <= handle.epoch]
             for batch in batches:
-                backend.apply([batch])
+                backend.apply([batch], in_file)
                 if handle.kind == "changelog":
                     rows += rows_by_key_group(batch, self.key_groups)
         return rows
 
-    def _has_states_of_a_failed_epoch(self, base: EpochStart, spec: OperatorSpec) -> bool:
-        """Whether the backend knows a state that neither the store nor the processor has."""
+    def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
+        """Whether the backend's states are those of the base, or earlier ones of them.
+
+        It may know a state that neither the store nor the processor has, of a failed epoch; and one
+        that has been deleted and begun again elsewhere.
+        """
         expected = {(s.name, s.kind, s.schema_json) for s in base.states}
         expected |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
-        return any(
-            (s.name, s.kind, s.schema_json) not in expected for s in self.backend.descriptors
+        known = {(s.name, s.kind, s.schema_json) for s in self.backend.descriptors}
+        began_again = any(
+            since != self._since.get(name, since) for name, since in _since(base.states).items()
         )
+        return known <= expected and not began_again
+
+
+def _since(states: Iterable[StateSchema]) -> dict[str, int]:
+    return {state.name: state.since for state in states}

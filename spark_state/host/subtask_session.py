@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -22,15 +22,17 @@ from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.checkpointing.restore_plan import Handles, Restore
 from spark_state.errors import ConfigurationError, StateHostError
+from spark_state.host.arrival import Arrival
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
-from spark_state.host.resident_state import EpochStart, ResidentState
+from spark_state.host.resident_state import Backend, EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
+from spark_state.state_descriptor import StateDescriptor
 
 # An earlier attempt whose task is gone notices that after a call to the store, which may be tried
 # again for a time of its own.
@@ -123,16 +125,18 @@ class SubtaskSession:
     def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
-        spec, backend, time = attempt.spec.processor, self.state.backend, attempt.task.time
+        spec, backend = attempt.spec.processor, self.state.backend
         try:
             with attempt.timed("process"):
+                arrival = Arrival.of(table, spec.run_plan, base.times)
                 processor = pickle.loads(spec.pickled_processor)
-                spool = run_processor(spec, processor, backend, table, time, attempt.check)
+                inputs, time = arrival.inputs, arrival.time
+                spool = run_processor(spec, processor, backend, inputs, time, attempt.check)
         except BaseException:
             backend.rollback()
             raise
         try:
-            report = self._make_durable(attempt, base, table.num_rows, spool.rows)
+            report = self._make_durable(attempt, base, arrival, spool.rows)
         except BaseException:
             spool.close()
             raise
@@ -157,7 +161,7 @@ class SubtaskSession:
         return base
 
     def _make_durable(
-        self, attempt: EpochAttempt, base: EpochStart, rows_in: int, rows_out: int
+        self, attempt: EpochAttempt, base: EpochStart, arrival: Arrival, rows_out: int
     ) -> EpochReport:
         """Write the changes, publish the barrier and seal; or roll back."""
         backend = self.state.backend
@@ -167,7 +171,7 @@ class SubtaskSession:
                 handles = self._written(attempt, base.handles, changes)
             puts = number_of_puts(changes)
             report = EpochReport(
-                rows_in=rows_in,
+                rows_in=arrival.rows_in,
                 rows_out=rows_out,
                 changed=puts,
                 removed=changes.num_rows - puts,
@@ -176,13 +180,19 @@ class SubtaskSession:
                 restore_ms=attempt.milliseconds("restore"),
                 process_ms=attempt.milliseconds("process"),
                 write_ms=attempt.milliseconds("write"),
+                late_rows=arrival.late_rows,
             )
             with attempt.timed("publish"):
-                self._publish(attempt, base, handles, report)
+                barrier = replace(
+                    _barrier(attempt, base, handles, backend),
+                    report=report,
+                    time=arrival.subtask_time(backend.next_timer_ms()),
+                )
+                self._publish(attempt, barrier)
         except BaseException:
             backend.rollback()
             raise
-        self.state.seal(handles)
+        self.state.seal(handles, barrier.states)
         self._published = (attempt.claim.run, attempt.task.epoch)
         with attempt.timed("publish"):
             self._after_barrier(attempt, handles)
@@ -196,29 +206,9 @@ class SubtaskSession:
             handles = (*handles, attempt.write_changelog(changes, self.key_groups))
         return handles
 
-    def _publish(
-        self, attempt: EpochAttempt, base: EpochStart, handles: Handles, report: EpochReport
-    ) -> None:
+    def _publish(self, attempt: EpochAttempt, barrier: Barrier) -> None:
         attempt.check()
-        attempt.checkpoints.publish_barrier(
-            Barrier(
-                barrier_id=uuid4().hex,
-                epoch=attempt.task.epoch,
-                subtask=attempt.task.subtask,
-                parallelism=attempt.spec.parallelism,
-                run=attempt.claim.run,
-                attempt=attempt.claim.attempt,
-                plan_id=attempt.spec.plan_id,
-                base=base.barriers,
-                base_epoch=base.epoch,
-                handles=handles,
-                states=tuple(
-                    StateSchema(state.name, state.kind, state.schema_json)
-                    for state in self.state.backend.descriptors
-                ),
-                report=report,
-            )
-        )
+        attempt.checkpoints.publish_barrier(barrier)
 
     def _after_barrier(self, attempt: EpochAttempt, handles: Handles) -> None:
         spec, task = attempt.spec, attempt.task
@@ -226,6 +216,42 @@ class SubtaskSession:
         if task.subtask == 0:
             self._store.housekeep(spec, task.epoch)
         self.snapshots.begin_if_due(handles, attempt, self.state.backend)
+
+
+def _barrier(
+    attempt: EpochAttempt, base: EpochStart, handles: Handles, backend: Backend
+) -> Barrier:
+    """The barrier of the epoch, without what is told of it."""
+    return Barrier(
+        barrier_id=uuid4().hex,
+        epoch=attempt.task.epoch,
+        subtask=attempt.task.subtask,
+        parallelism=attempt.spec.parallelism,
+        run=attempt.claim.run,
+        attempt=attempt.claim.attempt,
+        plan_id=attempt.spec.plan_id,
+        base=base.barriers,
+        base_epoch=base.epoch,
+        handles=handles,
+        states=_state_schemas(backend.descriptors, attempt, base),
+    )
+
+
+def _state_schemas(
+    descriptors: Iterable[StateDescriptor], attempt: EpochAttempt, base: EpochStart
+) -> tuple[StateSchema, ...]:
+    """The states after an epoch. One that its base does not have begins with it."""
+    since = {state.name: state.since for state in base.states}
+    return tuple(
+        StateSchema(
+            state.name,
+            state.kind,
+            state.schema_json,
+            state.ttl_ms,
+            since.get(state.name, attempt.task.epoch),
+        )
+        for state in descriptors
+    )
 
 
 def _new_bytes(before: Handles, after: Handles) -> int:

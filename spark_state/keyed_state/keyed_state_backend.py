@@ -4,14 +4,17 @@ State name -> table, over the subtask's key groups. A state is registered once b
 ("try register"): if a restored state has its name, the schemas must agree; a restored state that
 nobody registers is kept and written on.
 
-An epoch is: any number of `set_current_key` and calls on states, then `changes` and `seal`, or
-`rollback`. A backend is used by one thread at a time; only snapshots leave it.
+An epoch is: `begin`, any number of `set_current_key` and calls on states, then `changes` and
+`seal`, or `rollback`. A backend is used by one thread at a time; only snapshots leave it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -20,21 +23,18 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.schema_text import schema_texts
 from spark_state.errors import StateMigrationError
-from spark_state.keyed_state.collection_serializers import ListSerializer, MapSerializer
+from spark_state.frozen_keys import in_order
+from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_element_table import DueTime, KeyedElementTable
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
-from spark_state.keyed_state.list_state import ListState
-from spark_state.keyed_state.map_state import MapState
+from spark_state.keyed_state.state_kinds import State, kept_state
 from spark_state.keyed_state.state_serializer import StateSerializer
-from spark_state.keyed_state.value_state import ValueState
-from spark_state.serializers import Forms, StructSerializer
-from spark_state.state_descriptor import StateDescriptor, StateKind
+from spark_state.keyed_state.timers import Timers
+from spark_state.serializers import Forms
+from spark_state.state_descriptor import StateDescriptor
 
-_SERIALIZERS: dict[StateKind, Callable[[pa.StructType, str, Forms], StateSerializer[Any]]] = {
-    "value": StructSerializer,
-    "list": ListSerializer,
-    "map": MapSerializer,
-}
+Key = tuple[Any, ...]
 
 
 class SnapshotFiles(Protocol):
@@ -56,7 +56,26 @@ class KeyedStateSnapshot(Protocol):
         """Give up what is not written yet. Safe to call again."""
 
 
-Table = TypeVar("Table", bound=KeyedStateTable[Any])
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An element of a key that is due: a timer to fire, or a value that has expired."""
+
+    time_ms: int
+    key: Key
+    key_group: int
+    element: Any
+
+
+Table = TypeVar("Table", bound=KeyedStateTable[Any] | KeyedElementTable[Any, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class _Dropped(Generic[Table]):
+    """A state that an epoch dropped, which may be undone."""
+
+    descriptor: StateDescriptor
+    serializer: StateSerializer[Any]
+    table: Table
 
 
 class KeyedStateBackend(ABC, Generic[Table]):
@@ -70,9 +89,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self.key_groups = key_groups
         self._key_columns = key_columns
         self._forms = forms
+        self._clock = EpochClock()
         self._tables: dict[str, Table] = {}
         self._serializers: dict[str, StateSerializer[Any]] = {}
         self._descriptors: dict[str, StateDescriptor] = {}
+        self._dropped: dict[str, _Dropped[Table]] = {}
+        self._sealed_dropped: dict[str, _Dropped[Table]] = {}
 
     @property
     def descriptors(self) -> tuple[StateDescriptor, ...]:
@@ -81,44 +103,92 @@ class KeyedStateBackend(ABC, Generic[Table]):
 
     def restore_descriptor(self, descriptor: StateDescriptor) -> None:
         """Announce a state of the store, before its files are applied."""
-        self._table(descriptor)
+        self.state(descriptor)
 
-    def state(self, descriptor: StateDescriptor) -> ValueState | ListState | MapState:
-        """Register a state.
+    def state(self, descriptor: StateDescriptor) -> State:
+        """Register a state. What was put before a change of `ttl_ms` expires when it would have.
 
-        Raises StateMigrationError when a state of that name has another kind or schema.
+        Raises StateMigrationError when a state of that name has another kind or schema, or when
+        only one of the two expires.
         """
-        table, serializer = self._table(descriptor)
-        match serializer:
-            case ListSerializer() as lists:
-                return ListState(table, lists)
-            case MapSerializer() as maps:
-                return MapState(table, maps)
-            case StructSerializer() as values:
-                return ValueState(table, values)
-        raise AssertionError(f"no state has {serializer}")
+        name = descriptor.name
+        kept = kept_state(descriptor, self._forms, self._clock)
+        if name in self._descriptors:
+            _check_same(self._descriptors[name], descriptor)
+        elif kept.has_elements:
+            self._tables[name] = self._new_element_table(name, kept.serializer, kept.due_time)
+        else:
+            self._tables[name] = self._new_value_table(name, kept.serializer)
+        self._serializers[name] = kept.serializer
+        self._descriptors[name] = descriptor
+        return kept.open(self._tables[name])
 
-    def _table(self, descriptor: StateDescriptor) -> tuple[Table, StateSerializer[Any]]:
-        held = self._descriptors.get(descriptor.name)
-        if held is None:
-            serializer = _SERIALIZERS[descriptor.kind](
-                descriptor.value_type, f"state {descriptor.name!r}", self._forms
-            )
-            self._descriptors[descriptor.name] = descriptor
-            self._tables[descriptor.name] = self._new_table(descriptor.name, serializer)
-            self._serializers[descriptor.name] = serializer
-        elif (held.kind, held.value_type) != (descriptor.kind, descriptor.value_type):
-            stored, declared = schema_texts(held.schema_json, descriptor.schema_json)
-            raise StateMigrationError(
-                f"state {descriptor.name!r} is in the store as a {held.kind} state of ({stored}), "
-                f"the processor declares a {descriptor.kind} state of ({declared}); declare the "
-                "stored schema, give the state another name, or start with an empty store"
-            )
-        return self._tables[descriptor.name], self._serializers[descriptor.name]
+    def drop(self, name: str) -> None:
+        """Delete a state with all it has, if it is there. What the running epoch has changed of it
+        is lost, too, so do it before anything else."""
+        if name in self._descriptors:
+            descriptor, serializer = self._descriptors.pop(name), self._serializers.pop(name)
+            self._dropped[name] = _Dropped(descriptor, serializer, self._tables.pop(name))
+
+    def begin(self, now_ms: int) -> None:
+        """Begin an epoch at a time, in milliseconds since 1970. What it says has expired has."""
+        self._clock.now_ms = now_ms
+
+    def timers(self, name: str) -> Timers:
+        """The timers that a state holds, of the current key."""
+        table: Any = self._tables[name]
+        return Timers(table)
+
+    def next_timer_ms(self) -> int | None:
+        """When the next timer is due; None if there is none."""
+        of_timers = [name for name, held in self._descriptors.items() if held.kind == "timers"]
+        times = [self.next_due_ms(name) for name in of_timers]
+        return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
+    def due_timers(self, name: str, until_ms: int) -> list[Due]:
+        """The timers of a state that are due: the earliest first, of one time in the order of
+        their keys."""
+        return [
+            timer
+            for _, timers in groupby(self._due(name, until_ms), attrgetter("time_ms"))
+            for timer in _in_order_of_keys(timers)
+        ]
+
+    def remove_expired(self, most: int) -> int:
+        """Remove values that have expired, `most` of them; returns how many."""
+        removed = 0
+        for name, descriptor in self._descriptors.items():
+            if descriptor.ttl_ms is None:
+                continue
+            table: Any = self._tables[name]
+            for expired in [*islice(self._due(name, self._clock.now_ms), most - removed)]:
+                table.set_current_key(expired.key, expired.key_group)
+                table.remove(expired.element)
+                removed += 1
+        return removed
 
     @abstractmethod
-    def _new_table(self, name: str, serializer: StateSerializer[Any]) -> Table:
-        """An empty table for a state."""
+    def _new_value_table(self, name: str, serializer: StateSerializer[Any]) -> Table:
+        """An empty KeyedStateTable."""
+
+    @abstractmethod
+    def _new_element_table(
+        self, name: str, serializer: StateSerializer[Any], due_time: DueTime | None
+    ) -> Table:
+        """An empty KeyedElementTable; `due_time`: see KeptState."""
+
+    @abstractmethod
+    def _due(self, name: str, until_ms: int) -> Iterator[Due]:
+        """The elements of a state that are due at `until_ms`, the earliest first. The state does
+        not change meanwhile."""
+
+    @abstractmethod
+    def next_due_ms(self, name: str) -> int | None:
+        """When the next element of a state is due; None if none is."""
+
+    @abstractmethod
+    def number_of_changes(self) -> int:
+        """How many values and elements the running epoch has changed, or more."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -136,23 +206,73 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def changes(self) -> pa.Table:
         """What the running epoch changed, as rows of a changelog file."""
 
-    @abstractmethod
     def seal(self) -> None:
         """End the running epoch; it stays undoable until the next one is sealed."""
+        self._seal()
+        self._sealed_dropped, self._dropped = self._dropped, {}
 
-    @abstractmethod
     def rollback(self) -> None:
         """Undo what the running epoch changed."""
+        self._rollback()
+        dropped, self._dropped = self._dropped, {}
+        self._take_back(dropped)
 
-    @abstractmethod
     def undo_sealed(self) -> None:
         """Undo the last sealed epoch."""
+        self._undo_sealed()
+        dropped, self._sealed_dropped = self._sealed_dropped, {}
+        self._take_back(dropped)
+
+    def _take_back(self, dropped: dict[str, _Dropped[Table]]) -> None:
+        for name, state in dropped.items():
+            self._descriptors[name] = state.descriptor
+            self._serializers[name] = state.serializer
+            self._tables[name] = state.table
 
     @abstractmethod
-    def apply(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Apply the rows of a file, in its order, to the state. The states are announced, and the
-        running epoch has changed nothing."""
+    def _seal(self) -> None:
+        """See seal."""
+
+    @abstractmethod
+    def _rollback(self) -> None:
+        """See rollback."""
+
+    @abstractmethod
+    def _undo_sealed(self) -> None:
+        """See undo_sealed."""
+
+    @abstractmethod
+    def apply(
+        self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
+    ) -> None:
+        """Apply the rows of a file that are of `states` (None: of all), in its order, to the state.
+        The states are announced, and the running epoch has changed nothing."""
 
     @abstractmethod
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> KeyedStateSnapshot:
         """The entries of this moment, of these key groups (None: of all)."""
+
+
+def _check_same(held: StateDescriptor, declared: StateDescriptor) -> None:
+    if (held.kind, held.value_type) != (declared.kind, declared.value_type):
+        stored, wanted = schema_texts(held.schema_json, declared.schema_json)
+        raise StateMigrationError(
+            f"state {held.name!r} is in the store as a {held.kind} state of ({stored}), "
+            f"the processor declares a {declared.kind} state of ({wanted}); declare the "
+            "stored schema, give the state another name, or start with an empty store"
+        )
+    if (held.ttl_ms is None) != (declared.ttl_ms is None):
+        stored, wanted = (
+            "without ttlDurationMs" if ttl_ms is None else f"with ttlDurationMs {ttl_ms}"
+            for ttl_ms in (held.ttl_ms, declared.ttl_ms)
+        )
+        raise StateMigrationError(
+            f"state {held.name!r} is in the store {stored}, the processor declares it {wanted}: "
+            "values in the store do not say when they expire, or all do; declare it as it is in "
+            "the store (the duration may be another one), or give the state another name"
+        )
+
+
+def _in_order_of_keys(timers: Iterable[Due]) -> list[Due]:
+    timers_by_key = {timer.key: timer for timer in timers}
+    return [timers_by_key[key] for key in in_order(timers_by_key)]

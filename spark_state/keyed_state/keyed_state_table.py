@@ -1,4 +1,4 @@
-"""The seam between states and a backend: the entries of one state, seen from the current key."""
+"""The seam between value states and a backend: values of one state, seen from the current key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ class KeyedStateTable(Protocol[S]):
     """The entries of one state within the backend's key groups.
 
     All but `set_current_key` act on the key that it named last. A state that was put belongs to the
-    table; a state that `get` returns must not be changed. What `own` returns may be changed until
-    the key changes or `share` is called: from then on others may need it as it is.
+    table; a state that `get` returns must not be changed.
     """
 
     def set_current_key(self, key: Key, key_group: int) -> None: ...
@@ -23,7 +22,3 @@ class KeyedStateTable(Protocol[S]):
     def put(self, state: S) -> None: ...
 
     def remove(self) -> None: ...
-
-    def own(self) -> S | None: ...
-
-    def share(self) -> None: ...

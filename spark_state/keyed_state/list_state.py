@@ -1,7 +1,7 @@
 """ListState: a list of the current key, with the methods of PySpark's ListState.
 
 Elements are checked, converted and handed out as the value of a ValueState is. An append costs as
-much as it appends. The first append to a key in an epoch also copies its list.
+much as it appends, in time and in the files, however long the list is.
 
     class Tail(StatefulProcessor):
         def init(self, handle):
@@ -17,61 +17,45 @@ much as it appends. The first append to a key in an epoch also copies its list.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
-from spark_state.keyed_state.collection_serializers import ListOfKey, ListSerializer
-from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.element_serializers import ListSerializer, Value
+from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 
 class ListState:
     """A list per key; an empty list counts as no list. Raises what ValueState raises."""
 
-    __slots__ = ("_element", "_table", "_to_list")
+    __slots__ = ("_element", "_table", "_to_values")
 
-    def __init__(self, table: KeyedStateTable[ListOfKey], serializer: ListSerializer) -> None:
+    def __init__(self, table: KeyedElementTable[int, Value], serializer: ListSerializer) -> None:
         self._table = table
         self._element = serializer.element
-        self._to_list = serializer.to_state
+        self._to_values = serializer.to_values
 
     def exists(self) -> bool:
         """Whether the current key has a list."""
-        return self._table.get() is not None
+        return self._table.exists()
 
     def get(self) -> Iterator[tuple[Any, ...]]:
         """The elements, as they are when the first one is taken; none if there is no list."""
-        state = self._table.get()
-        if state is not None:
-            # What is appended while the caller iterates is appended to this list.
-            elements = islice(state, len(state))
-            copy = self._element.copy
-            yield from elements if self._element.immutable else map(copy, elements)
+        elements = (element for _, element in self._table.elements())
+        yield from elements if self._element.immutable else map(self._element.copy, elements)
 
     def put(self, newState: Iterable[tuple[Any, ...]]) -> None:
         """Set the list of the current key; without elements, remove it."""
-        if state := self._to_list(newState):
-            self._table.put(state)
-        else:
-            self._table.remove()
+        elements = self._to_values(newState)
+        self._table.clear()
+        self._table.append(elements)
 
     def appendValue(self, newState: tuple[Any, ...]) -> None:
         """Append one element."""
-        element = self._element.to_state(newState)
-        state = self._table.own()
-        if state is None:
-            self._table.put([element])
-        else:
-            state.append(element)
+        self._table.append((self._element.to_state(newState),))
 
     def appendList(self, newState: Iterable[tuple[Any, ...]]) -> None:
         """Append all elements, or none if one of them does not fit."""
-        elements = self._to_list(newState)
-        state = self._table.own() if elements else None
-        if state is not None:
-            state.extend(elements)
-        elif elements:
-            self._table.put(elements)
+        self._table.append(self._to_values(newState))
 
     def clear(self) -> None:
         """Remove the list of the current key, if any."""
-        self._table.remove()
+        self._table.clear()

@@ -1,8 +1,8 @@
 """MapState: a map of the current key, with the methods of PySpark's MapState.
 
 User keys and values are checked, converted and handed out as the value of a ValueState is. To set
-or remove one costs the same however large the map is. The first change to a key's map in an epoch
-also copies the map, and so does the first change after an iterator was begun.
+or remove one costs the same however large the map is, in time and in the files. Iterators come in
+the order of the user keys: field by field, null first, NaN last.
 
     class Visits(StatefulProcessor):
         def init(self, handle):
@@ -22,20 +22,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from spark_state.keyed_state.collection_serializers import MapOfKey, MapSerializer
-from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.element_serializers import MapSerializer, Value
+from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 
 class MapState:
     """A map per key; an empty map counts as no map. Raises what ValueState raises.
 
-    Iterators give the entries as they are when the first one is taken, in the order in which user
-    keys were first set; what is set or removed meanwhile does not change that.
+    Iterators give the entries as they are when the first one is taken: what is set or removed
+    meanwhile does not change that.
     """
 
     __slots__ = ("_copy", "_serializer", "_table", "_to_key", "_to_value")
 
-    def __init__(self, table: KeyedStateTable[MapOfKey], serializer: MapSerializer) -> None:
+    def __init__(self, table: KeyedElementTable[Value, Value], serializer: MapSerializer) -> None:
         self._table = table
         self._serializer = serializer
         self._to_key = serializer.keys.freeze
@@ -44,59 +44,41 @@ class MapState:
 
     def exists(self) -> bool:
         """Whether the current key has a map."""
-        return self._table.get() is not None
+        return self._table.exists()
 
     def getValue(self, key: tuple[Any, ...]) -> Any:
         """The value of a user key as a Row, None if it has none."""
-        value = self._entries().get(self._to_key(key))
+        value = self._table.get(self._to_key(key))
         return None if value is None else self._serializer.to_row(self._copy(value))
 
     def containsKey(self, key: tuple[Any, ...]) -> bool:
         """Whether the user key has a value."""
-        return self._to_key(key) in self._entries()
+        return self._table.get(self._to_key(key)) is not None
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         """Set the value of a user key."""
-        frozen, state = self._to_key(key), self._to_value(value)
-        entries = self._table.own()
-        if entries is None:
-            self._table.put({frozen: state})
-        else:
-            entries[frozen] = state
+        self._table.put(self._to_key(key), self._to_value(value))
 
     def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
         """The user keys, each with its value."""
         thaw, copy = self._serializer.keys.thaw, self._copy
-        for key, value in self._entries_to_iterate().items():
+        for key, value in self._table.elements():
             yield thaw(key), copy(value)
 
     def keys(self) -> Iterator[tuple[Any, ...]]:
         """The user keys."""
-        yield from map(self._serializer.keys.thaw, self._entries_to_iterate())
+        for key, _ in self._table.elements():
+            yield self._serializer.keys.thaw(key)
 
     def values(self) -> Iterator[tuple[Any, ...]]:
-        """The values."""
-        yield from map(self._copy, self._entries_to_iterate().values())
+        """The values, in the order of their user keys."""
+        for _, value in self._table.elements():
+            yield self._copy(value)
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
         """Remove a user key, if it is there; with the last one the map is gone."""
-        frozen, entries = self._to_key(key), self._entries()
-        if frozen not in entries:
-            return
-        if len(entries) == 1:
-            self._table.remove()
-        elif own := self._table.own():
-            del own[frozen]
+        self._table.remove(self._to_key(key))
 
     def clear(self) -> None:
         """Remove the map of the current key, if any."""
-        self._table.remove()
-
-    def _entries(self) -> MapOfKey:
-        entries = self._table.get()
-        return {} if entries is None else entries
-
-    def _entries_to_iterate(self) -> MapOfKey:
-        # A dict cannot change while it is iterated, so the next change begins a copy.
-        self._table.share()
-        return self._entries()
+        self._table.clear()

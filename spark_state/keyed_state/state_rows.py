@@ -1,12 +1,15 @@
 """State as rows of a changelog or snapshot file, and back.
 
-One row is one entry of one state:
+One row is one value of a value state, or one element of another:
 
     key columns…   under their own names and types, first
     _key_group     int32
     _state         string, the state's name
     _op            string, "put" or "delete"
-    state columns  one struct column a state, null unless `_state` names it and `_op` is "put"
+    state columns  one struct column a state, null unless `_state` names it
+
+The struct of a value state is the value, and null if the row deletes it. That of other states is an
+element, see `element_serializers`; a row that deletes without one deletes all elements of the key.
 
 A state's column carries its name in the field metadata (`cowstate.state`); its column name is the
 state's name, with underscores appended where a key column or another state is called the same.
@@ -16,7 +19,7 @@ Rows are sorted by key group and key.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkpoint_store.files.element_columns import is_whole_collection
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
     DELETE,
@@ -33,6 +37,7 @@ from checkpoint_store.files.state_file import (
     STATE,
     STATE_METADATA,
 )
+from spark_state.keyed_state.element_serializers import ElementSerializer
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -43,13 +48,14 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class StateEntries:
-    """Entries of one state: parallel lists; a state of None is a deletion."""
+    """Entries of one state: parallel lists. What a state is, its serializer says: a value (None: it
+    is deleted), or an `ElementRow`."""
 
     name: str
     serializer: StateSerializer[Any]
-    keys: Sequence[Key]
-    key_groups: Sequence[int]
-    states: Sequence[Any | None]
+    keys: list[Key]
+    key_groups: list[int]
+    states: list[Any]
 
 
 def rows_by_key_group(batch: pa.RecordBatch, key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
@@ -110,7 +116,8 @@ def _table_of(
     arrays: list[pa.Array[Any]] = key_columns.to_arrow(of_state.keys)
     arrays.append(pa.array(of_state.key_groups, pa.int32()))
     arrays.append(pa.repeat(pa.scalar(of_state.name), length))
-    arrays.append(pa.array([DELETE if state is None else PUT for state in of_state.states]))
+    deletes = of_state.serializer.deletes(of_state.states)
+    arrays.append(pa.array([DELETE if is_deleted else PUT for is_deleted in deletes]))
     arrays += [
         of_state.serializer.to_arrow(of_state.states)
         if other is of_state
@@ -152,10 +159,36 @@ def from_batch(
             continue
         serializer = serializers[column.name]
         keys = [part.column(i) for i in range(len(key_columns.names))]
-        yield StateEntries(
+        entries = StateEntries(
             column.name,
             serializer,
             key_columns.to_keys(keys, part.num_rows),
             cast(list[int], part.column(KEY_GROUP_COLUMN).to_pylist()),
-            serializer.from_arrow(part.column(column.index)),
+            [],
         )
+        if is_whole_collection(column.value_type):
+            yield _of_whole_collections(entries, part.column(column.index))
+        else:
+            entries.states.extend(serializer.from_arrow(part.column(column.index)))
+            _mark_deleted_elements(entries.states, part.column(OP))
+            yield entries
+
+
+def _mark_deleted_elements(states: list[Any], operations: Any) -> None:
+    """Take the value from elements whose row deletes them: that of a timer is always there."""
+    for index in pc.indices_nonzero(pc.equal(operations, pa.scalar(DELETE))).to_pylist():
+        if states[index] is not None:
+            states[index] = (states[index][0], None)
+
+
+def _of_whole_collections(entries: StateEntries, column: Any) -> StateEntries:
+    """The entries of rows that an older release wrote: each replaces what its key has."""
+    replaced = replace(entries, keys=[], key_groups=[])
+    serializer = cast(ElementSerializer[Any], entries.serializer)
+    wholes = serializer.elements_of_whole(column)
+    for key, key_group, elements in zip(entries.keys, entries.key_groups, wholes, strict=True):
+        replaced.keys.extend([key] * (1 + len(elements)))
+        replaced.key_groups.extend([key_group] * (1 + len(elements)))
+        replaced.states.append(None)
+        replaced.states.extend(elements)
+    return replaced

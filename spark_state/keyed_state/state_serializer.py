@@ -16,11 +16,12 @@ class StateSerializer(Protocol[S]):
     @property
     def struct_type(self) -> pa.StructType: ...
 
-    def copy(self, state: S) -> S:
-        """A copy that the operations of its kind of state may change in place."""
+    def deletes(self, states: Sequence[S | None]) -> list[bool]:
+        """Which of the states are deletions."""
 
     def to_arrow(self, states: Sequence[S | None]) -> pa.StructArray:
-        """States (None = null) as one array of `struct_type`, its fields nullable."""
+        """States (None = null) as one array of `struct_type`, its fields nullable. Raises
+        StateValueError naming the field."""
 
     def from_arrow(self, array: Any) -> list[S | None]:
         """The inverse of `to_arrow`."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_state.processor.key_grouping import InputLayout
 
@@ -34,6 +35,9 @@ class EpochInputs(Protocol):
     @property
     def key_group_index(self) -> int: ...
 
+    def batch_ms(self, table: pa.Table) -> int | None:
+        """The time of the batch, as its rows tell it; None if none does."""
+
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
         """The inputs, each under its name; KEYED_ROWS is what the operator was called on. A table
         without rows may have no columns."""
@@ -50,6 +54,52 @@ class OneInput:
         """See EpochInputs."""
         return self.layout.key_group_index
 
+    def batch_ms(self, table: pa.Table) -> int | None:
+        """No row tells it."""
+        return None
+
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
         """See EpochInputs."""
         return {KEYED_ROWS: EpochInput(table, self.layout)}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitedInputs:
+    """Keyed rows and control rows. The column after the key group has the batch's time, which is
+    the same in all rows of a batch.
+
+    A control row brings the batch's time to a subtask that may have no other row. Its key group is
+    negative, see `control_key_group`, and its other columns are null.
+    """
+
+    layout: InputLayout
+
+    @property
+    def key_group_index(self) -> int:
+        """See EpochInputs."""
+        return self.layout.key_group_index
+
+    def batch_ms(self, table: pa.Table) -> int | None:
+        """See EpochInputs."""
+        if not table.num_rows:
+            return None
+        time: int = table.column(self.key_group_index + 1)[0].as_py()
+        return time
+
+    def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
+        """See EpochInputs."""
+        if table.num_rows:
+            first = pa.scalar(0, pa.int32())
+            keyed = pc.greater_equal(table.column(self.key_group_index), first)
+            table = table if pc.all(keyed).as_py() else table.filter(keyed)
+        return {KEYED_ROWS: EpochInput(table, self.layout)}
+
+
+def control_key_group(subtask: int) -> int:
+    """What control rows for a subtask have for a key group."""
+    return -1 - subtask
+
+
+def subtask_of_control(key_group: int) -> int | None:
+    """Whose control row one with this key group is; None if it is no control row."""
+    return -1 - key_group if key_group < 0 else None

@@ -19,7 +19,7 @@ from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.key_grouping import group_by_key
 from spark_state.processor.row_form import RowForm
 
-_KEYS_PER_CHECK = 256
+KEYS_PER_CHECK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class EpochRun:
     """What the steps of an epoch work with. `processor` has run `init`.
 
     A step calls `backend.set_current_key` before it calls the processor, and `check` every few
-    hundred keys; this raises to give up.
+    hundred keys; this raises to give up. `backend.begin` was called.
     """
 
     processor: Any
@@ -54,7 +54,7 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     rows_by_key = run.row_form.rows_by_key(keyed, rows_of_keys.layout.row_names)
     keys = zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True)
     for number, (key, key_group, rows) in enumerate(keys):
-        if not number % _KEYS_PER_CHECK:
+        if not number % KEYS_PER_CHECK:
             check()
         set_current_key(key, key_group)
         output = handle_rows(key, rows, timer_values)

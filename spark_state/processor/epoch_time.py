@@ -11,17 +11,21 @@ from dataclasses import dataclass
 
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
+NO_WATERMARK = -1
+
 
 @dataclass(frozen=True, slots=True)
 class EpochTime:
     """Milliseconds since 1970.
 
     `batch_ms`: when Spark planned the micro-batch; `watermark_ms`: no row of an earlier event time
-    is expected, 0 if the query has no watermark yet.
+    is expected, 0 before the first row; `late_watermark_ms`: rows up to it are late. A batch
+    DataFrame has no watermarks: NO_WATERMARK.
     """
 
     batch_ms: int
     watermark_ms: int
+    late_watermark_ms: int
 
 
 ShownTime = Callable[[EpochTime | None], TimerValues]
@@ -31,3 +35,9 @@ ShownTime = Callable[[EpochTime | None], TimerValues]
 def no_time(time: EpochTime | None) -> TimerValues:
     """In time mode "None" a processor sees no time, as in Spark."""
     return TimerValues()
+
+
+def both_times(time: EpochTime | None) -> TimerValues:
+    """In the other time modes a processor sees the batch's time and the watermark. A subtask that
+    knows no time has no row to show it with."""
+    return TimerValues() if time is None else TimerValues(time.batch_ms, time.watermark_ms)

@@ -3,43 +3,80 @@
 Schemas given as DDL text need a Spark session, which the host does not have. So `init` runs once on
 the driver with a handle that records every state and refuses what is not supported; the parsed
 descriptors travel to the host, where `init` runs again and each state is looked up by its name.
+
+Where Spark's own operator has an error condition for what is refused, the error has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
 
-from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
 from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
+from spark_state.keyed_state.state_kinds import State
 from spark_state.keyed_state.value_state import ValueState
+from spark_state.processor.condition_errors import (
+    state_defined_twice,
+    timer_in_init,
+    timer_without_time,
+    ttl_in_time_mode,
+    ttl_not_positive,
+)
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-NO_TIME = "this release has no timers and no time to live, in whatever time mode"
-_INSTEAD_OF_TIMERS = (
-    f"{NO_TIME}. Keep a time in the state and look at it when the key's next rows come; what must "
-    "happen without rows needs Spark's own transformWithState"
-)
-
-Declare = Callable[[StateKind, str, tuple[Any, ...]], Any]
+Declare = Callable[[StateKind, str, tuple[Any, ...], int | None], Any]
 
 _CLASSES = {"value": ValueState, "list": ListState, "map": MapState}
+_RESERVED = "$"
 
 
-def _refuse(operation: str, instead: str) -> NoReturn:
-    raise UnsupportedOperationError(f"{operation} is not supported: {instead}")
+class TimersOfKey(Protocol):
+    """The timers of the current key, in milliseconds since 1970. `keyed_state.timers.Timers` is
+    one."""
+
+    def register(self, expiry_ms: int) -> None: ...
+
+    def delete(self, expiry_ms: int) -> None: ...
+
+    def list(self) -> list[int]:
+        """The earliest first."""
+
+
+class NoTimers:
+    """Timers that cannot be used. `error`: what an operation raises, which it gets by Spark's name."""
+
+    def __init__(self, error: Callable[[str], CowstateError]) -> None:
+        self._error = error
+
+    def register(self, expiry_ms: int) -> None:
+        raise self._error("register_timer")
+
+    def delete(self, expiry_ms: int) -> None:
+        raise self._error("delete_timer")
+
+    def list(self) -> list[int]:
+        raise self._error("list_timers")
+
+
+WITHOUT_TIME = NoTimers(timer_without_time)
+_IN_INIT = NoTimers(timer_in_init)
 
 
 class ProcessorHandle:
-    """PySpark's StatefulProcessorHandle for time mode "None".
+    """PySpark's StatefulProcessorHandle.
 
-    `declare(kind, name, schemas)` decides what declaring a state does: record or look up. A map
-    state has two schemas, that of the user key and that of the value; others have one.
+    `declare(kind, name, schemas, ttl_ms)` decides what declaring a state does: record or look up. A
+    map state has two schemas, that of the user key and that of the value; others have one.
+    `drop(name)` deletes a state.
     """
 
-    def __init__(self, declare: Declare) -> None:
+    def __init__(self, declare: Declare, timers: TimersOfKey, drop: Callable[[str], None]) -> None:
         self._declare = declare
+        self._timers = timers
+        self._drop = drop
 
     def getValueState(
         self,
@@ -48,8 +85,7 @@ class ProcessorHandle:
         ttlDurationMs: int | None = None,
     ) -> Any:
         """The value state of this name. Call it in `init` only."""
-        _refuse_time_to_live(stateName, ttlDurationMs)
-        return self._declare("value", stateName, (schema,))
+        return self._declare("value", stateName, (schema,), ttlDurationMs)
 
     def getListState(
         self,
@@ -58,8 +94,7 @@ class ProcessorHandle:
         ttlDurationMs: int | None = None,
     ) -> Any:
         """The list state of this name, `schema` that of an element. Call it in `init` only."""
-        _refuse_time_to_live(stateName, ttlDurationMs)
-        return self._declare("list", stateName, (schema,))
+        return self._declare("list", stateName, (schema,), ttlDurationMs)
 
     def getMapState(
         self,
@@ -69,36 +104,32 @@ class ProcessorHandle:
         ttlDurationMs: int | None = None,
     ) -> Any:
         """The map state of this name. Call it in `init` only."""
-        _refuse_time_to_live(stateName, ttlDurationMs)
-        return self._declare("map", stateName, (userKeySchema, valueSchema))
+        return self._declare("map", stateName, (userKeySchema, valueSchema), ttlDurationMs)
 
-    def registerTimer(self, expiryTimestampMs: int) -> NoReturn:
-        """Refused: this release has no timers."""
-        _refuse(f"timer {expiryTimestampMs}", _INSTEAD_OF_TIMERS)
+    def registerTimer(self, expiryTimestampMs: int) -> None:
+        """Let `handleExpiredTimer` be called for the current key at a time, in ms since 1970: in
+        the batch that reaches it, also in this one."""
+        self._timers.register(_timestamp(expiryTimestampMs))
 
-    def deleteTimer(self, expiryTimestampMs: int) -> NoReturn:
-        """Refused: this release has no timers."""
-        _refuse(f"deleting timer {expiryTimestampMs}", _INSTEAD_OF_TIMERS)
+    def deleteTimer(self, expiryTimestampMs: int) -> None:
+        """Delete a timer of the current key, if it is there."""
+        self._timers.delete(_timestamp(expiryTimestampMs))
 
     def listTimers(self) -> Iterator[int]:
-        """Refused: this release has no timers."""
-        _refuse("listing timers", _INSTEAD_OF_TIMERS)
+        """The timers of the current key, the earliest first."""
+        return iter(self._timers.list())
 
-    def deleteIfExists(self, stateName: str) -> NoReturn:
-        """Refused: states are dropped with their store."""
-        _refuse(
-            f"deleting state {stateName!r}",
-            "clear it key by key, or start with another operator name",
+    def deleteIfExists(self, stateName: str) -> None:
+        """Delete a state with all it has, of all keys, if it is there. Call it in `init` only."""
+        self._drop(stateName)
+
+
+def _timestamp(given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise ConfigurationError(
+            f"{given!r} is no timestamp of a timer: give whole milliseconds since 1970, an int"
         )
-
-
-def _refuse_time_to_live(state_name: str, duration_ms: int | None) -> None:
-    if duration_ms is not None:
-        _refuse(
-            f"a time to live ({duration_ms} ms) of state {state_name!r}",
-            f"{NO_TIME}. Leave ttlDurationMs out; to forget what is old, keep a time in the state, "
-            "and clear it when the key's next rows come",
-        )
+    return given
 
 
 class _UnusableState:
@@ -115,34 +146,66 @@ class _UnusableState:
 
 
 def record_states(
-    processor: Any, describe: Callable[[StateKind, str, tuple[Any, ...]], StateDescriptor]
+    processor: Any,
+    describe: Callable[[StateKind, str, tuple[Any, ...]], StateDescriptor],
+    time_mode: str = "None",
 ) -> tuple[StateDescriptor, ...]:
     """Run `processor.init` and `close`, and return the states it declared.
 
-    `describe(kind, name, schemas)` parses schemas. Raises ConfigurationError for a repeated name,
-    and UnsupportedOperationError for anything that this release does not run.
+    `describe(kind, name, schemas)` parses schemas; `time_mode`: one of "None", "ProcessingTime" and
+    "EventTime". Raises ConfigurationError for a bad or repeated name and for a bad time to live,
+    and UnsupportedOperationError for what cannot be done in `init`.
     """
     states: dict[str, StateDescriptor] = {}
+    dropped: set[str] = set()
 
-    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...]) -> _UnusableState:
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"a state's name is a non-empty str, not {name!r}")
+    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
+        if not isinstance(name, str) or not name or name.startswith(_RESERVED):
+            raise ConfigurationError(
+                f"a state's name is a non-empty str that does not begin with {_RESERVED}, not "
+                f"{name!r}"
+            )
         if name in states:
-            raise ConfigurationError(f"state {name!r} is declared twice; give each its own name")
-        states[name] = describe(kind, name, schemas)
+            raise state_defined_twice(name)
+        _check_time_to_live(name, ttl_ms, time_mode)
+        states[name] = replace(describe(kind, name, schemas), ttl_ms=ttl_ms)
         return _UnusableState(name)
 
-    processor.init(ProcessorHandle(record))
+    def drop(name: str) -> None:
+        if name in states:
+            raise ConfigurationError(
+                f"init declares state {name!r} and then deletes it: leave one of the two out"
+            )
+        dropped.add(name)
+
+    processor.init(ProcessorHandle(record, _IN_INIT, drop))
     processor.close()
+    both = sorted(dropped & states.keys())
+    if both:
+        raise ConfigurationError(
+            f"init deletes state {both[0]!r} and then declares it, so it would be empty in every "
+            "batch: leave one of the two out"
+        )
     return tuple(states.values())
 
 
-def serving_handle(states: Mapping[str, ValueState | ListState | MapState]) -> ProcessorHandle:
-    """A handle that hands out these states by name."""
+def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
+    if ttl_ms is None:
+        return
+    if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or ttl_ms <= 0:
+        raise ttl_not_positive(name, ttl_ms)
+    if time_mode != "ProcessingTime":
+        raise ttl_in_time_mode(name, time_mode)
+
+
+def serving_handle(
+    states: Mapping[str, State], timers: TimersOfKey, drop: Callable[[str], None]
+) -> ProcessorHandle:
+    """A handle that hands out these states by name, and these timers."""
 
     def look_up(
-        kind: StateKind, name: str, _schemas: tuple[Any, ...]
-    ) -> ValueState | ListState | MapState:
+        kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None
+    ) -> State:
         if not isinstance(states.get(name), _CLASSES[kind]):
             raise ConfigurationError(
                 f"{kind} state {name!r} was not declared when the query was planned (declared: "
@@ -150,4 +213,4 @@ def serving_handle(states: Mapping[str, ValueState | ListState | MapState]) -> P
             )
         return states[name]
 
-    return ProcessorHandle(look_up)
+    return ProcessorHandle(look_up, timers, drop)

@@ -10,7 +10,7 @@ Which inputs, steps and form of rows these are was decided when the operator was
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -19,10 +19,12 @@ import pyarrow as pa
 
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
-from spark_state.processor.epoch_inputs import EpochInputs
+from spark_state.keyed_state.timers import Timers
+from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
-from spark_state.processor.handles import serving_handle
+from spark_state.processor.event_times import EventTimes
+from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.state_descriptor import StateDescriptor
@@ -33,21 +35,24 @@ class RunPlan:
     """How an epoch is run. Pickles.
 
     `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
-    of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time.
+    of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time;
+    `event_times`: None if the operator knows no time.
     """
 
     inputs: EpochInputs
     steps: tuple[Step, ...]
     row_form: RowForm
     shown_time: ShownTime
+    event_times: EventTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorSpec:
     """All that a subtask needs to run a processor.
 
-    `pickled_processor`: cloudpickle bytes; `output_schema`: Arrow; `spool_bytes`: output held in
-    memory at most before it goes to a temporary file.
+    `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
+    `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
+    temporary file.
     """
 
     pickled_processor: bytes
@@ -62,29 +67,33 @@ def run_processor(
     spec: ProcessorSpec,
     processor: Any,
     backend: KeyedStateBackend[Any],
-    table: pa.Table,
+    inputs: Mapping[str, EpochInput],
     time: EpochTime | None,
     check: Callable[[], None],
 ) -> OutputSpool:
-    """Run `processor` over the rows of `table` and return its output, not yet sent.
+    """Run `processor` over `inputs` and return its output, not yet sent.
 
     `time`: None if nobody knows it. `check` is called now and then; it raises to give up. The
     caller seals or rolls back the backend, and closes the spool.
     """
     plan = spec.run_plan
     states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
+    timers = [state for state in states.values() if isinstance(state, Timers)]
+    timer_values = plan.shown_time(time)
+    backend.begin(timer_values.getCurrentProcessingTimeInMs())
     run = EpochRun(
         processor=processor,
         backend=backend,
         key_columns=spec.key_columns,
-        inputs=plan.inputs.by_name(table),
+        inputs=inputs,
         row_form=plan.row_form,
-        timer_values=plan.shown_time(time),
+        timer_values=timer_values,
         check=check,
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
-        processor.init(serving_handle(states))
+        handle = serving_handle(states, timers[0] if timers else WITHOUT_TIME, backend.drop)
+        processor.init(handle)
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):
             spool.append(batch)

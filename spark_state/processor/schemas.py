@@ -8,10 +8,11 @@ from typing import get_args
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
 
+from checkpoint_store.files.element_columns import EXPIRY, LIST_VALUE, MAP_VALUE
 from spark_state.errors import UnsupportedOperationError
-from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE, StateDescriptor, StateKind
+from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _TIME_ZONE = "UTC"
 
@@ -55,7 +56,14 @@ def _holds_map(data_type: DataType) -> bool:
     return isinstance(data_type, MapType)
 
 
-def state_descriptor(name: str, kind: str, schema_json: str) -> StateDescriptor:
+def timers_descriptor(name: str) -> StateDescriptor:
+    """The state of this name that holds timers."""
+    return state_descriptor(name, "timers", StructType([StructField(EXPIRY, LongType())]).json())
+
+
+def state_descriptor(
+    name: str, kind: str, schema_json: str, ttl_ms: int | None = None
+) -> StateDescriptor:
     """The descriptor of a state from its kind and the JSON text of its column's schema.
 
     Raises UnsupportedOperationError for a kind of a later release.
@@ -63,7 +71,7 @@ def state_descriptor(name: str, kind: str, schema_json: str) -> StateDescriptor:
     for supported in get_args(StateKind):
         if supported == kind:
             value_type = pa.struct(list(arrow_schema(struct_from_json(schema_json))))
-            return StateDescriptor(name, supported, value_type, schema_json)
+            return StateDescriptor(name, supported, value_type, schema_json, ttl_ms)
     raise UnsupportedOperationError(
         f"state {name!r} is in the store as a {kind} state, which this release does not have: "
         "run the release that wrote it"

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from checkpoint_store.files.element_columns import LIST_POSITION, LIST_VALUE, MAP_VALUE, USER_KEY
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.errors import StateMigrationError
@@ -20,7 +21,7 @@ from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.serializers import PLAIN_FORMS, Forms
-from spark_state.state_descriptor import LIST_VALUE, MAP_VALUE, StateDescriptor
+from spark_state.state_descriptor import StateDescriptor
 
 NewBackend = Callable[[KeyGroupRange, KeyColumns, Forms], KeyedStateBackend[Any]]
 
@@ -110,6 +111,16 @@ class States:
                     content.pop(("map", key), None)
 
 
+def _element(row: dict[str, Any]) -> Any:
+    """What a row is of, within its state and key; None for all of it."""
+    held = row[row["_state"]]
+    if row["_state"] == "value":
+        return "value"
+    if held is None:
+        return None
+    return held[LIST_POSITION] if row["_state"] == "list" else held[USER_KEY]["n"]
+
+
 class KeyedStateBackendContract:
     """Derive a class with a fixture `new_backend`: (key groups, key columns, forms) -> an empty
     backend of them."""
@@ -151,10 +162,10 @@ class KeyedStateBackendContract:
     def test_each_key_has_states_of_its_own(self, states: States) -> None:
         content = self.filled(states)
         assert states.content(self.keys) == content
-        assert len(states.backend) == len(content)
         by_group = [0] * len(KEY_GROUPS)
-        for _, key in content:
-            by_group[key % len(KEY_GROUPS)] += 1
+        for (_, key), held in content.items():
+            by_group[key % len(KEY_GROUPS)] += 1 if isinstance(held, int) else len(held)
+        assert len(states.backend) == sum(by_group)
         assert list(states.backend.entries_by_key_group()) == by_group
 
     def test_what_is_handed_out_does_not_change_the_state(self, states: States) -> None:
@@ -197,14 +208,36 @@ class KeyedStateBackendContract:
             states.backend.seal()
             assert self.restored(new_backend, files).content(self.keys) == content
 
-    def test_changes_have_one_row_for_an_entry_in_order(self, states: States) -> None:
+    def test_changes_have_one_row_for_an_element_in_order(self, states: States) -> None:
         self.filled(states)
         self.change(states, {}, 2)
         rows: list[Any] = states.backend.changes().to_pylist()
-        entries = [(row["_key_group"], row["key"], row["_state"]) for row in rows]
-        assert len(set(entries)) == len(entries)
-        assert [entry[:2] for entry in entries] == sorted(entry[:2] for entry in entries)
+        keys = [(row["_key_group"], row["key"]) for row in rows]
+        assert keys == sorted(keys)
         assert all(row["_key_group"] == key_group_of(row["key"]) for row in rows)
+        elements = [(row["key"], row["_state"], _element(row)) for row in rows]
+        assert len(set(elements)) == len(elements)
+        cleared = [(key, state) for key, state, element in elements if element is None]
+        firsts = dict(reversed([((row[0], row[1]), row[2]) for row in elements]))
+        assert all(firsts[entry] is None for entry in cleared)
+
+    def test_changes_of_a_large_map_or_list_are_its_changed_elements(
+        self, new_backend: NewBackend
+    ) -> None:
+        written = {}
+        for size in (10, 1000):
+            states = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
+            states.set_key(1)
+            states._list.put([(n,) for n in range(size)])
+            for n in range(size):
+                states._map.updateValue((n,), (n,))
+            states.backend.seal()
+            states.set_key(1)
+            states._list.appendValue((1,))
+            states._map.updateValue((2,), (1,))
+            states._map.removeKey((3,))
+            written[size] = states.backend.changes().num_rows
+        assert written == {10: 3, 1000: 3}
 
     def test_a_snapshot_is_of_its_moment(self, states: States, new_backend: NewBackend) -> None:
         content = self.filled(states)

@@ -70,7 +70,6 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"time_mode": "EventTime"}, "time mode 'EventTime' is not supported: this release has no"),
         ({"initial_state": "grouped"}, "an initial state is not supported: leave it out"),
         ({"event_time_column_name": "value"}, "event time column 'value' is not supported: leave"),
     ],

@@ -13,9 +13,6 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
-from pyspark.sql.streaming.stateful_processor import TimerValues
-
-from spark_state.processor.epoch_time import EpochTime
 
 POISON = 999_999
 TOTALS_SCHEMA = "key string, rows bigint, total bigint"
@@ -62,12 +59,6 @@ class SeesTime(StatefulProcessor):
 
     def close(self) -> None:
         pass
-
-
-def both_times(time: EpochTime | None) -> TimerValues:
-    """A time mode in which a processor sees all that is known."""
-    assert time is not None
-    return TimerValues(time.batch_ms, time.watermark_ms)
 
 
 class KeepsValues(StatefulProcessor):

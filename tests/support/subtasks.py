@@ -24,14 +24,14 @@ from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.epoch_inputs import OneInput
-from spark_state.processor.epoch_steps import handle_input_rows
-from spark_state.processor.epoch_time import EpochTime, no_time
+from spark_state.processor.epoch_time import no_time
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import column_schema, state_descriptor
+from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
 
@@ -54,9 +54,13 @@ def _struct(schema: StructType | str) -> StructType:
     return StructType([StructField(field, types[kind]) for field, kind in fields])
 
 
-def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpec:
+def operator(
+    folder: Path, processor: Any = None, time_mode: str = "None", **changes: Any
+) -> OperatorSpec:
     """A spec of `RunningTotals` (or `processor`) whose stores are below `folder`."""
     chosen = RunningTotals() if processor is None else processor
+    pickled_processor = dumps(chosen)
+    states = record_states(chosen, describe, time_mode)
     spec = OperatorSpec(
         operator="totals",
         plan_id="plan",
@@ -65,15 +69,15 @@ def operator(folder: Path, processor: Any = None, **changes: Any) -> OperatorSpe
         max_parallelism=8,
         key_schema_json="{}",
         processor=ProcessorSpec(
-            pickled_processor=dumps(chosen),
+            pickled_processor=pickled_processor,
             run_plan=RunPlan(
                 OneInput(InputLayout(("key", "value"), (0,))),
-                (handle_input_rows,),
+                steps_of(time_mode, states),
                 SparkRows(),
                 no_time,
             ),
             key_columns=KEY_COLUMNS,
-            states=record_states(chosen, describe),
+            states=(*states, *timers_of(time_mode)),
             output_schema=OUTPUT,
             spool_bytes=1 << 20,
         ),
@@ -103,7 +107,6 @@ class Host:
     run_id: str = "run-1"
     session: SubtaskSession | None = None
     in_unseen_function: bool = False
-    time: EpochTime | None = None
     maintenance: Maintenance | None = None
     report: EpochReport | None = None
 
@@ -115,7 +118,6 @@ class Host:
             subtask=self.subtask,
             attempt=attempt,
             in_unseen_function=self.in_unseen_function,
-            time=self.time,
         )
         return EpochRequest(self.spec, task, ())
 
@@ -149,13 +151,26 @@ class Host:
         check: Callable[[], None] = lambda: None,
     ) -> Totals:
         """Run an epoch with those of the rows that belong to the subtask; its output."""
+        return self.run(epoch, self.own(table_of(rows, self.spec.max_parallelism)), attempt, check)
+
+    def own(self, table: pa.Table) -> pa.Table:
+        """Those rows of the table that belong to the subtask."""
+        assert self.session is not None
+        mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
+        return table.filter(pa.array(mine, pa.bool_()))
+
+    def run(
+        self,
+        epoch: int,
+        table: pa.Table,
+        attempt: int = 0,
+        check: Callable[[], None] = lambda: None,
+    ) -> Totals:
+        """Run an epoch over this table; its output."""
         assert self.session is not None
         request = self.request(epoch, attempt or epoch + 1)
         claim = self.session.accept(request)
-        table = table_of(rows, self.spec.max_parallelism)
-        mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
-        own_rows = table.filter(pa.array(mine, pa.bool_()))
-        durable = self.session.run(request, claim, own_rows, check)
+        durable = self.session.run(request, claim, table, check)
         self.report = durable.report
         with durable.output as spool:
             return {

@@ -2,9 +2,8 @@
 
 Spark calls the function in the thread of its query. Before the call, the run of the query is
 written into a local property of that thread, where tasks find it: user code that calls
-`setJobGroup` replaces Spark's own name of the run. The time of the batch is written there, too, see
-`batch_time`. After the call, the epoch is completed, see `epoch_completion`. If the call is
-interrupted, the error is reworded, see `stopped_batches`.
+`setJobGroup` replaces Spark's own name of the run. After the call, the epoch is completed, see
+`epoch_completion`. If the call is interrupted, the error is reworded, see `stopped_batches`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import BatchIdentityError
 from spark_state.spark.operator.batch_identity import QUERY, BatchIdentity, name_run
-from spark_state.spark.operator.batch_time import name_time, time_of_batch
 from spark_state.spark.operator.epoch_completion import EpochCompletion
 from spark_state.spark.operator.planned_operators import operators_in
 from spark_state.spark.operator.stopped_batches import brief_when_stopped
@@ -72,7 +70,6 @@ class WatchedFunction:
                 self._function(batch, epoch)
                 return
             identity = BatchIdentity(query.id, query.runId, epoch)
-            name_time(context, identity, time_of_batch(query))
             self._function(batch, epoch)
             plan = query._jsq.streamingQuery().lastExecution().analyzed()
             self._completion.complete(batch, identity, plan)

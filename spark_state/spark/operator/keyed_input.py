@@ -1,6 +1,7 @@
 """Builds the input of an operator: rows with their key, and with their key group.
 
     computed key columns, all columns of the grouped DataFrame, _cowstate_key_group
+    and with time: _cowstate_batch_ms
 
 The key consists of the arguments of `groupBy`: columns of the DataFrame, which are identified by
 their id and not by their name, or expressions, which are computed. On the way to the operator Spark
@@ -26,6 +27,7 @@ from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.schemas import arrow_schema
 
 KEY_GROUP_COLUMN = "_cowstate_key_group"
+BATCH_TIME_COLUMN = "_cowstate_batch_ms"
 
 
 def keyed_input(
@@ -61,6 +63,12 @@ def keyed_input(
     key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output, key_group)
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
+
+
+def with_batch_time(keyed: DataFrame) -> DataFrame:
+    """`keyed`, with the batch's time in every row: the one that Spark logs with the offsets of a
+    micro-batch, so that it is the same for all tasks, and again when the batch runs again."""
+    return keyed.withColumn(BATCH_TIME_COLUMN, F.unix_millis(F.current_timestamp()))
 
 
 def key_columns(fields: Sequence[StructField]) -> KeyColumns:
@@ -114,8 +122,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
-    if KEY_GROUP_COLUMN in df.columns:
-        raise ConfigurationError(f"column {KEY_GROUP_COLUMN!r} is reserved; rename it")
+    for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN):
+        if reserved in df.columns:
+            raise ConfigurationError(f"column {reserved!r} is reserved; rename it")
     names = [field.name for field in key_fields]
     for field in key_fields:
         name = field.name

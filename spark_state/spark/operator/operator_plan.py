@@ -1,6 +1,6 @@
 """`transform_with_state`: the plan that runs a PySpark StatefulProcessor on cowstate.
 
-    input -> computed key columns, all columns, _cowstate_key_group
+    input -> computed key columns, all columns, _cowstate_key_group, and with time the batch's time
           -> repartitionById(parallelism, subtask of the key group)
           -> mapInArrow(one subtask)            nothing may come between these two
           -> output rows
@@ -24,21 +24,22 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
-from spark_state.processor.epoch_inputs import OneInput
-from spark_state.processor.epoch_steps import handle_input_rows
-from spark_state.processor.epoch_time import ShownTime, no_time
-from spark_state.processor.handles import NO_TIME, record_states
+from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
+from spark_state.processor.epoch_inputs import EpochInputs, OneInput, UnitedInputs
+from spark_state.processor.handles import record_states
+from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
-from spark_state.processor.spark_conditions import (
-    unknown_output_mode,
-    unknown_time_mode,
-    unparsable_schema,
-)
+from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, key_columns, keyed_input
+from spark_state.spark.operator.keyed_input import (
+    KEY_GROUP_COLUMN,
+    key_columns,
+    keyed_input,
+    with_batch_time,
+)
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
     FALLBACK_KEY,
@@ -50,13 +51,12 @@ from spark_state.spark.operator.operator_task import HostSettings, batch_task, s
 from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
+from spark_state.spark.operator.time_modes import TimeMode, event_times, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
 _OUTPUT_MODES = ("append", "complete", "update")
-_TIME_MODES_OF_SPARK = ("none", "processingtime", "eventtime")
-_TIME_MODES: dict[str, ShownTime] = {"none": no_time}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -79,7 +79,8 @@ def transform_with_state(
     - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
     - `output_mode`: "append", "update" or "complete", in upper or lower case. As in Spark, it does
       not change what the processor yields.
-    - `time_mode`: "None".
+    - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
+      needs a watermark on a column of `df`.
     - `initial_state`, `event_time_column_name`: refused in this release, unless they are left out.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
@@ -153,18 +154,21 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     spark, processor = df.sparkSession, call.processor
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
-    shown_time = _shown_time(call.time_mode)
+    mode = time_mode_of(call.time_mode)
     _check_inputs(call)
     operator = _operator_name(processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     keyed, layout, key_fields = keyed_input(call.grouped, configuration.max_parallelism)
+    times = event_times(df, keyed.schema.fields[: layout.key_group_index], mode)
+    keyed, inputs = _operator_input(keyed, layout, mode)
     output = _struct(spark, call.output_schema, "output_schema")
+    states = _states(spark, processor, mode)
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     spec = ProcessorSpec(
         pickled_processor=_pickle(processor),
-        run_plan=RunPlan(OneInput(layout), (handle_input_rows,), row_form, shown_time),
+        run_plan=RunPlan(inputs, steps_of(mode.value, states), row_form, mode.shown_time, times),
         key_columns=key_columns(key_fields),
-        states=_states(spark, processor),
+        states=(*states, *timers_of(mode.value)),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
         spool_bytes=configuration.output_memory_mb << 20,
     )
@@ -176,29 +180,29 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
             _operator_spec(operator, configuration, key_fields, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
+    complete_epochs_of_foreach_batch()
+    return _by_subtask(keyed, configuration).mapInArrow(function, output)
+
+
+def _operator_input(
+    keyed: DataFrame, layout: InputLayout, mode: TimeMode
+) -> tuple[DataFrame, EpochInputs]:
+    """What the operator is sent, and how a subtask finds its inputs there."""
+    if mode is TimeMode.NONE:
+        return keyed, OneInput(layout)
+    return with_batch_time(keyed), UnitedInputs(layout)
+
+
+def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:
     subtask = F.floor(
         F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
     ).cast("int")
-    complete_epochs_of_foreach_batch()
-    return keyed.repartitionById(configuration.parallelism, subtask).mapInArrow(function, output)
+    return keyed.repartitionById(configuration.parallelism, subtask)
 
 
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
         raise unknown_output_mode(output_mode)
-
-
-def _shown_time(time_mode: str) -> ShownTime:
-    if str(time_mode).lower() not in _TIME_MODES_OF_SPARK:
-        raise unknown_time_mode(time_mode)
-    shown_time = _TIME_MODES.get(str(time_mode).lower())
-    if shown_time is None:
-        raise UnsupportedOperationError(
-            f"time mode {time_mode!r} is not supported: {NO_TIME}. A processor that uses neither "
-            'runs with time mode "None"; any other processor needs Spark\'s own '
-            f"transformWithState{LET_SPARK_RUN_IT}"
-        )
-    return shown_time
 
 
 def _check_inputs(call: OperatorCall) -> None:
@@ -229,12 +233,14 @@ def _operator_name(processor: Any, name: str | None) -> str:
     return operator
 
 
-def _states(spark: SparkSession, processor: StatefulProcessor) -> tuple[StateDescriptor, ...]:
+def _states(
+    spark: SparkSession, processor: StatefulProcessor, mode: TimeMode
+) -> tuple[StateDescriptor, ...]:
     def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
         parsed = [_struct(spark, schema, f"state {name!r}") for schema in schemas]
         return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
-    return record_states(pickle.loads(_pickle(processor)), describe)
+    return record_states(pickle.loads(_pickle(processor)), describe, mode.value)
 
 
 def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:

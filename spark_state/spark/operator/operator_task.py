@@ -25,6 +25,8 @@ from spark_state.host.client import run_epoch
 from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
 from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
+from spark_state.processor.epoch_inputs import subtask_of_control
+from spark_state.processor.epoch_time import NO_WATERMARK, EpochTime
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.spark.operator.batch_identity import (
@@ -33,7 +35,6 @@ from spark_state.spark.operator.batch_identity import (
     batch_identity,
     is_in_unseen_function,
 )
-from spark_state.spark.operator.batch_time import named_time
 from spark_state.spark.operator.planned_operators import function_name
 from spark_state.spark.operator.worker_loading import called_in_workers
 
@@ -73,8 +74,11 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
         key_groups = key_group_range_of_subtask(max_parallelism, 1, 0)
         backend = HeapKeyedStateBackend(key_groups, spec.key_columns, STATE_FORMS)
         processor = pickle.loads(spec.pickled_processor)
-        table = pa.Table.from_batches(received)
-        with run_processor(spec, processor, backend, table, None, lambda: None) as spool:
+        table, inputs = pa.Table.from_batches(received), spec.run_plan.inputs
+        batch_ms = inputs.batch_ms(table)
+        time = None if batch_ms is None else EpochTime(batch_ms, NO_WATERMARK, NO_WATERMARK)
+        by_name = inputs.by_name(table)
+        with run_processor(spec, processor, backend, by_name, time, lambda: None) as spool:
             yield from spool.read()
 
     return _loaded_by_worker(run, run.__name__)
@@ -104,7 +108,6 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
         subtask=subtask,
         attempt=context.taskAttemptId(),
         in_unseen_function=is_in_unseen_function(context, batch.query_id),
-        time=named_time(context, batch),
     )
 
 
@@ -115,7 +118,9 @@ def _check_partition(
     for batch in batches:
         if batch.num_rows:
             key_group = batch.column(key_group_index)[0].as_py()
-            owner = subtask_of_key_group(key_group, spec.max_parallelism, spec.parallelism)
+            owner = subtask_of_control(key_group)
+            if owner is None:
+                owner = subtask_of_key_group(key_group, spec.max_parallelism, spec.parallelism)
             if owner != subtask:
                 raise _renumbered(spec, subtask, f"its rows belong to subtask {owner}")
         yield batch

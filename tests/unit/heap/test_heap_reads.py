@@ -9,6 +9,7 @@ import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap import heap_snapshot
+from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.heap.state_map_entry import StateMapEntry
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -29,10 +30,11 @@ def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend,
 
 def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any, Any]]:
     """All entries of the maps, as objects."""
-    table = backend._tables["state"]
+    table: Any = backend._tables["state"]
+    maps = table._maps._maps if isinstance(table, HeapElementTable) else table._entries
     entries = []
     for key_group in range(4):
-        for head in table._entries.map_for(key_group).primary_table:
+        for head in maps.map_for(key_group).primary_table:
             entry = head
             while entry is not None:
                 entries.append(entry)

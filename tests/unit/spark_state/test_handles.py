@@ -12,7 +12,12 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.processor.handles import record_states, serving_handle
+from spark_state.processor.handles import (
+    WITHOUT_TIME,
+    ProcessorHandle,
+    record_states,
+    serving_handle,
+)
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
@@ -37,6 +42,10 @@ def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescr
     return StateDescriptor(name, kind, pa.struct([("x", pa.int64())]), " -> ".join(schemas))
 
 
+def serving(states: dict[str, Any]) -> ProcessorHandle:
+    return serving_handle(states, WITHOUT_TIME, lambda name: None)
+
+
 def recorded(init: Init) -> tuple[StateDescriptor, ...]:
     return record_states(Scripted(init), describe)
 
@@ -59,23 +68,11 @@ def test_init_declares_its_states_in_order_and_is_closed() -> None:
     assert processor.closed
 
 
+IN_INIT = "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE"
 REFUSED: list[tuple[Init, str]] = [
-    (
-        lambda handle: handle.getValueState("v", "x int", 1000),
-        "time to live .1000 ms. of state 'v'",
-    ),
-    (
-        lambda handle: handle.getListState("l", "x int", 1000),
-        "time to live .1000 ms. of state 'l'",
-    ),
-    (
-        lambda handle: handle.getMapState("m", "k int", "v int", 1000),
-        "time to live .1000 ms. of state 'm'",
-    ),
-    (lambda handle: handle.registerTimer(5), "timer 5 is not supported"),
-    (lambda handle: handle.deleteTimer(5), "deleting timer 5 is not supported"),
-    (lambda handle: handle.listTimers(), "listing timers is not supported"),
-    (lambda handle: handle.deleteIfExists("v"), "deleting state 'v' is not supported"),
+    (lambda handle: handle.registerTimer(5), rf"^.{IN_INIT}.*operation=register_timer"),
+    (lambda handle: handle.deleteTimer(5), rf"^.{IN_INIT}.*operation=delete_timer"),
+    (lambda handle: handle.listTimers(), rf"^.{IN_INIT}.*operation=list_timers"),
     (lambda handle: handle.getValueState("v", "x int").get(), r"init used state 'v' \(get\)"),
     (
         lambda handle: handle.getListState("l", "x int").appendValue((1,)),
@@ -85,29 +82,42 @@ REFUSED: list[tuple[Init, str]] = [
 
 
 @pytest.mark.parametrize(("init", "message"), REFUSED)
-def test_what_is_not_supported_is_refused_on_the_driver(init: Init, message: str) -> None:
+def test_what_cannot_be_done_in_init_is_refused_on_the_driver(init: Init, message: str) -> None:
     with pytest.raises(UnsupportedOperationError, match=message):
         recorded(init)
 
 
-@pytest.mark.parametrize("init", [init for init, message in REFUSED if "time" in message])
-def test_what_needs_time_is_refused_without_sending_to_another_time_mode(init: Init) -> None:
-    with pytest.raises(UnsupportedOperationError) as caught:
+def test_a_time_to_live_is_recorded_in_processing_time() -> None:
+    def init(handle: Any) -> None:
+        handle.getValueState("v", "x int", 1000)
+        handle.getListState("l", "x int", ttlDurationMs=2000)
+        handle.getMapState("m", "k int", "v int", 3000)
+        handle.getValueState("w", "x int")
+
+    states = record_states(Scripted(init), describe, "ProcessingTime")
+    assert [state.ttl_ms for state in states] == [1000, 2000, 3000, None]
+
+
+@pytest.mark.parametrize("first", ["declare", "delete"])
+def test_a_state_that_is_declared_and_deleted_is_refused(first: str) -> None:
+    def init(handle: Any) -> None:
+        if first == "declare":
+            handle.getValueState("v", "x int")
+        handle.deleteIfExists("v")
+        handle.getValueState("v", "x int")
+
+    with pytest.raises(ConfigurationError, match=r"'v'.*leave one of the two out"):
         recorded(init)
-    message = str(caught.value)
-    assert "in whatever time mode" in message
-    assert 'time mode "None"' not in message
-    assert "keep a time in the state" in message.lower()
 
 
 def test_a_state_declared_twice_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="state 'v' is declared twice"):
+    with pytest.raises(ConfigurationError, match=r"State .v. is declared twice"):
         recorded(
             lambda handle: [handle.getValueState("v", "x int"), handle.getListState("v", "x int")]
         )
 
 
-@pytest.mark.parametrize("name", ["", None, 5])
+@pytest.mark.parametrize("name", ["", None, 5, "$timers"])
 def test_a_state_needs_a_name(name: Any) -> None:
     with pytest.raises(ConfigurationError, match="a state's name is a non-empty str"):
         recorded(lambda handle: handle.getValueState(name, "x int"))
@@ -115,11 +125,11 @@ def test_a_state_needs_a_name(name: Any) -> None:
 
 def test_a_state_that_was_not_declared_on_the_driver_is_refused_in_the_host() -> None:
     with pytest.raises(ConfigurationError, match=r"state 'late' was not declared .*declared: none"):
-        serving_handle({}).getValueState("late", "x int")
+        serving({}).getValueState("late", "x int")
 
 
 def test_a_state_that_was_declared_of_another_kind_is_refused_in_the_host() -> None:
     backend = HeapKeyedStateBackend(KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS)
     state = backend.state(describe("value", "s", ("x int",)))
     with pytest.raises(ConfigurationError, match="map state 's' was not declared"):
-        serving_handle({"s": state}).getMapState("s", "k int", "v int")
+        serving({"s": state}).getMapState("s", "k int", "v int")

@@ -27,6 +27,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     CompletedCheckpoint,
     Run,
     StateSchema,
+    SubtaskTime,
 )
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
@@ -46,15 +47,19 @@ BARRIER = Barrier(
     handles=(replace(HANDLE, kind="snapshot"), HANDLE),
     states=(StateSchema("count", "value", '{"type":"long"}'),),
 )
+TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
 CHECKPOINT = CompletedCheckpoint(12, Run(3, "run-c"), 2, (BARRIER, replace(BARRIER, subtask=1)))
 
 DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
     (encode_metadata(METADATA), decode_metadata, METADATA),
     (encode_barrier(BARRIER), decode_barrier, BARRIER),
+    (encode_barrier(TIMED), decode_barrier, TIMED),
     (encode_manifest(CHECKPOINT), decode_manifest, CHECKPOINT),
 ]
 each_document = pytest.mark.parametrize(
-    ("data", "decode", "value"), DOCUMENTS, ids=["store", "barrier", "manifest"]
+    ("data", "decode", "value"),
+    DOCUMENTS,
+    ids=["store", "barrier", "with time", "manifest"],
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,19 @@ from pyspark.sql import Row
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import OutputRowError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from spark_state.host.maintenance import Maintenance
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
-from spark_state.processor.epoch_time import EpochTime
+from spark_state.processor.epoch_time import EpochTime, ShownTime, both_times, no_time
 from spark_state.processor.key_grouping import InputLayout, group_by_key
 from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
-from tests.support.processors import RunningTotals, SeesTime, both_times
-from tests.support.subtasks import KEY_COLUMNS, Host, operator, table_of
+from tests.support.processors import RunningTotals, SeesTime
+from tests.support.subtasks import KEY_COLUMNS, operator, table_of
 
 FRAMES = PandasFrames("UTC", rows_per_frame=3, bytes_per_frame=2**31 - 1)
-TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000)
+TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000, late_watermark_ms=3_000)
 INITIAL = "initial"
 Emitted = list[tuple[Any, ...]]
 
@@ -45,40 +44,36 @@ def new_backend() -> HeapKeyedStateBackend:
 
 
 def emitted(
-    spec: ProcessorSpec, backend: HeapKeyedStateBackend, table: pa.Table, time: EpochTime = TIME
+    spec: ProcessorSpec,
+    backend: HeapKeyedStateBackend,
+    table: pa.Table,
+    time: EpochTime | None = TIME,
 ) -> Emitted:
     """The output of an epoch, whose state is kept."""
     arrived = pickle.loads(dumps(spec))
     processor = pickle.loads(arrived.pickled_processor)
-    with run_processor(arrived, processor, backend, table, time, lambda: None) as spool:
+    inputs = arrived.run_plan.inputs.by_name(table)
+    with run_processor(arrived, processor, backend, inputs, time, lambda: None) as spool:
         rows = [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
     backend.seal()
     return rows
 
 
 class TestTime:
-    @pytest.fixture
-    def seen(self, tmp_path: Path) -> Iterator[Callable[..., Emitted]]:
-        """What a processor sees in a host's epoch, with changes to its RunPlan."""
-        with Maintenance() as maintenance:
-
-            def run(**changes: Any) -> Emitted:
-                spec = operator(tmp_path, SeesTime())
-                spec = replace(spec, processor=spec_of(SeesTime(), **changes))
-                host = Host(spec, time=TIME).open(maintenance)
-                return [(key, *times) for key, times in host.epoch(0, [("a", 1)]).items()]
-
-            yield run
-
-    def test_a_processor_sees_the_time_that_the_request_names(
-        self, seen: Callable[..., Emitted]
+    @pytest.mark.parametrize(
+        ("shown_time", "time", "seen"),
+        [
+            (both_times, TIME, ("a", 5_000, 4_000)),
+            (both_times, None, ("a", -1, -1)),
+            (no_time, TIME, ("a", -1, -1)),
+        ],
+        ids=["both times", "nobody knows the time", "time mode None"],
+    )
+    def test_a_processor_sees_what_its_time_mode_shows(
+        self, shown_time: ShownTime, time: EpochTime | None, seen: tuple[Any, ...]
     ) -> None:
-        assert seen(shown_time=both_times) == [("a", 5_000, 4_000)]
-
-    def test_in_time_mode_none_it_sees_no_time_whatever_the_request_names(
-        self, seen: Callable[..., Emitted]
-    ) -> None:
-        assert seen() == [("a", -1, -1)]
+        spec = spec_of(SeesTime(), shown_time=shown_time)
+        assert emitted(spec, new_backend(), table_of([("a", 1)], 8), time) == [seen]
 
 
 class EmitsAtTheEnd(RunningTotals):
@@ -153,6 +148,9 @@ class TaggedInputs:
     @property
     def key_group_index(self) -> int:
         return self.layout.key_group_index
+
+    def batch_ms(self, table: pa.Table) -> int | None:
+        return None
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
         tags = table.column("_input").to_pylist() if table.num_rows else []

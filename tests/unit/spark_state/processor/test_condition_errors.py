@@ -9,11 +9,11 @@ import pytest
 from pyspark.errors import IllegalArgumentException, PySparkException, PySparkRuntimeError
 
 from spark_state.errors import ConfigurationError
-from spark_state.processor import spark_conditions
+from spark_state.processor import condition_errors
 
 OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str, str, str]] = [
     (
-        lambda: spark_conditions.unknown_output_mode("foo"),
+        lambda: condition_errors.unknown_output_mode("foo"),
         IllegalArgumentException,
         "STREAMING_OUTPUT_MODE.INVALID",
         "42KDE",
@@ -21,21 +21,21 @@ OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str
         "'Update'.",
     ),
     (
-        lambda: spark_conditions.unknown_time_mode("foo"),
+        lambda: condition_errors.unknown_time_mode("foo"),
         IllegalArgumentException,
         "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
         "42802",
         "Unknown time mode foo. Accepted timeMode modes are 'none', 'processingTime', 'eventTime'",
     ),
     (
-        lambda: spark_conditions.state_defined_twice("s"),
+        lambda: condition_errors.state_defined_twice("s"),
         PySparkRuntimeError,
         "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
         "42802",
         "State variable with name s has already been defined in the StatefulProcessor.",
     ),
     (
-        lambda: spark_conditions.timer_in_time_mode("register_timer", "None"),
+        lambda: condition_errors.timer_without_time("register_timer"),
         PySparkRuntimeError,
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
         "42802",
@@ -43,14 +43,22 @@ OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str
         "timeMode=NoTime",
     ),
     (
-        lambda: spark_conditions.ttl_in_time_mode("s", "EventTime"),
+        lambda: condition_errors.timer_in_init("delete_timer"),
+        PySparkRuntimeError,
+        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
+        "42802",
+        "Failed to perform stateful processor operation=delete_timer with invalid handle "
+        "state=CREATED.",
+    ),
+    (
+        lambda: condition_errors.ttl_in_time_mode("s", "EventTime"),
         PySparkRuntimeError,
         "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
         "42802",
         "Cannot use TTL for state=s in timeMode=EventTime, use TimeMode.ProcessingTime() instead.",
     ),
     (
-        lambda: spark_conditions.ttl_not_positive("s"),
+        lambda: condition_errors.ttl_not_positive("s", -5),
         PySparkRuntimeError,
         "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
         "42802",

@@ -18,7 +18,6 @@ from pyspark.errors import (
 from spark_state.errors import ConfigurationError
 
 _INVALID_PARAMETER = "42802"
-_TIME_MODES_OF_SPARK = {"none": "NoTime", "processingtime": "ProcessingTime"}
 
 
 class SparkConditionError(ConfigurationError, PySparkException):
@@ -89,47 +88,55 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
         "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
         _INVALID_PARAMETER,
         f"State variable with name {state_name} has already been defined in the "
-        "StatefulProcessor. Give each state its own name",
+        f"StatefulProcessor. State {state_name!r} is declared twice; give each its own name",
         {"stateVarName": state_name},
     )
 
 
-def timer_in_time_mode(operation: str, time_mode: str) -> ProcessorHandleError:
-    """The error of a timer in a time mode without timers. `operation`: as Spark calls it, such as
+def timer_without_time(operation: str) -> ProcessorHandleError:
+    """The error of a timer in time mode "None". `operation`: as Spark calls it, such as
     "register_timer"."""
-    spark_mode = _mode_of_spark(time_mode)
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
         _INVALID_PARAMETER,
         f"Failed to perform stateful processor operation={operation} with invalid "
-        f"timeMode={spark_mode}. Timers need time mode ProcessingTime or EventTime",
-        {"operationType": operation, "timeMode": spark_mode},
+        'timeMode=NoTime. Timers need time mode "ProcessingTime" or "EventTime"',
+        {"operationType": operation, "timeMode": "NoTime"},
+    )
+
+
+def timer_in_init(operation: str) -> ProcessorHandleError:
+    """The error of a timer in `init`."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
+        _INVALID_PARAMETER,
+        f"Failed to perform stateful processor operation={operation} with invalid handle "
+        "state=CREATED. There is no current key in init: use timers in handleInputRows, "
+        "handleExpiredTimer or handleInitialState",
+        {"operationType": operation, "handleState": "CREATED"},
     )
 
 
 def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
-    """The error of a time to live in a time mode other than ProcessingTime."""
-    spark_mode = _mode_of_spark(time_mode)
+    """The error of a time to live in time mode "None" or "EventTime"."""
+    spark_mode = "NoTime" if time_mode == "None" else time_mode
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
         _INVALID_PARAMETER,
         f"Cannot use TTL for state={state_name} in timeMode={spark_mode}, use "
-        "TimeMode.ProcessingTime() instead. Or leave ttlDurationMs out",
+        "TimeMode.ProcessingTime() instead. A time to live is measured in processing time: pass "
+        'timeMode="ProcessingTime"',
         {"stateName": state_name, "timeMode": spark_mode},
     )
 
 
-def ttl_not_positive(state_name: str) -> ProcessorHandleError:
-    """The error of a negative time to live."""
+def ttl_not_positive(state_name: str, ttl_ms: object) -> ProcessorHandleError:
+    """The error of a time to live that is not a positive int."""
     return ProcessorHandleError(
         "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
         _INVALID_PARAMETER,
         "TTL duration must be greater than zero for State store operation=update on "
-        f"state={state_name}. Leave ttlDurationMs out for a state without one",
+        f"state={state_name}. ttlDurationMs is {ttl_ms!r}; give whole milliseconds, or leave it "
+        "out",
         {"operationType": "update", "stateName": state_name},
     )
-
-
-def _mode_of_spark(time_mode: str) -> str:
-    """The name of a time mode in Spark's messages."""
-    return _TIME_MODES_OF_SPARK.get(time_mode.lower(), "EventTime")

@@ -1,0 +1,182 @@
+"""Rows of list and map states: folded by element, and put together by key.
+
+In files a row is an element, see `element_columns`. Here its columns are
+
+    key columns    by the names and of the types that users see
+    ELEMENT        what names the element within its key: its position, or its user key
+    VALUE          its value; null in rows that delete
+    EXPIRES        when it expires, in ms since 1970; null if never
+    _key_group     as in the file
+    _op            put or delete; CLEAR deletes all elements of the key until then
+
+What a reader sees has a row for each key, with a whole list or map. Pure, and vectorised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.files.element_columns import (
+    EXPIRES as EXPIRES_IN_FILES,
+)
+from checkpoint_store.files.element_columns import (
+    LIST_ELEMENT,
+    LIST_POSITION,
+    USER_KEY,
+    USER_VALUE,
+    is_whole_collection,
+)
+from checkpoint_store.files.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT
+from checkpoint_store.states.key_codes import key_codes
+
+ELEMENT, VALUE, EXPIRES = "_cowstate_element", "_cowstate_value", "_cowstate_expires_ms"
+CLEAR = "clear"
+
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
+pc: Any = pyarrow.compute
+_Numbers = npt.NDArray[np.int64]
+_IN_FILES = {
+    "list": (LIST_POSITION, LIST_ELEMENT),
+    "map": (USER_KEY, USER_VALUE),
+}
+
+
+def element_fields(collection: Any) -> list[pa.Field[Any]]:
+    """The columns of an element's row beside the key's; `collection`: the type of the list or map
+    as users see it."""
+    of_map = pa.types.is_map(collection)
+    return [
+        pa.field(ELEMENT, collection.key_type if of_map else pa.int64()),
+        pa.field(VALUE, collection.item_type if of_map else collection.value_type),
+        pa.field(EXPIRES, pa.int64()),
+    ]
+
+
+def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> pa.Table:
+    """The rows of a state as rows of elements, with the columns of `schema`: those of the key that
+    `rows` has, and `element_fields`. `column`: the state's column of `rows`, None if the file has
+    none."""
+    keys = [name for name in schema.names if name in rows.column_names]
+    kept = rows.select([*keys, KEY_GROUP_COLUMN, OP])
+    if column is None:
+        column = pa.chunked_array([pa.nulls(rows.num_rows, pa.struct([]))])
+    if is_whole_collection(column.type):
+        return _with_columns(*_of_whole(kept, column), schema)
+    name, value_name = _IN_FILES[kind]
+    elements = _field(column, name, schema.field(ELEMENT).type)
+    values = _field(column, value_name, schema.field(VALUE).type)
+    expires = _field(column, EXPIRES_IN_FILES, pa.int64())
+    clears = pc.and_(pc.equal(kept[OP], DELETE), pc.is_null(elements))
+    operations = pc.if_else(clears, CLEAR, kept[OP])
+    kept = kept.set_column(kept.column_names.index(OP), OP, operations)
+    return _with_columns(kept, elements, values, expires, schema)
+
+
+def _of_whole(kept: pa.Table, column: Any) -> tuple[pa.Table, Any, Any, Any]:
+    """Rows of whole lists or maps: each clears its key, and puts its elements."""
+    collections = column.combine_chunks().field(0)
+    # `take` drops elements that a slice or a null value would hide.
+    taken = collections.take(pa.array(np.arange(len(collections))))
+    lengths = np.diff(taken.offsets.to_numpy())
+    owners = np.repeat(np.arange(len(taken)), lengths)
+    if pa.types.is_map(taken.type):
+        elements, values = taken.keys, taken.items
+    else:
+        starts = np.repeat(taken.offsets.to_numpy()[:-1] - taken.offsets[0].as_py(), lengths)
+        elements, values = pa.array(np.arange(len(owners)) - starts), taken.flatten()
+    # The clearing rows first, then those of elements; a stable sort puts both in order.
+    places = np.concatenate([np.arange(len(taken)), owners])
+    order: Any = pa.array(np.argsort(places, kind="stable"))
+    operations = pa.array(np.repeat([CLEAR, PUT], [len(taken), len(owners)]))
+    repeated = kept.take(_places(places))
+    repeated = repeated.set_column(repeated.column_names.index(OP), OP, operations)
+    absent = pa.nulls(len(taken))
+    padded: list[Any] = [
+        pa.concat_arrays([absent.cast(array.type), array]) for array in (elements, values)
+    ]
+    return (
+        repeated.take(order),
+        padded[0].take(order),
+        padded[1].take(order),
+        pa.nulls(len(places)).cast(pa.int64()),
+    )
+
+
+def _with_columns(
+    kept: pa.Table, elements: Any, values: Any, expires: Any, schema: pa.Schema
+) -> pa.Table:
+    columns = {ELEMENT: elements, VALUE: values, EXPIRES: expires}
+    arrays = [columns[name] if name in columns else kept[name] for name in schema.names]
+    cast = [
+        array if array.type == field.type else array.cast(field.type)
+        for array, field in zip(arrays, schema, strict=True)
+    ]
+    cast += [kept[KEY_GROUP_COLUMN], kept[OP]]
+    return pa.Table.from_arrays(cast, [*schema.names, KEY_GROUP_COLUMN, OP])
+
+
+def _field(column: Any, name: str, field_type: pa.DataType) -> Any:
+    index = column.type.get_field_index(name)
+    if index < 0:
+        return pa.chunked_array([pa.nulls(len(column)).cast(field_type)])
+    return pc.struct_field(column, [index])
+
+
+def fold_elements(
+    rows: pa.Table, key_names: Sequence[str], keep_tombstones: bool = False
+) -> pa.Table:
+    """The last row of each element, without those that were cleared later.
+
+    `keep_tombstones`: also rows that delete, and the last one that clears a key, in front of all
+    that came after it; folding the result together with later rows gives the same as folding all.
+    """
+    owners = key_codes(rows, key_names)
+    places = np.arange(rows.num_rows)
+    clears = np.flatnonzero(pc.equal(rows[OP], CLEAR).to_numpy())
+    last_clear = np.full(owners.max(initial=-1) + 1, -1)
+    np.maximum.at(last_clear, owners[clears], clears)
+    rows = rows.filter(pa.array(places >= last_clear[owners]))
+    # A row that clears has no element, and so is no other's.
+    codes = key_codes(rows, [*key_names, ELEMENT])
+    places = np.arange(rows.num_rows)
+    last = np.full(codes.max(initial=-1) + 1, -1)
+    np.maximum.at(last, codes, places)
+    folded = rows.filter(pa.array(last[codes] == places))
+    return folded if keep_tombstones else folded.filter(pc.equal(folded[OP], PUT))
+
+
+def live_elements(rows: pa.Table, now_ms: int | None) -> pa.Table:
+    """Those that have not expired by a time; None: all."""
+    if now_ms is None or pc.all(pc.is_null(rows[EXPIRES]), min_count=0).as_py():
+        return rows
+    return rows.filter(pc.fill_null(pc.greater(rows[EXPIRES], now_ms), True))
+
+
+def whole_collections(rows: pa.Table, kind: str, shown: pa.Schema) -> pa.Table:
+    """The elements of each key, put together to one row with the columns of `shown`: lists in the
+    order of positions, maps in any order."""
+    *key_names, name = shown.names
+    codes = key_codes(rows, key_names)
+    positions = rows[ELEMENT].to_numpy() if kind == "list" else np.arange(len(codes))
+    order = np.lexsort((positions, codes))
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1) > 0)
+    ordered = rows.take(_places(order))
+    offsets: Any = pa.array([*firsts, len(codes)], pa.int32())
+    values: Any = ordered[VALUE].combine_chunks()
+    collections: Any
+    if kind == "list":
+        collections = pa.ListArray.from_arrays(offsets, values)
+    else:
+        collections = pa.MapArray.from_arrays(offsets, ordered[ELEMENT].combine_chunks(), values)
+    whole = ordered.select(key_names).take(_places(firsts))
+    return whole.append_column(shown.field(name), collections.cast(shown.field(name).type))
+
+
+def _places(numbers: _Numbers) -> Any:
+    return pa.array(numbers)

@@ -1,0 +1,171 @@
+"""The elements of all keys in copy-on-write maps, one map per key group.
+
+    key group -> copy-on-write map: key -> Elements: element -> value
+
+The map copies the elements of a key, a dictionary, before the first change after a snapshot that
+shares them. So of a key with many elements a change costs one element, and once per snapshot a copy
+of the dictionary, which is cheap beside the snapshot's writing of every element.
+
+Each operation also keeps the numbers of elements by key group, and the index of what is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap.copy_on_write_state_table import (
+    CopyOnWriteStateTable,
+    CopyOnWriteStateTableSnapshot,
+)
+from spark_state.heap.due_index import DueIndex
+from spark_state.keyed_state.keyed_element_table import DueTime
+
+Key = tuple[Any, ...]
+E = TypeVar("E")
+V = TypeVar("V")
+
+
+class Elements(Generic[E, V]):
+    """What a key has: values by element, never empty in a map.
+
+    `next_number`: greater than all elements that are numbers; it may skip some. `is_kept`: somebody
+    keeps these elements to put them back, so they must be copied before they are changed.
+    """
+
+    __slots__ = ("is_kept", "next_number", "values")
+
+    def __init__(self, values: dict[E, V], next_number: int) -> None:
+        self.values = values
+        self.next_number = next_number
+        self.is_kept = False
+
+    def copy(self) -> Elements[E, V]:
+        """Elements that may be changed."""
+        return Elements(self.values.copy(), self.next_number)
+
+
+class ElementMaps(Generic[E, V]):
+    """The elements of the keys in `key_groups`; `due_time`: None if nothing is ever due."""
+
+    def __init__(self, key_groups: KeyGroupRange, due_time: DueTime | None) -> None:
+        self._maps: CopyOnWriteStateTable[Key, None, Elements[E, V]] = CopyOnWriteStateTable(
+            key_groups, Elements.copy
+        )
+        self._due_time = due_time
+        self.due = DueIndex()
+        self.sizes: dict[int, int] = {}
+        self._own_key: Key | None = None
+        self._own: Elements[E, V] | None = None
+
+    def get(self, key: Key, key_group: int) -> Elements[E, V] | None:
+        """The elements of a key, to be read."""
+        if key is self._own_key:
+            return self._own
+        return self._maps.map_for(key_group).get(key, None)
+
+    def put(self, key: Key, key_group: int, element: E, value: V) -> V | None:
+        """Set an element; returns its value before, None if there was none."""
+        own = self._own if key is self._own_key else self._to_change(key, key_group)
+        if own is None:
+            own = self._insert(key, key_group, Elements({}, 0))
+        before = own.values.get(element)
+        own.values[element] = value
+        if before is None:
+            self.sizes[key_group] = self.sizes.get(key_group, 0) + 1
+        if isinstance(element, int) and element >= own.next_number:
+            own.next_number = element + 1
+        if self._due_time is not None:
+            entry = (key_group, key, element)
+            if before is not None:
+                self.due.forget(self._due_time(element, before), entry)
+            self.due.note(self._due_time(element, value), entry)
+        return before
+
+    def remove(self, key: Key, key_group: int, element: E) -> V | None:
+        """Remove an element; returns its value, None if there was none."""
+        elements = self.get(key, key_group)
+        if elements is None or element not in elements.values:
+            return None
+        own = self._own if key is self._own_key else self._to_change(key, key_group)
+        assert own is not None, "the key has the element"
+        before = own.values.pop(element)
+        if not own.values:
+            self._drop(key, key_group)
+        self.sizes[key_group] -= 1
+        if self._due_time is not None:
+            self.due.forget(self._due_time(element, before), (key_group, key, element))
+        return before
+
+    def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
+        """Remove a key and return its elements, which must not be changed any more."""
+        elements = self._drop(key, key_group)
+        if elements is not None:
+            elements.is_kept = True
+            self.sizes[key_group] -= len(elements.values)
+            for entry, due_ms in self._due_entries(key, key_group, elements):
+                self.due.forget(due_ms, entry)
+        return elements
+
+    def put_back(self, key: Key, key_group: int, elements: Elements[E, V]) -> None:
+        """Undo a `take`; the key has no elements now."""
+        self._insert(key, key_group, elements)
+        self._own_key = self._own = None
+        self.sizes[key_group] = self.sizes.get(key_group, 0) + len(elements.values)
+        for entry, due_ms in self._due_entries(key, key_group, elements):
+            self.due.note(due_ms, entry)
+
+    def __len__(self) -> int:
+        return sum(self.sizes.values())
+
+    def snapshot(
+        self, key_groups: KeyGroupRange
+    ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
+        """The elements of these key groups at this moment, without copying them."""
+        self._own_key = self._own = None
+        return self._maps.snapshot(key_groups)
+
+    def _to_change(self, key: Key, key_group: int) -> Elements[E, V] | None:
+        """The elements of a key, which may be changed until the next snapshot."""
+        state_map = self._maps.map_for(key_group)
+        own = state_map.own(key, None)
+        if own is not None and own.is_kept:
+            own = own.copy()
+            state_map.put(key, None, own)
+        self._own_key, self._own = key, own
+        return own
+
+    def _insert(self, key: Key, key_group: int, elements: Elements[E, V]) -> Elements[E, V]:
+        self._maps.map_for(key_group).put(key, None, elements)
+        self._own_key, self._own = key, elements
+        return elements
+
+    def _drop(self, key: Key, key_group: int) -> Elements[E, V] | None:
+        self._own_key = self._own = None
+        return self._maps.map_for(key_group).remove_and_get_old(key, None)
+
+    def _due_entries(
+        self, key: Key, key_group: int, elements: Elements[E, V]
+    ) -> Iterator[tuple[tuple[int, Key, E], int]]:
+        if self._due_time is not None:
+            for element, value in elements.values.items():
+                yield (key_group, key, element), self._due_time(element, value)
+
+    def check_invariants(self) -> None:
+        """Assert that the maps are in order, and that sizes and index agree with them."""
+        self._maps.check_invariants()
+        sizes: dict[int, int] = {}
+        due: dict[Any, int] = {}
+        for key_group, key, _, elements in self._maps:
+            assert elements.values, "a key without elements is in no map"
+            numbers = [element for element in elements.values if isinstance(element, int)]
+            assert max(numbers, default=-1) < elements.next_number
+            sizes[key_group] = sizes.get(key_group, 0) + len(elements.values)
+            due.update(self._due_entries(key, key_group, elements))
+        assert {group: size for group, size in self.sizes.items() if size} == sizes
+        noted = list(self.due.due(1 << 63))
+        assert {entry: due_ms for due_ms, entry in noted} == due
+        assert len(noted) == len(due) == len(self.due)
+        assert [due_ms for due_ms, _ in noted] == sorted(due_ms for due_ms, _ in noted)
+        assert self._own_key is None or self._own is not None

@@ -1,0 +1,233 @@
+"""The elements of one list or map state, or of timers, on the heap, with what an epoch changed.
+
+For every key that the running epoch changed, the table remembers what its elements were before:
+
+    elements   element -> value before (None: absent), for each one that was put or removed
+    cleared    the whole of a key that was cleared, as it was then; what came later is not noted
+
+That is the epoch's changelog (which elements) and its undo list (what they were), so a commit and a
+rollback cost the changes (I6, I7), however many elements a key has. One sealed epoch stays undoable
+until the next one is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.frozen_keys import in_order
+from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
+from spark_state.heap.due_index import Entry
+from spark_state.heap.element_maps import ElementMaps, Elements
+from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.state_rows import StateEntries
+from spark_state.keyed_state.state_serializer import StateSerializer
+
+Key = tuple[Any, ...]
+E = TypeVar("E")
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class _KeyBefore(Generic[E, V]):
+    """What the running epoch has to put back of one key."""
+
+    key_group: int
+    elements: dict[E, V | None] = field(default_factory=dict)
+    is_cleared: bool = False
+    cleared: Elements[E, V] | None = None
+
+    def had_any(self) -> bool:
+        """Whether the key had an element before the epoch."""
+        if any(value is not None for value in self.elements.values()):
+            return True
+        return self.cleared is not None and not self.cleared.values.keys() <= self.elements.keys()
+
+
+class HeapElementTable(Generic[E, V]):
+    """One state's elements and the changes of the running and the last sealed epoch.
+
+    `serializer`: of what files hold, (element, value) or None, see StateEntries; `due_time`: when
+    an element is due, None if never.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serializer: StateSerializer[Any],
+        key_groups: KeyGroupRange,
+        due_time: DueTime | None = None,
+    ) -> None:
+        self.name = name
+        self.serializer = serializer
+        self._maps: ElementMaps[E, V] = ElementMaps(key_groups, due_time)
+        self._before: dict[Key, _KeyBefore[E, V]] = {}
+        self._sealed: dict[Key, _KeyBefore[E, V]] = {}
+        self._key: Key = ()
+        self._key_group = key_groups.start
+        self._of_key: _KeyBefore[E, V] | None = None  # in _before, which saves a look-up
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def set_current_key(self, key: Key, key_group: int) -> None:
+        self._key = key
+        self._key_group = key_group
+        self._of_key = None
+
+    def exists(self) -> bool:
+        return self._maps.get(self._key, self._key_group) is not None
+
+    def get(self, element: E) -> V | None:
+        elements = self._maps.get(self._key, self._key_group)
+        return None if elements is None else elements.values.get(element)
+
+    def put(self, element: E, value: V) -> None:
+        before = self._maps.put(self._key, self._key_group, element, value)
+        of_key = self._of_key or self._noted()
+        if not of_key.is_cleared and element not in of_key.elements:
+            of_key.elements[element] = before
+
+    def append(self, values: Sequence[V]) -> None:
+        elements = self._maps.get(self._key, self._key_group)
+        number: Any = 0 if elements is None else elements.next_number
+        for value in values:
+            self.put(number, value)
+            number += 1
+
+    def remove(self, element: E) -> None:
+        before = self._maps.remove(self._key, self._key_group, element)
+        if before is not None:
+            of_key = self._of_key or self._noted()
+            if not of_key.is_cleared and element not in of_key.elements:
+                of_key.elements[element] = before
+
+    def elements(self) -> list[tuple[E, V]]:
+        elements = self._maps.get(self._key, self._key_group)
+        return [] if elements is None else elements_in_order(elements)
+
+    def clear(self) -> None:
+        elements = self._maps.take(self._key, self._key_group)
+        if elements is not None:
+            of_key = self._of_key or self._noted()
+            if not of_key.is_cleared:
+                of_key.is_cleared, of_key.cleared = True, elements
+
+    def _noted(self) -> _KeyBefore[E, V]:
+        """What was before of the current key, which is to be changed."""
+        of_key = self._before.get(self._key)
+        if of_key is None:
+            of_key = self._before[self._key] = _KeyBefore(self._key_group)
+        self._of_key = of_key
+        return of_key
+
+    def next_due_ms(self) -> int | None:
+        """When the next element is due."""
+        return self._maps.due.next_ms()
+
+    def due(self, until_ms: int) -> Iterator[tuple[int, Entry]]:
+        """See DueIndex."""
+        return self._maps.due.due(until_ms)
+
+    def number_of_changes(self) -> int:
+        """How many elements the running epoch has changed, or more."""
+        return sum(len(before.elements) for before in self._before.values())
+
+    def changes(self) -> StateEntries:
+        """What the running epoch changed: a cleared key first, then its elements as they are."""
+        changed = StateEntries(self.name, self.serializer, [], [], [])
+        for key, before in self._before.items():
+            rows = list(self._rows(key, before))
+            changed.keys.extend([key] * len(rows))
+            changed.key_groups.extend([before.key_group] * len(rows))
+            changed.states.extend(rows)
+        return changed
+
+    def _rows(self, key: Key, before: _KeyBefore[E, V]) -> Iterator[tuple[E, V | None] | None]:
+        elements = self._maps.get(key, before.key_group)
+        now: dict[E, V] = {} if elements is None else elements.values
+        if before.is_cleared:
+            if before.had_any():
+                yield None
+            yield from now.items()
+            return
+        for element, value_before in before.elements.items():
+            value = now.get(element)
+            if value is not None or value_before is not None:
+                yield element, value
+
+    def seal(self) -> None:
+        """End the running epoch; it can be undone until the next one is sealed."""
+        self._sealed = self._end_changes()
+
+    def rollback(self) -> None:
+        """Put back what the running epoch changed."""
+        self._put_back(self._end_changes())
+
+    def undo_sealed(self) -> None:
+        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        assert not self._before, "an epoch is running"
+        sealed, self._sealed = self._sealed, {}
+        self._put_back(sealed)
+
+    def _end_changes(self) -> dict[Key, _KeyBefore[E, V]]:
+        self._of_key = None
+        changes, self._before = self._before, {}
+        return changes
+
+    def _put_back(self, changes: dict[Key, _KeyBefore[E, V]]) -> None:
+        maps = self._maps
+        for key, before in changes.items():
+            key_group = before.key_group
+            if before.is_cleared:
+                maps.take(key, key_group)
+                if before.cleared is not None:
+                    maps.put_back(key, key_group, before.cleared)
+            for element, value in before.elements.items():
+                if value is None:
+                    maps.remove(key, key_group, element)
+                else:
+                    maps.put(key, key_group, element, value)
+
+    def apply(self, entries: StateEntries) -> None:
+        """Apply rows of a file to the base state; nothing of it can be undone. The running epoch
+        must be unchanged."""
+        assert not self._before, "an epoch is running"
+        maps = self._maps
+        rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
+        for key, key_group, state in rows:
+            if state is None:
+                maps.take(key, key_group)
+            elif state[1] is None:
+                maps.remove(key, key_group, state[0])
+            else:
+                maps.put(key, key_group, *state)
+        self._sealed = {}
+
+    def sizes(self) -> dict[int, int]:
+        """The number of elements by key group."""
+        return self._maps.sizes
+
+    def snapshot(
+        self, key_groups: KeyGroupRange
+    ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
+        """The elements of these key groups at this moment, without copying them."""
+        return self._maps.snapshot(key_groups)
+
+    @staticmethod
+    def rows_of(elements: Elements[E, V]) -> Iterable[tuple[E, V]]:
+        """What a file holds of one key."""
+        return elements.values.items()
+
+    def check_invariants(self) -> None:
+        """Assert the invariants of maps and index."""
+        self._maps.check_invariants()
+        assert self._of_key is None or self._of_key is self._before[self._key]
+
+
+def elements_in_order(elements: Elements[E, V]) -> list[tuple[E, V]]:
+    """The elements of a key in their order."""
+    values = elements.values
+    return [(element, values[element]) for element in in_order(values)]

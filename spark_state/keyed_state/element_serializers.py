@@ -1,0 +1,218 @@
+"""Elements of collections between Python and the Arrow columns of files.
+
+A row of a file holds one element, in the struct of its state's column:
+
+    kind     element      value                struct
+    list     its number   tuple                list_position int64, list_element struct
+    map      user key     tuple                user_map_key struct, user_map_value struct
+    timers   its time     ()                   expiry_ms int64
+
+A row that deletes has the element and no value. If it has no struct either, it deletes all elements
+that the key has until then. Values and user keys are tuples in the form of `serializers`, and never
+changed in place. User keys are frozen as `frozen_keys` says.
+
+Files of older releases have a row for each list or map, of a struct with one column, `list_value`
+or `map_value`. `elements_of_whole` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from checkpoint_store.files.element_columns import (
+    EXPIRY,
+    LIST_ELEMENT,
+    LIST_POSITION,
+    LIST_VALUE,
+    MAP_VALUE,
+    USER_KEY,
+    USER_VALUE,
+)
+from spark_state.errors import StateValueError
+from spark_state.frozen_keys import FrozenKeys
+from spark_state.serializers import Forms, StructSerializer
+
+E = TypeVar("E")
+Value = tuple[Any, ...]
+ElementRow = tuple[E, Value | None] | None
+"""An element and its value (None: deleted); None deletes all elements of the key."""
+
+
+class ElementSerializer(Protocol[E]):
+    """The elements of one kind of state; a StateSerializer of `ElementRow`s."""
+
+    @property
+    def struct_type(self) -> pa.StructType: ...
+
+    def deletes(self, rows: Sequence[ElementRow[E]]) -> list[bool]:
+        """See StateSerializer."""
+
+    def to_arrow(self, rows: Sequence[ElementRow[E]]) -> pa.StructArray:
+        """See StateSerializer. Raises StateValueError naming the field."""
+
+    def from_arrow(self, array: Any) -> list[ElementRow[E]]:
+        """See StateSerializer."""
+
+    def elements_of_whole(self, array: Any) -> list[list[tuple[E, Value]]]:
+        """The elements of each list or map of an older release."""
+
+
+class ListSerializer:
+    """The elements of a list state; `value_type` is that of its descriptor."""
+
+    def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
+        element_type = value_type.field(LIST_VALUE).type.value_type
+        self.element = StructSerializer(element_type, f"{owner}, an element", forms)
+        self._owner = owner
+        self.struct_type = pa.struct(
+            [
+                pa.field(LIST_POSITION, pa.int64()),
+                pa.field(LIST_ELEMENT, _type_in_files(self.element)),
+            ]
+        )
+
+    def to_values(self, values: Iterable[Any]) -> list[Value]:
+        """Elements in canonical form. Raises StateValueError as StructSerializer does."""
+        if not hasattr(values, "__iter__"):
+            raise StateValueError(f"{self._owner}: {values!r} is not a list of tuples")
+        return [*map(self.element.to_state, values)]
+
+    def deletes(self, rows: Sequence[ElementRow[int]]) -> list[bool]:
+        return _deletes(rows)
+
+    def to_arrow(self, rows: Sequence[ElementRow[int]]) -> pa.StructArray:
+        positions: Any = pa.array([None if row is None else row[0] for row in rows], pa.int64())
+        values = self.element.to_arrow([None if row is None else row[1] for row in rows])
+        return _as_column([positions, values], self.struct_type, rows)
+
+    def from_arrow(self, array: Any) -> list[ElementRow[int]]:
+        positions, values = array.flatten()
+        return _rows(positions.to_pylist(), self.element.from_arrow(values))
+
+    def elements_of_whole(self, array: Any) -> list[list[tuple[int, Value]]]:
+        lists, lengths = _present(array)
+        elements: Any = iter(self.element.from_arrow(lists.flatten()))
+        return [list(enumerate(islice(elements, length))) for length in lengths]
+
+
+class MapSerializer:
+    """The entries of a map state; `value_type` is that of its descriptor."""
+
+    def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
+        map_type = value_type.field(MAP_VALUE).type
+        self._key = StructSerializer(map_type.key_type, f"{owner}, a user key", forms)
+        self.keys = FrozenKeys(self._key)
+        self.value = StructSerializer(map_type.item_type, f"{owner}, a value", forms)
+        self._make_row = forms.make_row
+        self._value_names = tuple(field.name for field in map_type.item_type)
+        self.struct_type = pa.struct(
+            [
+                pa.field(USER_KEY, _type_in_files(self._key)),
+                pa.field(USER_VALUE, _type_in_files(self.value)),
+            ]
+        )
+
+    def to_row(self, value: Value) -> Any:
+        """A value with the names of its fields, as far as the forms have names."""
+        return self._make_row(self._value_names, value)
+
+    def deletes(self, rows: Sequence[ElementRow[Value]]) -> list[bool]:
+        return _deletes(rows)
+
+    def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:
+        thaw = self.keys.thaw
+        keys = self._key.to_arrow([None if row is None else thaw(row[0]) for row in rows])
+        values = self.value.to_arrow([None if row is None else row[1] for row in rows])
+        return _as_column([keys, values], self.struct_type, rows)
+
+    def from_arrow(self, array: Any) -> list[ElementRow[Value]]:
+        stored, values = array.flatten()
+        keys: Any = self._key.from_arrow(stored)
+        frozen = [*self.keys.freeze_all(key for key in keys if key is not None)]
+        next_key = iter(frozen)
+        return _rows(
+            [None if key is None else next(next_key) for key in keys], self.value.from_arrow(values)
+        )
+
+    def elements_of_whole(self, array: Any) -> list[list[tuple[Value, Value]]]:
+        maps, lengths = _present(array)
+        stored: Any = self._key.from_arrow(maps.keys)
+        keys = self.keys.freeze_all(stored)
+        entries: Any = zip(keys, self.value.from_arrow(maps.items), strict=True)
+        return [list(islice(entries, length)) for length in lengths]
+
+
+class ValueSerializer:
+    """A value that expires: the one element, (), of its key. Its struct is the value's."""
+
+    def __init__(self, value: StructSerializer) -> None:
+        self.value = value
+        self.struct_type = pa.struct([field.with_nullable(True) for field in value.struct_type])
+
+    def deletes(self, rows: Sequence[ElementRow[tuple[()]]]) -> list[bool]:
+        return _deletes(rows)
+
+    def to_arrow(self, rows: Sequence[ElementRow[tuple[()]]]) -> pa.StructArray:
+        return self.value.to_arrow([None if row is None else row[1] for row in rows])
+
+    def from_arrow(self, array: Any) -> list[ElementRow[tuple[()]]]:
+        return [None if value is None else ((), value) for value in self.value.from_arrow(array)]
+
+    def elements_of_whole(self, array: Any) -> list[list[tuple[tuple[()], Value]]]:
+        raise AssertionError("a value is no collection")
+
+
+class TimerSerializer:
+    """The timers of keys: times in milliseconds since 1970, without values."""
+
+    struct_type = pa.struct([pa.field(EXPIRY, pa.int64())])
+
+    def deletes(self, rows: Sequence[ElementRow[int]]) -> list[bool]:
+        return _deletes(rows)
+
+    def to_arrow(self, rows: Sequence[ElementRow[int]]) -> pa.StructArray:
+        times: Any = pa.array([None if row is None else row[0] for row in rows], pa.int64())
+        return _as_column([times], self.struct_type, rows)
+
+    def from_arrow(self, array: Any) -> list[ElementRow[int]]:
+        times = array.flatten()[0].to_pylist()
+        return [None if time is None else (time, ()) for time in times]
+
+    def elements_of_whole(self, array: Any) -> list[list[tuple[int, Value]]]:
+        raise AssertionError("no release wrote all timers of a key as one row")
+
+
+def _deletes(rows: Sequence[ElementRow[Any]]) -> list[bool]:
+    return [row is None or row[1] is None for row in rows]
+
+
+def _rows(elements: Sequence[Any], values: Sequence[Value | None]) -> list[Any]:
+    return [
+        None if element is None else (element, value)
+        for element, value in zip(elements, values, strict=True)
+    ]
+
+
+def _type_in_files(serializer: StructSerializer) -> pa.DataType:
+    return serializer.to_arrow([]).type
+
+
+def _as_column(
+    arrays: Sequence[Any], struct_type: pa.StructType, rows: Sequence[object | None]
+) -> pa.StructArray:
+    absent: Any = pa.array([row is None for row in rows], pa.bool_())
+    return pa.StructArray.from_arrays(arrays, fields=list(struct_type), mask=absent)
+
+
+def _present(array: Any) -> tuple[Any, Iterator[int]]:
+    """The lists or maps that are there, and how long each one is; 0 for one that is not there."""
+    present = array.is_valid()
+    # Filtered, so that every part of the values belongs to one of them.
+    values = array.filter(present).field(0)
+    lengths = iter(np.diff(values.offsets.to_numpy()).tolist())
+    return values, (next(lengths) if valid else 0 for valid in present.to_pylist())

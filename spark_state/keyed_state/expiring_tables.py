@@ -1,0 +1,136 @@
+"""Time to live: values that nobody sees any more once their time has come.
+
+A value is kept with the time at which it expires, which each put sets anew. From that time on the
+key seems to have no value, whether it has been removed or not. A backend removes expired values a
+bounded number an epoch, see KeyedStateBackend.remove_expired.
+
+Source: the semantics of `ttlDurationMs` in PySpark's StatefulProcessorHandle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from checkpoint_store.files.element_columns import EXPIRES
+from spark_state.keyed_state.element_serializers import ElementSerializer
+from spark_state.keyed_state.keyed_element_table import Key, KeyedElementTable
+
+E = TypeVar("E")
+Value = tuple[Any, ...]
+Expiring = tuple[Value, int]
+"""A value, and when it expires, in milliseconds since 1970."""
+
+
+@dataclass(slots=True)
+class EpochClock:
+    """The time of the running epoch, in milliseconds since 1970; the same for all of its tasks."""
+
+    now_ms: int = 0
+
+
+def expiry_of(_element: Any, value: Expiring) -> int:
+    """When an element is due."""
+    return value[1]
+
+
+class ExpiringElements(Generic[E]):
+    """A KeyedElementTable whose elements live for `ttl_ms` after they were put."""
+
+    def __init__(
+        self, table: KeyedElementTable[E, Expiring], ttl_ms: int, clock: EpochClock
+    ) -> None:
+        self._table = table
+        self._ttl_ms = ttl_ms
+        self._clock = clock
+
+    def set_current_key(self, key: Key, key_group: int) -> None:
+        self._table.set_current_key(key, key_group)
+
+    def exists(self) -> bool:
+        return self._table.exists() and bool(self.elements())
+
+    def get(self, element: E) -> Value | None:
+        held = self._table.get(element)
+        return None if held is None or held[1] <= self._clock.now_ms else held[0]
+
+    def put(self, element: E, value: Value) -> None:
+        self._table.put(element, (value, self._clock.now_ms + self._ttl_ms))
+
+    def append(self, values: Sequence[Value]) -> None:
+        expires_ms = self._clock.now_ms + self._ttl_ms
+        self._table.append([(value, expires_ms) for value in values])
+
+    def remove(self, element: E) -> None:
+        self._table.remove(element)
+
+    def elements(self) -> list[tuple[E, Value]]:
+        now_ms = self._clock.now_ms
+        return [
+            (element, value)
+            for element, (value, expires_ms) in self._table.elements()
+            if expires_ms > now_ms
+        ]
+
+    def clear(self) -> None:
+        self._table.clear()
+
+
+class ExpiringValues:
+    """A KeyedStateTable whose values live for a time: each is the one element, (), of its key."""
+
+    def __init__(self, elements: ExpiringElements[tuple[()]]) -> None:
+        self._elements = elements
+
+    def set_current_key(self, key: Key, key_group: int) -> None:
+        self._elements.set_current_key(key, key_group)
+
+    def get(self) -> Value | None:
+        return self._elements.get(())
+
+    def put(self, state: Value) -> None:
+        self._elements.put((), state)
+
+    def remove(self) -> None:
+        self._elements.remove(())
+
+
+class ExpiringSerializer(Generic[E]):
+    """Elements with their expiry: the struct of `elements` and a column `_expires_ms`."""
+
+    def __init__(self, elements: ElementSerializer[E]) -> None:
+        self._elements = elements
+        self.struct_type = pa.struct([*elements.struct_type, pa.field(EXPIRES, pa.int64())])
+
+    def deletes(self, rows: Sequence[Any]) -> list[bool]:
+        return self._elements.deletes(rows)
+
+    def to_arrow(self, rows: Sequence[Any]) -> pa.StructArray:
+        plain = [
+            None if row is None else (row[0], None if row[1] is None else row[1][0]) for row in rows
+        ]
+        expiries = [None if row is None or row[1] is None else row[1][1] for row in rows]
+        column = self._elements.to_arrow(plain)
+        arrays: list[Any] = [*column.flatten(), pa.array(expiries, pa.int64())]
+        absent: Any = pa.array([row is None for row in rows], pa.bool_())
+        fields = [field.with_nullable(True) for field in self.struct_type]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
+
+    def from_arrow(self, array: Any) -> list[Any]:
+        *columns, expiries = array.flatten()
+        fields = list(self.struct_type)[:-1]
+        plain: Any = pa.StructArray.from_arrays(
+            columns, fields=[f.with_nullable(True) for f in fields], mask=array.is_null()
+        )
+        return [
+            None if row is None else (row[0], None if row[1] is None else (row[1], expires_ms))
+            for row, expires_ms in zip(
+                self._elements.from_arrow(plain), expiries.to_pylist(), strict=True
+            )
+        ]
+
+    def elements_of_whole(self, array: Any) -> list[list[Any]]:
+        raise AssertionError("no release wrote a whole collection that expires")

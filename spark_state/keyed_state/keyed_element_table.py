@@ -1,0 +1,42 @@
+"""The seam between a list or map state, or timers, and a backend: elements of the current key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+Key = tuple[Any, ...]
+E = TypeVar("E")
+V = TypeVar("V")
+DueTime = Callable[[Any, Any], int]
+"""When an element with its value is due, in milliseconds since 1970."""
+
+
+class KeyedElementTable(Protocol[E, V]):
+    """The elements that each key has in one state: values by what names them within the key.
+
+    A user key names an element of a map, its number one of a list, its time a timer. All but
+    `set_current_key` act on the key that it named last. Values are never changed in place, so a
+    change costs the elements that it touches, however many the key has.
+    """
+
+    def set_current_key(self, key: Key, key_group: int) -> None: ...
+
+    def exists(self) -> bool:
+        """Whether the key has an element."""
+
+    def get(self, element: E) -> V | None: ...
+
+    def put(self, element: E, value: V) -> None: ...
+
+    def append(self, values: Sequence[V]) -> None:
+        """Put values under the numbers that follow those of all elements; they are all numbers."""
+
+    def remove(self, element: E) -> None:
+        """Remove an element, if it is there."""
+
+    def elements(self) -> list[tuple[E, V]]:
+        """All elements as they are now, in their order. See `frozen_keys.in_order`."""
+
+    def clear(self) -> None:
+        """Remove all elements of the key."""

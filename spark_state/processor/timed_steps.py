@@ -1,0 +1,97 @@
+"""The steps of an epoch that time asks for: timers that fire, values that expire.
+
+handleInputRows for every key with rows
+handleExpiredTimer for every timer that is due         time modes other than "None"
+values that have expired are removed                   if a state has a time to live
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+from spark_state.errors import OutputRowError
+from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun, Step, handle_input_rows
+from spark_state.processor.schemas import timers_descriptor
+from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS, StateDescriptor
+
+_EXPIRED_AT_LEAST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FireTimers:
+    """A step that calls `handleExpiredTimer` for each timer that is due, and deletes the timer.
+
+    `timers`: the state that holds them; `until_ms`: the time up to which they are due. The earliest
+    fires first; those of one time fire in the order of their keys. What is due is looked up before
+    the first one fires: a timer that is registered meanwhile for a time that has come fires in the
+    next epoch, and one that is deleted meanwhile still fires. Source: Spark's own operator.
+    """
+
+    timers: str
+    until_ms: Callable[[TimerValues], int]
+
+    def __call__(self, run: EpochRun) -> Iterator[Any]:
+        """See Step."""
+        handle_timer, timer_values = run.processor.handleExpiredTimer, run.timer_values
+        due = run.backend.due_timers(self.timers, self.until_ms(timer_values))
+        timers = run.backend.timers(self.timers)
+        for number, timer in enumerate(due):
+            if not number % KEYS_PER_CHECK:
+                run.check()
+            run.backend.set_current_key(timer.key, timer.key_group)
+            output = handle_timer(timer.key, timer_values, ExpiredTimerInfo(timer.time_ms))
+            if output is None:
+                raise OutputRowError(
+                    f"{type(run.processor).__name__}.handleExpiredTimer returned None for key "
+                    f"{timer.key!r}; return an iterator of {run.row_form.output_name}, iter([]) "
+                    "for none"
+                )
+            yield from run.row_form.output_of_key(timer.key, output)
+            timers.delete(timer.time_ms)
+
+
+def processing_time(timer_values: TimerValues) -> int:
+    """Up to when timers are due in time mode "ProcessingTime"."""
+    return timer_values.getCurrentProcessingTimeInMs()
+
+
+def event_time(timer_values: TimerValues) -> int:
+    """Up to when timers are due in time mode "EventTime"."""
+    return timer_values.getCurrentWatermarkInMs()
+
+
+def remove_expired(run: EpochRun) -> Iterator[Any]:
+    """A step that removes values that have expired: as many as the epoch's changes allow (I7).
+
+    Nobody sees an expired value, so it does not matter when it is removed. Twice as many as an
+    epoch writes keep pace with any stream.
+    """
+    run.check()
+    run.backend.remove_expired(_EXPIRED_AT_LEAST + 2 * run.backend.number_of_changes())
+    return iter(())
+
+
+_FIRE_TIMERS = {
+    "ProcessingTime": FireTimers(PROCESSING_TIMERS, processing_time),
+    "EventTime": FireTimers(EVENT_TIMERS, event_time),
+}
+
+
+def timers_of(time_mode: str) -> tuple[StateDescriptor, ...]:
+    """The state that holds the timers of a time mode; none in time mode "None"."""
+    fire_timers = _FIRE_TIMERS.get(time_mode)
+    return () if fire_timers is None else (timers_descriptor(fire_timers.timers),)
+
+
+def steps_of(time_mode: str, states: Sequence[StateDescriptor]) -> tuple[Step, ...]:
+    """The steps of an operator with these states, in a time mode by Spark's name of it."""
+    steps: list[Step] = [handle_input_rows]
+    if time_mode in _FIRE_TIMERS:
+        steps.append(_FIRE_TIMERS[time_mode])
+    if any(state.ttl_ms is not None for state in states):
+        steps.append(remove_expired)
+    return tuple(steps)

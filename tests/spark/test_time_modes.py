@@ -1,0 +1,219 @@
+"""What a processor sees of time, and which rows are late, as with Spark's own operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.errors import ConfigurationError
+from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+from tests.support.streams import Stream
+
+pytestmark = pytest.mark.spark
+
+SEEN = "key string, at_ms string, batch_ms bigint, watermark_ms bigint"
+Seen = dict[int, dict[str, tuple[str, int]]]
+
+# Each is a batch of (key, event time in ms); the watermark is 10 s behind. The rows of a batch are
+# before, at and after the watermarks of this batch and of the one before.
+BATCHES: Sequence[Sequence[tuple[str, int | None]]] = (
+    [("a", 0), ("a", -5), ("b", 1), ("b", 50_000), ("n", None)],
+    [("a", 39_999), ("a", 40_000), ("a", 40_001), ("b", 100_000), ("b", 5)],
+    [("a", 39_999), ("a", 40_000), ("a", 40_001), ("a", 90_000), ("b", 90_001), ("c", 7)],
+    [("c", 7)],
+    [("a", 90_000), ("a", 90_001), ("b", 200_000), ("n", None)],
+    [("a", 90_000), ("a", 90_001), ("b", 190_001)],
+)
+
+
+class SeesTimes(StatefulProcessor):
+    """Emits what it sees of time, and the event times of the rows that it gets."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        yield Row(
+            key=str(key[0]),
+            at_ms=repr(sorted(str(row.value) for row in rows)),
+            batch_ms=timerValues.getCurrentProcessingTimeInMs(),
+            watermark_ms=timerValues.getCurrentWatermarkInMs(),
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class TimedStream(Stream):
+    """A stream of (key, event time in ms)."""
+
+    def feed_all(self, batches: Sequence[Sequence[tuple[str, int | None]]]) -> None:
+        """One file a batch, in this order also for a file source, which goes by their times."""
+        for batch in batches:
+            number = self._files
+            self.feed(list(batch))  # type: ignore[arg-type]
+            os.utime(self.input / f"{number:05d}.parquet", (1_000 + number, 1_000 + number))
+
+    def timed(self) -> DataFrame:
+        return self.source().withColumn("at", F.timestamp_millis("value"))
+
+    def watermarked(self, delay: str = "10 seconds") -> DataFrame:
+        return self.timed().withWatermark("at", delay)
+
+    def seen(self) -> Seen:
+        """By batch and key: the rows' event times, and the watermark; the batch's time is the one
+        that Spark has logged."""
+        seen: Seen = defaultdict(dict)
+        for folder in (self.folder / "output").iterdir():
+            epoch = int(folder.name.removeprefix("epoch="))
+            for row in self.spark.read.schema(SEEN).parquet(str(folder)).collect():
+                assert row.batch_ms in (-1, self.logged(epoch)["batchTimestampMs"])
+                seen[epoch][row.key] = (row.at_ms, row.watermark_ms)
+        return dict(seen)
+
+    def logged(self, epoch: int) -> dict[str, int]:
+        """What Spark's offset log says of the time of a batch."""
+        lines = (self.checkpoint / "offsets" / str(epoch)).read_text().splitlines()
+        logged: dict[str, int] = json.loads(lines[1])
+        return logged
+
+    def late_rows(self) -> dict[int, int]:
+        """By batch, how many rows were dropped, as the barriers say it."""
+        store = CompletedCheckpointStore(open_object_store(str(self.store())))
+        late = {}
+        checkpoint = store.latest_before(1_000)
+        while checkpoint is not None:
+            reports = [barrier.report for barrier in checkpoint.barriers]
+            late[checkpoint.epoch] = sum(r.late_rows or 0 for r in reports if r is not None)
+            checkpoint = store.latest_before(checkpoint.epoch)
+        return late
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> TimedStream:
+    return TimedStream(spark, tmp_path)
+
+
+def ours(df: DataFrame, time_mode: str, *keys: Any) -> DataFrame:
+    grouped = df.groupBy(*(keys or ("key",)))
+    return spark_state.transform_with_state(grouped, SeesTimes(), SEEN, "update", time_mode)
+
+
+def sparks(stream: TimedStream, output_of: Any, time_mode: str) -> tuple[Seen, dict[int, int]]:
+    """What Spark's own operator shows of the same input, and how many rows it drops."""
+    own = TimedStream(stream.spark, stream.folder / "spark")
+    own.input = stream.input
+    with configured(stream.spark, {PROVIDER_KEY: ROCKSDB}):
+        grouped = output_of(own)
+        query = own.run(grouped.transformWithState(SeesTimes(), SEEN, "update", time_mode))
+    dropped = {
+        p["batchId"]: p["stateOperators"][0]["numRowsDroppedByWatermark"]
+        for p in query.recentProgress
+    }
+    return own.seen(), dropped
+
+
+def test_event_time_is_that_of_spark_also_over_a_restart(stream: TimedStream) -> None:
+    stream.feed_all(BATCHES[:4])
+    stream.run(ours(stream.watermarked(), "EventTime"))
+    with configured(stream.spark, {"spark.cowstate.parallelism": "3"}):
+        stream.feed_all(BATCHES[4:])
+        stream.run(ours(stream.watermarked(), "eventTime"))
+    seen, dropped = sparks(stream, lambda own: own.watermarked().groupBy("key"), "EventTime")
+    assert stream.seen() == seen
+    assert seen[1]["b"][1] == 40_000
+    late = stream.late_rows()
+    assert late == {epoch: dropped[epoch] for epoch in late}
+    assert late[0] == 2
+
+
+def test_a_batch_that_runs_again_has_the_time_and_late_rows_that_it_had(
+    stream: TimedStream,
+) -> None:
+    stream.feed_all(BATCHES)
+    stream.run(ours(stream.watermarked(), "EventTime"))
+    seen, late = stream.seen(), stream.late_rows()
+    stream.restart_from(4)
+    stream.run(ours(stream.watermarked(), "EventTime"))
+    assert (stream.seen()[4], stream.late_rows()[4]) == (seen[4], late[4])
+
+
+def test_processing_time_shows_the_watermark_and_drops_no_rows(stream: TimedStream) -> None:
+    stream.feed_all(BATCHES[:3])
+    stream.run(ours(stream.watermarked(), "processingtime"))
+    seen = stream.seen()
+    assert {watermark for _, watermark in seen[1].values()} == {40_000}
+    assert seen[2]["c"] == ("['7']", 90_000)
+    assert sum(len(json.loads(at.replace("'", '"'))) for at, _ in seen[2].values()) == 6
+
+
+def test_processing_time_needs_no_watermark(stream: TimedStream) -> None:
+    stream.feed_all(BATCHES[:2])
+    stream.run(ours(stream.source(), "ProcessingTime"))
+    assert {watermark for keys in stream.seen().values() for _, watermark in keys.values()} == {0}
+
+
+def test_time_is_the_same_in_a_sink_without_foreach_batch(
+    stream: TimedStream, tmp_path: Path
+) -> None:
+    stream.feed_all(BATCHES[:2])
+    query = (
+        ours(stream.watermarked(), "EventTime")
+        .writeStream.format("memory")
+        .queryName("seen_times")
+        .option("checkpointLocation", str(stream.checkpoint))
+        .outputMode("update")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    rows = stream.spark.table("seen_times").collect()
+    assert {(row.batch_ms, row.watermark_ms) for row in rows} == {
+        (stream.logged(epoch)["batchTimestampMs"], watermark)
+        for epoch, watermark in ((0, 0), (1, 40_000))
+    }
+
+
+@pytest.mark.parametrize("mode", ["None", "ProcessingTime", "EventTime"])
+def test_a_batch_dataframe_has_the_time_of_its_query_and_no_watermark(
+    spark: SparkSession, mode: str
+) -> None:
+    df = spark.createDataFrame([("a", 1), ("b", 2), ("c", 3)], "key string, value bigint")
+    before = int(time.time() * 1000)
+    rows = ours(df.withColumn("at", F.timestamp_millis("value")), mode).collect()
+    assert {row.watermark_ms for row in rows} == {-1}
+    (batch_ms,) = {row.batch_ms for row in rows}
+    assert batch_ms == -1 if mode == "None" else batch_ms >= before
+
+
+def test_event_time_without_a_watermark_is_refused(stream: TimedStream) -> None:
+    with pytest.raises(ConfigurationError, match="call withWatermark"):
+        ours(stream.timed(), "EventTime")
+
+
+def test_several_event_time_columns_are_spark_s_own_error(stream: TimedStream) -> None:
+    df = stream.watermarked().withColumn("again", F.col("at"))
+    with pytest.raises(AnalysisException) as caught:
+        ours(df, "EventTime")
+    assert caught.value.getCondition() == "MULTIPLE_EVENT_TIME_COLUMNS"
+    assert "(at, again)" in str(caught.value)
+
+
+def test_a_mode_that_is_none_is_spark_s_own_error(stream: TimedStream) -> None:
+    with pytest.raises(IllegalArgumentException, match="Unknown time mode never") as caught:
+        ours(stream.source(), "never")
+    assert caught.value.getCondition() == "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE"
