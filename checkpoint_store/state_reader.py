@@ -29,7 +29,7 @@ from checkpoint_store.old_names import with_old_name
 from checkpoint_store.open_history import open_history
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.states.element_changes import whole_rows, whole_rules
-from checkpoint_store.states.element_fold import whole_collections
+from checkpoint_store.states.element_fold import live_elements, whole_collections
 from checkpoint_store.states.file_rows import Batches, files_of, flatten, read_files
 from checkpoint_store.states.known_states import StatePart
 from checkpoint_store.states.row_fold import (
@@ -176,7 +176,8 @@ class StateReader:
             rows = known_state.rows()
         state = fold_state(concat_rows(rows, shape, schema), fold_rules(shape, schema))
         if shape.has_elements:
-            state = whole_collections(state, shape.kind, flat_schema(shape))
+            live = live_elements(state, stored.now_ms)
+            state = whole_collections(live, shape.kind, flat_schema(shape))
         return rows_in(state, ranges).select(names)
 
     def changes(
@@ -228,7 +229,9 @@ class StateReader:
         changed = _joined(rows, infos)
         before = concat_rows(self._before(base, changed, last, key_groups), shape, schema)
         if shape.has_elements:
-            before, changed = whole_rows(before, changed, shape)
+            times = [(version.info.version, version.now_ms) for version, _ in added]
+            base_ms = None if base is None else base.now_ms
+            before, changed = whole_rows(before, changed, shape, base_ms, times)
             rules = whole_rules(shape)
         return _shown(fold_changes(before, changed, rules), shape, infos)
 
@@ -251,10 +254,11 @@ class StateReader:
         last: StateVersion,
         key_groups: KeyGroupRange | None,
     ) -> list[pa.Table]:
-        """The rows of the state at `base` that are of the keys in `changed`, in order."""
-        if not changed.num_rows:
-            return []
+        """The rows of the state at `base` that are of the keys in `changed`, in order; all rows if
+        the state expires, because any key may have lost something without a row that says so."""
         shape, schema = last.shape, folded_schema(last.shape)
+        if not changed.num_rows and not shape.expires:
+            return []
         names = fold_rules(shape, schema).key_names
         keys = distinct_keys(changed, names)
         if self._memory is not None:
@@ -263,8 +267,10 @@ class StateReader:
             if known_state is not None:
                 rows = changed.drop_columns([COMMIT_VERSION])
                 self._memory.followed(part, known_state, rows, last)
-                return known_state.rows_of(keys)
+                return known_state.rows() if shape.expires else known_state.rows_of(keys)
         flat = flatten(shape, schema)
+        if shape.expires:
+            return self._read(() if base is None else base.state, key_groups, flat)
 
         def restricted(batches: Batches) -> pa.Table:
             return rows_of_keys(flat(batches), keys, names)

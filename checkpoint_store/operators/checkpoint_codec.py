@@ -139,6 +139,7 @@ def _report(body: Body) -> EpochReport:
 
 def _time_body(time: SubtaskTime) -> Body:
     return {
+        "batch_ms": time.batch_ms,
         "watermark_ms": time.watermark_ms,
         "reached_ms": list(time.reached_ms),
         "next_timer_ms": time.next_timer_ms,
@@ -147,6 +148,7 @@ def _time_body(time: SubtaskTime) -> Body:
 
 def _time(body: Body) -> SubtaskTime:
     return SubtaskTime(
+        batch_ms=_number_or_none(body["batch_ms"]),
         watermark_ms=decode_number(body["watermark_ms"]),
         reached_ms=tuple(_number_or_none(reached) for reached in body["reached_ms"]),
         next_timer_ms=_number_or_none(body["next_timer_ms"]),

@@ -44,6 +44,7 @@ class StateSchema:
 class SubtaskTime:
     """How far time is at a subtask, in milliseconds since 1970.
 
+    `batch_ms`: when the newest batch was planned that it knows of, None if it knows of none.
     `watermark_ms`: the watermark that the epoch used; `reached_ms`: for each watermark that the
     query sets above the operator, how far it has come with the rows of this epoch and of all before
     (None: no rows yet); `next_timer_ms`: the earliest timer after the epoch, None if there is none.
@@ -52,6 +53,7 @@ class SubtaskTime:
     watermark_ms: int
     reached_ms: tuple[int | None, ...]
     next_timer_ms: int | None
+    batch_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,12 @@ class CompletedCheckpoint:
     run: Run
     parallelism: int
     barriers: tuple[Barrier, ...]
+
+    def batch_ms(self) -> int | None:
+        """When the epoch's batch was planned, in ms since 1970: what has expired by then is not
+        there any more. None if the operator knows no time."""
+        times = [barrier.time.batch_ms for barrier in self.barriers if barrier.time is not None]
+        return max((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def handles_for(self, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
         """What to apply, in this order, for the state of `key_groups`: narrowed, no duplicates."""

@@ -237,6 +237,20 @@ class CompletedCheckpointStore:
         self._check_retained(epoch, manifests)
         return None
 
+    def newest(self) -> CompletedCheckpoint | None:
+        """The newest checkpoint that has a manifest: one listing, and one read. For those who may
+        be an epoch behind. Raises CorruptObjectError, UnsupportedFormatError."""
+        manifests = self._published.manifests()
+        latest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
+        if latest is None:
+            return None
+        key = latest.run_number, latest.epoch
+        names = [name for name in manifests if (name.run_number, name.epoch) == key]
+        checkpoint, damage = self._published.latest_intact(names)
+        if checkpoint is None and damage is not None:
+            raise damage
+        return checkpoint
+
     def retain(self, min_epochs: int) -> int:
         """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were
         deleted, because only expired epochs needed them (I8). See checkpoint_retention."""

@@ -132,6 +132,7 @@ class OperatorHistory:
             changes=tuple(h for h in handles if h.epoch == version and h.kind == "changelog"),
             state=handles,
             base=checkpoint.barriers[0].base_epoch,
+            now_ms=checkpoint.batch_ms(),
         )
 
     def barrier_times(self, directory: EpochDirectory) -> dict[BarrierName, int]:
@@ -227,6 +228,7 @@ class OperatorHistory:
             value_schema_json=schema.schema_json,
             columns=tuple(columns),
             kind=schema.kind,
+            expires=schema.ttl_ms is not None,
         )
 
     def _schema(self, checkpoint: CompletedCheckpoint) -> StateSchema:

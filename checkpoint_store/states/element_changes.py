@@ -1,46 +1,76 @@
-"""What versions did to list and map states: rows of whole lists and maps, from rows of elements."""
+"""What versions did to states with elements: rows of whole lists, maps and values, from rows of
+elements.
+
+An element expires with the version whose batch comes after its time, whether a version removes it
+or not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
+from checkpoint_store.files.schema_columns import column_names
 from checkpoint_store.files.state_file import DELETE, OP, PUT
-from checkpoint_store.states.element_fold import fold_elements, whole_collections
+from checkpoint_store.states.element_fold import (
+    EXPIRES,
+    fold_elements,
+    live_elements,
+    whole_collections,
+)
 from checkpoint_store.states.key_codes import key_codes
 from checkpoint_store.states.row_fold import COMMIT_VERSION, FoldRules, distinct_keys, flat_schema
 from checkpoint_store.states.state_history import StateShape
 
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as plain numbers.
+pc: Any = pyarrow.compute
 
-def whole_rows(base: pa.Table, rows: pa.Table, shape: StateShape) -> tuple[pa.Table, pa.Table]:
-    """What `row_fold.fold_changes` takes, for the lists or maps that rows of elements make up.
+VersionTime = tuple[int, int | None]
+"""A version, and when its batch was planned (ms since 1970), None if nobody knows."""
 
-    `base`, `rows`: as there, but of elements. A version's row of a key has the whole list or map
-    that the version left, or deletes the key.
+
+def whole_rows(
+    base: pa.Table, rows: pa.Table, shape: StateShape, base_ms: int | None, times: list[VersionTime]
+) -> tuple[pa.Table, pa.Table]:
+    """What `row_fold.fold_changes` takes, for what rows of elements make up.
+
+    `base`, `rows`: as there, but of elements, and `base` is the whole state if it expires;
+    `base_ms`: the time of the base; `times`: of all versions in order. A version's row of a key has
+    what the version left of it, or deletes the key.
     """
-    key_names = flat_schema(shape).names[:-1]
-    state = fold_elements(base, key_names)
+    key_names = column_names(shape.key_schema_json)
+    state = live_elements(fold_elements(base, key_names), base_ms)
     whole_base = _puts(state, shape)
     outcomes = [_of_version(whole_base.slice(0, 0), 0)]
-    versions = rows[COMMIT_VERSION].to_numpy()
-    elements = rows.drop_columns([COMMIT_VERSION])
-    for version in np.unique(versions):
-        added = elements.filter(pa.array(versions == version))
-        keys = distinct_keys(added, key_names)
+    versions, elements = rows[COMMIT_VERSION], rows.drop_columns([COMMIT_VERSION])
+    for version, now_ms in times:
+        added = elements.filter(pc.equal(versions, version))
+        touched = _joined([added, _expired(state, now_ms)])
+        if not touched.num_rows:
+            continue
+        keys = distinct_keys(touched, key_names)
         before, of_others = _parted(state, keys, key_names)
-        after = fold_elements(_joined([before, added]), key_names)
+        after = live_elements(fold_elements(_joined([before, added]), key_names), now_ms)
         outcome = _joined([_puts(after, shape), _deletes(keys, after, shape)])
-        outcomes.append(_of_version(outcome, int(version)))
+        outcomes.append(_of_version(outcome, version))
         state = _joined([of_others, after])
     return whole_base, _joined(outcomes)
 
 
 def whole_rules(shape: StateShape) -> FoldRules:
     """The rules of the rows that `whole_rows` returns."""
-    *key_names, name = flat_schema(shape).names
-    return FoldRules(tuple(key_names), (name,))
+    names, keys = flat_schema(shape).names, len(column_names(shape.key_schema_json))
+    return FoldRules(tuple(names[:keys]), tuple(names[keys:]))
+
+
+def _expired(state: pa.Table, now_ms: int | None) -> pa.Table:
+    """The elements that are not there any more."""
+    if now_ms is None:
+        return state.slice(0, 0)
+    return state.filter(pc.fill_null(pc.less_equal(state[EXPIRES], now_ms), False))
 
 
 def _puts(elements: pa.Table, shape: StateShape) -> pa.Table:
@@ -51,11 +81,14 @@ def _puts(elements: pa.Table, shape: StateShape) -> pa.Table:
 
 def _deletes(keys: pa.Table, elements: pa.Table, shape: StateShape) -> pa.Table:
     """A row for each of the keys that has no elements."""
-    *key_names, name = flat_schema(shape).names
+    key_names, schema = column_names(shape.key_schema_json), flat_schema(shape)
     _, gone = _parted(keys, elements, key_names)
-    nothing = pa.nulls(gone.num_rows, flat_schema(shape).field(name).type)
-    deleted = gone.select(key_names).append_column(name, nothing)
-    return deleted.append_column(OP, pa.repeat(pa.scalar(DELETE), gone.num_rows))
+    deleted = gone.select([*key_names, OP])
+    deleted = deleted.set_column(
+        deleted.column_names.index(OP), OP, pa.repeat(pa.scalar(DELETE), gone.num_rows)
+    )
+    missing: Any = schema.empty_table().append_column(OP, pa.array([], pa.string()))
+    return _joined([missing, deleted])
 
 
 def _parted(rows: pa.Table, keys: pa.Table, key_names: Sequence[str]) -> tuple[pa.Table, pa.Table]:

@@ -1,15 +1,17 @@
-"""Rows of list and map states: folded by element, and put together by key.
+"""Rows of list and map states, and of values that expire: folded by element, and put together.
 
 In files a row is an element, see `element_columns`. Here its columns are
 
     key columns    by the names and of the types that users see
-    ELEMENT        what names the element within its key: its position, or its user key
+    ELEMENT        what names the element within its key: its position, or its user key; a value
+                   that expires is the one element, 0, of its key
     VALUE          its value; null in rows that delete
     EXPIRES        when it expires, in ms since 1970; null if never
     _key_group     as in the file
     _op            put or delete; CLEAR deletes all elements of the key until then
 
-What a reader sees has a row for each key, with a whole list or map. Pure, and vectorised.
+What a reader sees has a row for each key, with a whole list or map, or the columns of the value.
+Pure, and vectorised.
 """
 
 from __future__ import annotations
@@ -47,13 +49,18 @@ _IN_FILES = {
 }
 
 
-def element_fields(collection: Any) -> list[pa.Field[Any]]:
-    """The columns of an element's row beside the key's; `collection`: the type of the list or map
-    as users see it."""
-    of_map = pa.types.is_map(collection)
+def element_fields(kind: str, shown: Sequence[pa.Field[Any]]) -> list[pa.Field[Any]]:
+    """The columns of an element's row beside the key's; `shown`: the columns of lists, maps or
+    values as users see them."""
+    element_type, value_type = pa.int64(), pa.struct(list(shown))
+    if kind != "value":
+        collection: Any = shown[0].type
+        of_map = kind == "map"
+        element_type = collection.key_type if of_map else element_type
+        value_type = collection.item_type if of_map else collection.value_type
     return [
-        pa.field(ELEMENT, collection.key_type if of_map else pa.int64()),
-        pa.field(VALUE, collection.item_type if of_map else collection.value_type),
+        pa.field(ELEMENT, element_type),
+        pa.field(VALUE, value_type),
         pa.field(EXPIRES, pa.int64()),
     ]
 
@@ -68,14 +75,29 @@ def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> p
         column = pa.chunked_array([pa.nulls(rows.num_rows, pa.struct([]))])
     if is_whole_collection(column.type):
         return _with_columns(*_of_whole(kept, column), schema)
-    name, value_name = _IN_FILES[kind]
-    elements = _field(column, name, schema.field(ELEMENT).type)
-    values = _field(column, value_name, schema.field(VALUE).type)
+    if kind == "value":
+        elements, values = _value_of_key(column, schema.field(VALUE).type)
+    else:
+        name, value_name = _IN_FILES[kind]
+        elements = _field(column, name, schema.field(ELEMENT).type)
+        values = _field(column, value_name, schema.field(VALUE).type)
     expires = _field(column, EXPIRES_IN_FILES, pa.int64())
     clears = pc.and_(pc.equal(kept[OP], DELETE), pc.is_null(elements))
     operations = pc.if_else(clears, CLEAR, kept[OP])
     kept = kept.set_column(kept.column_names.index(OP), OP, operations)
     return _with_columns(kept, elements, values, expires, schema)
+
+
+def _value_of_key(column: Any, value_type: Any) -> tuple[Any, Any]:
+    """The one element of each key that has a value, and the value without its expiry."""
+    values = column.combine_chunks()
+    stored = [field.name for field in values.type if field.name != EXPIRES_IN_FILES]
+    fields = [pc.struct_field(values, [values.type.get_field_index(name)]) for name in stored]
+    cast = [array.cast(field.type) for array, field in zip(fields, value_type, strict=True)]
+    absent = pc.is_null(values)
+    struct = pa.StructArray.from_arrays(cast, fields=list(value_type), mask=absent)
+    number = pa.scalar(0, pa.int64())
+    return pc.if_else(absent, pa.scalar(None, pa.int64()), number), struct
 
 
 def _of_whole(kept: pa.Table, column: Any) -> tuple[pa.Table, Any, Any, Any]:
@@ -161,6 +183,10 @@ def live_elements(rows: pa.Table, now_ms: int | None) -> pa.Table:
 def whole_collections(rows: pa.Table, kind: str, shown: pa.Schema) -> pa.Table:
     """The elements of each key, put together to one row with the columns of `shown`: lists in the
     order of positions, maps in any order."""
+    if kind == "value":
+        keys = rows.select(shown.names[: len(shown.names) - rows[VALUE].type.num_fields])
+        structs: Any = rows[VALUE].combine_chunks()
+        return pa.Table.from_arrays([*keys.columns, *structs.flatten()], schema=shown)
     *key_names, name = shown.names
     codes = key_codes(rows, key_names)
     positions = rows[ELEMENT].to_numpy() if kind == "list" else np.arange(len(codes))

@@ -114,8 +114,9 @@ def folded_schema(shape: StateShape) -> pa.Schema:
     schema = flat_schema(shape)
     if not shape.has_elements:
         return schema
-    *keys, collection = schema
-    return pa.schema([*keys, *element_fields(collection.type)])
+    keys = len(parse_spark_schema(shape.key_schema_json).fields)
+    fields = list(schema)
+    return pa.schema([*fields[:keys], *element_fields(shape.kind, fields[keys:])])
 
 
 def flat_schema(shape: StateShape) -> pa.Schema:

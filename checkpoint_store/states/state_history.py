@@ -51,7 +51,7 @@ class StateShape:
     `ignores_nulls`: a null in a row keeps what the key has. `kind`: of an operator's state; a list
     or map state has one value column, which holds the whole list or map. `key_groups_follow_keys`:
     whether `spark_state.key_group_assignment` says in which key group a key is; if not, only its
-    writer knows.
+    writer knows. `expires`: files say when values, elements or entries expire.
     """
 
     state: str
@@ -62,11 +62,13 @@ class StateShape:
     ignores_nulls: bool = False
     kind: str = "value"
     key_groups_follow_keys: bool = True
+    expires: bool = False
 
     @property
     def has_elements(self) -> bool:
-        """Whether files have a row for each element of a list or map."""
-        return self.kind in ("list", "map")
+        """Whether files have a row for each element of a list or map. A value that expires is the
+        one element of its key."""
+        return self.kind in ("list", "map") or self.expires
 
     @property
     def needs_state_before(self) -> bool:
@@ -78,7 +80,8 @@ class StateShape:
 class StateVersion:
     """A version: `changes` are the files that it added, `state` those of the whole state, both in
     the order in which they apply. `watermarks`: how far in event time its writers are. `base`: the
-    version that it was built upon, None if it is the first."""
+    version that it was built upon, None if it is the first. `now_ms`: the time of the version's
+    batch, in ms since 1970: what has expired by then is not there; None: nothing has."""
 
     info: VersionInfo
     shape: StateShape
@@ -86,6 +89,7 @@ class StateVersion:
     state: tuple[StateHandle, ...]
     watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
     base: int | None = None
+    now_ms: int | None = None
 
 
 class StateHistory(Protocol):

@@ -16,11 +16,13 @@ from spark_state.processor.processor_run import RunPlan
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`time`: None if no row tells the batch's time; `watermarks`: None if the operator knows no
-    time; `late_rows`: how many rows were dropped, None if none ever is."""
+    """`time`: None if no row tells the batch's time; `batch_ms`: the newest time of a batch that is
+    known, this one's or an earlier one's; `watermarks`: None if the operator knows no time;
+    `late_rows`: how many rows were dropped, None if none ever is."""
 
     inputs: Mapping[str, EpochInput]
     time: EpochTime | None
+    batch_ms: int | None
     watermarks: Watermarks | None
     late_rows: int | None
 
@@ -32,7 +34,7 @@ class Arrival:
         """
         events = plan.event_times
         if events is None:
-            return cls(plan.inputs.by_name(table), None, None, None)
+            return cls(plan.inputs.by_name(table), None, None, None, None)
         before = watermarks_after(base, events.upstreams, events.policy)
         in_time = events.without_late(table, before.late_watermark_ms)
         batch_ms = plan.inputs.batch_ms(table)
@@ -42,6 +44,7 @@ class Arrival:
         return cls(
             inputs=plan.inputs.by_name(in_time),
             time=time,
+            batch_ms=_newest([batch_ms, *(times.batch_ms for times in base)]),
             watermarks=Watermarks(
                 before.watermark_ms,
                 before.late_watermark_ms,
@@ -59,4 +62,13 @@ class Arrival:
         """What the barrier says of time; `next_timer_ms`: the earliest timer after the epoch."""
         if self.watermarks is None:
             return None
-        return SubtaskTime(self.watermarks.watermark_ms, self.watermarks.reached_ms, next_timer_ms)
+        return SubtaskTime(
+            batch_ms=self.batch_ms,
+            watermark_ms=self.watermarks.watermark_ms,
+            reached_ms=self.watermarks.reached_ms,
+            next_timer_ms=next_timer_ms,
+        )
+
+
+def _newest(times_ms: Sequence[int | None]) -> int | None:
+    return max((time_ms for time_ms in times_ms if time_ms is not None), default=None)

@@ -46,7 +46,7 @@ class TimersOfKey(Protocol):
 
 
 class NoTimers:
-    """Timers that cannot be used. `error`: what an operation raises, which it gets by Spark's name."""
+    """Timers that cannot be used. `error`: of an operation, by Spark's name of it."""
 
     def __init__(self, error: Callable[[str], CowstateError]) -> None:
         self._error = error

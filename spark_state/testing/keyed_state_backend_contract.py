@@ -312,6 +312,36 @@ class KeyedStateBackendContract:
         restored = self.restored(new_backend, [rows for rows, _ in again.files])
         assert restored.content(self.keys) == content
 
+    def test_a_dropped_state_is_gone_and_can_be_taken_back(self, states: States) -> None:
+        content = self.filled(states)
+        backend, kept = states.backend, {k: v for k, v in content.items() if k[0] != "map"}
+
+        def held() -> Content:
+            return States(backend).content(self.keys)
+
+        backend.drop("map")
+        backend.drop("no such state")
+        assert [descriptor.name for descriptor in backend.descriptors] == ["value", "list"]
+        assert len(backend) == sum(1 if isinstance(v, int) else len(v) for v in kept.values())
+        backend.rollback()
+        assert held() == content
+        backend.drop("map")
+        backend.seal()
+        backend.undo_sealed()
+        assert held() == content
+        backend.drop("map")
+        backend.seal()
+        assert held() == kept
+
+    def test_rows_of_states_that_are_not_named_are_not_applied(
+        self, states: States, new_backend: NewBackend
+    ) -> None:
+        content: Content = {}
+        self.change(states, content, 1)
+        other = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
+        other.backend.apply(states.backend.changes().to_batches(), ["list", "value"])
+        assert other.content(self.keys) == {k: v for k, v in content.items() if k[0] != "map"}
+
     def test_a_state_of_another_kind_or_schema_is_refused(self, new_backend: NewBackend) -> None:
         of_field = '{"name":"n","type":"long","nullable":true,"metadata":{}}'
         schema = f'{{"type":"struct","fields":[{of_field}]}}'

@@ -219,7 +219,6 @@ def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, 
     struct_key = spark.range(1).selectExpr("struct(id) as key", "id as value")
     watermarked = spark.readStream.format("rate").load().selectExpr("timestamp", "'a' as key")
     return [
-        (batch(spark), {"timeMode": "EventTime"}, UnsupportedOperationError, "'EventTime'"),
         (batch(spark), {"initialState": initial}, UnsupportedOperationError, "an initial state"),
         (
             watermarked.withWatermark("timestamp", "1 second"),
@@ -232,7 +231,7 @@ def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, 
 
 
 @pytest.mark.parametrize("method", ["transformWithState", "transformWithStateInPandas"])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(3))
 def test_what_cannot_run_is_an_error_or_runs_on_spark_with_a_warning(
     enabled: SparkSession, method: str, number: int
 ) -> None:

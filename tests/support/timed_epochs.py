@@ -47,8 +47,8 @@ class TimedEpochs:
         plan = replace(self.spec.run_plan, shown_time=lambda _: TimerValues(now_ms, now_ms))
         spec = replace(self.spec, run_plan=plan)
         processor = pickle.loads(self.spec.pickled_processor)
-        table = table_of(rows, len(GROUPS))
-        with run_processor(spec, processor, self.backend, table, None, lambda: None) as spool:
+        inputs = plan.inputs.by_name(table_of(rows, len(GROUPS)))
+        with run_processor(spec, processor, self.backend, inputs, None, lambda: None) as spool:
             return [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
 
     def epoch(self, rows: Sequence[tuple[str, int]], now_ms: int) -> Output:

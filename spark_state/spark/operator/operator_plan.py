@@ -25,7 +25,13 @@ from pyspark.sql.types import StructField, StructType
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
-from spark_state.processor.epoch_inputs import EpochInputs, OneInput, UnitedInputs
+from spark_state.processor.epoch_inputs import (
+    EpochInputs,
+    OneInput,
+    UnitedInputs,
+    control_key_group,
+)
+from spark_state.processor.event_times import EventTimes
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
@@ -33,6 +39,7 @@ from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
 from spark_state.processor.timed_steps import steps_of, timers_of
+from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import (
     KEY_GROUP_COLUMN,
@@ -160,7 +167,8 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     keyed, layout, key_fields = keyed_input(call.grouped, configuration.max_parallelism)
     times = event_times(df, keyed.schema.fields[: layout.key_group_index], mode)
-    keyed, inputs = _operator_input(keyed, layout, mode)
+    clock = _clock_settings(operator, configuration, mode, times)
+    keyed, inputs = _operator_input(keyed, layout, mode, clock)
     output = _struct(spark, call.output_schema, "output_schema")
     states = _states(spark, processor, mode)
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
@@ -185,18 +193,27 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
 
 
 def _operator_input(
-    keyed: DataFrame, layout: InputLayout, mode: TimeMode
+    keyed: DataFrame, layout: InputLayout, mode: TimeMode, clock: ClockSettings
 ) -> tuple[DataFrame, EpochInputs]:
     """What the operator is sent, and how a subtask finds its inputs there."""
     if mode is TimeMode.NONE:
         return keyed, OneInput(layout)
+    if keyed.isStreaming:
+        keyed = with_control_rows(keyed, clock)
     return with_batch_time(keyed), UnitedInputs(layout)
 
 
+def _clock_settings(
+    operator: str, configuration: OperatorConfiguration, mode: TimeMode, times: EventTimes | None
+) -> ClockSettings:
+    policy = times.policy if mode is TimeMode.EVENT_TIME and times is not None else None
+    return ClockSettings(configuration.store, operator, configuration.parallelism, policy)
+
+
 def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:
-    subtask = F.floor(
-        F.col(KEY_GROUP_COLUMN) * configuration.parallelism / configuration.max_parallelism
-    ).cast("int")
+    key_group, first_control = F.col(KEY_GROUP_COLUMN), F.lit(control_key_group(0))
+    of_keys = F.floor(key_group * configuration.parallelism / configuration.max_parallelism)
+    subtask = F.when(key_group < 0, first_control - key_group).otherwise(of_keys).cast("int")
     return keyed.repartitionById(configuration.parallelism, subtask)
 
 

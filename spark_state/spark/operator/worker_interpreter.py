@@ -61,10 +61,10 @@ def use_driver_interpreter(spark: SparkSession) -> None:
         return
     context.pythonExec = chosen
     if not _is_beside(_interpreter_of_jvm(context), chosen):
-        _register(spark, import_module(_DATA_SOURCES).DefaultSource)
+        register_source(spark, import_module(_DATA_SOURCES).DefaultSource)
 
 
-def _register(spark: SparkSession, source: type[DataSource]) -> None:
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, unless the JVM has found it.
 
     `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class of our

@@ -76,12 +76,16 @@ def run(host: Host, epoch: int, rows: Timed) -> Totals:
     return host.run(epoch, host.own(timed(rows, 1_000 + epoch)))
 
 
-def barrier_times(host: Host) -> tuple[SubtaskTime | None, ...]:
-    """What the barriers of the newest epoch say."""
+def barrier_times(host: Host) -> tuple[SubtaskTime, ...]:
+    """What the barriers of the newest epoch say, but for the time of the batch."""
+    return tuple(replace(time, batch_ms=None) for time in all_times(host))
+
+
+def all_times(host: Host) -> list[SubtaskTime]:
     store = CompletedCheckpointStore(open_object_store(host.request(0, 0).store_url))
     checkpoint = store.latest_before(1_000)
     assert checkpoint is not None
-    return tuple(barrier.time for barrier in checkpoint.barriers)
+    return [barrier.time for barrier in checkpoint.barriers if barrier.time is not None]
 
 
 def test_the_watermark_follows_the_rows_by_an_epoch_and_late_rows_by_two(
@@ -151,4 +155,15 @@ def test_without_event_times_the_watermark_stays_0(opened: Callable[..., Host]) 
 def test_an_operator_that_knows_no_time_says_nothing_of_it(open_host: OpenHost) -> None:
     host = open_host()
     host.epoch(0, [("a", 1)])
-    assert barrier_times(host) == (None,)
+    assert barrier_times(host) == ()
+
+
+def test_a_barrier_has_the_newest_batch_time_that_its_subtask_knows(
+    opened: Callable[..., Host],
+) -> None:
+    host = opened()
+    run(host, 0, [("a", 50)])
+    run(host, 1, [])
+    assert [time.batch_ms for time in all_times(host)] == [1000]
+    run(host, 2, [("a", 60)])
+    assert [time.batch_ms for time in all_times(host)] == [1002]

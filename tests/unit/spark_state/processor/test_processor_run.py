@@ -26,6 +26,7 @@ from spark_state.processor.processor_run import ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from tests.support.processors import RunningTotals, SeesTime
 from tests.support.subtasks import KEY_COLUMNS, operator, table_of
+from tests.support.timed_epochs import TimedEpochs
 
 FRAMES = PandasFrames("UTC", rows_per_frame=3, bytes_per_frame=2**31 - 1)
 TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000, late_watermark_ms=3_000)
@@ -228,3 +229,41 @@ class TestFormOfRows:
         spec = spec_of(ReturnsNone(), row_form=FRAMES)
         with pytest.raises(OutputRowError, match="return an iterator of DataFrames"):
             emitted(spec, new_backend(), table_of(self.ROWS, 8))
+
+
+class EmitsFramesLater(TotalsOfFrames):
+    """Emits the rows of a key when its timer fires."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        self._handle.registerTimer(10)
+        return (frame[:0] for frame in super().handleInputRows(key, rows, timerValues))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        count, total = self._totals.get()
+        yield pd.DataFrame({"key": [key[0]], "rows": [count], "total": [total]})
+        if total < 0:
+            yield pd.DataFrame({"key": [key[0]], "rows": ["few"], "total": [total]})
+
+
+class TestTimersAndFrames:
+    @pytest.fixture
+    def epochs(self) -> TimedEpochs:
+        epochs = TimedEpochs(EmitsFramesLater())
+        plan = replace(epochs.spec.run_plan, row_form=FRAMES)
+        epochs.spec = replace(epochs.spec, run_plan=plan)
+        return epochs
+
+    def test_timers_emit_frames_too(self, epochs: TimedEpochs) -> None:
+        assert epochs.epoch([("a", 1), ("a", 2), ("b", 5)], 5) == []
+        assert epochs.epoch([], 20) == [("a", 2, 3), ("b", 1, 5)]
+
+    def test_what_a_timer_emits_is_named_with_its_key(self, epochs: TimedEpochs) -> None:
+        epochs.epoch([("a", 1), ("b", -5)], 5)
+        with pytest.raises(OutputRowError, match=r"'rows' of dtype object for key \('b',\)"):
+            epochs.epoch([], 20)

@@ -1,0 +1,44 @@
+"""Whether an epoch without rows would fire timers. Pure.
+
+A batch without rows costs nearly as much as one with rows, so Spark is asked for one only when an
+epoch would do something in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from spark_state.checkpointing.watermarks import Policy, watermarks_after
+
+
+@dataclass(frozen=True, slots=True)
+class DueInProcessingTime:
+    """Timers expire at their time."""
+
+    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int) -> bool:
+        """Whether a timer has expired at `now_ms`. `newest`: the times of the newest epoch."""
+        return _is_due(newest, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class DueInEventTime:
+    """Timers expire when the watermark passes them. `policy`: see watermarks."""
+
+    policy: Policy
+
+    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int) -> bool:
+        """Whether the epoch after `newest` has a new watermark, by which a timer has expired.
+
+        Timers fire in the epoch that is the first to have their watermark, so with the same one
+        there is nothing to do, whatever timers there are.
+        """
+        upstreams = max((len(time.reached_ms) for time in newest), default=0)
+        next_epoch = watermarks_after(newest, upstreams, self.policy)
+        is_new = next_epoch.watermark_ms > next_epoch.late_watermark_ms
+        return is_new and _is_due(newest, next_epoch.watermark_ms)
+
+
+def _is_due(times: Sequence[SubtaskTime], by_ms: int) -> bool:
+    return any(time.next_timer_ms is not None and time.next_timer_ms <= by_ms for time in times)

@@ -1,0 +1,123 @@
+"""The clock of an operator: when Spark is to run a batch that may have no rows.
+
+Spark asks a source for its newest offset before every batch, and some forty times a second while
+there is nothing to do. An offset that is not the last one is a tick: Spark runs a batch, and each
+subtask gets a control row.
+
+    offset   {"tick": 7, "query": "<id of the query>"}
+
+The clock reads the store once after each batch, and compares numbers in between. Its process does
+not know the query, which names the store. So a task that reads control rows writes the query's id
+into an object that the clock has named, and the clock ticks once more to have the id in its offset:
+from there a restart knows it.
+
+    batch begins -> Spark asks again: the batch is over -> look: query, times of the newest epoch
+                 -> Spark asks again, and again         -> compare
+
+A store that cannot be read stops no query: it is tried again, and the log says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+
+_SECONDS_BETWEEN_TRIES = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """How often the clock has ticked, and the query, None as long as the clock does not know it."""
+
+    tick: int
+    query_id: str | None
+
+    def next(self, query_id: str | None) -> ClockOffset:
+        """The offset of one tick more."""
+        return ClockOffset(self.tick + 1, query_id)
+
+
+class ClockStore(Protocol):
+    """The stores that a clock reads. Both raise CheckpointStoreError or OSError."""
+
+    def query_id(self) -> str | None:
+        """The query of the clock, None until a task has written it."""
+
+    def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
+        """What the barriers of the query's newest epoch say of time."""
+
+
+IsDue = Callable[[Sequence[SubtaskTime], int], bool]
+"""Whether timers are due after the epoch with these times, at a time in ms since 1970. See
+due_timers."""
+
+
+class Clock:
+    """Decides about ticks. `seconds`: the time since 1970."""
+
+    def __init__(self, store: ClockStore, is_due: IsDue, seconds: Callable[[], float]) -> None:
+        self._store = store
+        self._is_due = is_due
+        self._seconds = seconds
+        self._query_id: str | None = None
+        self._times: Sequence[SubtaskTime] = ()
+        self._may_be_outdated = True
+        self._has_asked = False
+        self._next_try = 0.0
+        self._has_told = False
+        self._stopped_at: float | None = None
+
+    def stop_at_now(self) -> None:
+        """A query that ends when all is done takes for due what is due now."""
+        self._stopped_at = self._seconds()
+
+    def batch_begins(self) -> None:
+        """The store will have something new when Spark asks for the next batch."""
+        self._may_be_outdated = True
+
+    def asks_for_query(self) -> bool:
+        """Whether the task that reads the control rows of this batch is to write the query's id."""
+        self._has_asked = self._has_asked or self._query_id is None
+        return self._query_id is None
+
+    def offset_after(self, last: ClockOffset) -> ClockOffset:
+        """The newest offset: `last`, or that of a tick."""
+        self._query_id = last.query_id or self._query_id
+        if self._may_be_outdated and not self._look():
+            return last
+        if self._query_id is None:
+            return last if self._has_asked else last.next(None)
+        is_logged = last.query_id is not None
+        now = self._seconds() if self._stopped_at is None else self._stopped_at
+        if is_logged and not self._is_due(self._times, int(now * 1000)):
+            return last
+        return last.next(self._query_id)
+
+    def _look(self) -> bool:
+        """Read what the last batch wrote; False if it cannot be read now."""
+        if self._seconds() < self._next_try:
+            return False
+        try:
+            self._query_id = self._query_id or self._store.query_id()
+            if self._query_id is not None:
+                self._times = self._store.newest_times(self._query_id)
+        except (CheckpointStoreError, OSError) as error:
+            self._next_try = self._seconds() + _SECONDS_BETWEEN_TRIES
+            if not self._has_told:
+                _log.warning(
+                    "timers fire in batches with rows only, until the driver can read the store of "
+                    "their operator; it tries again every %d s: %s",
+                    _SECONDS_BETWEEN_TRIES,
+                    error,
+                )
+            self._has_told = True
+            return False
+        self._may_be_outdated = self._has_told = False
+        return True

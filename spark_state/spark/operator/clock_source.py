@@ -1,0 +1,198 @@
+"""The clock as a streaming source, and its rows as control rows of an operator.
+
+The source's process on the driver decides about ticks (see clock); a task reads a row for each
+subtask. The rows are united with the keyed rows, so that every subtask gets one, with the batch's
+time in it, however few keys a batch has.
+
+    <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
+from checkpoint_store.objects.created_once import put_if_absent
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
+from spark_state.checkpointing.watermarks import Policy
+from spark_state.host.epoch_request import operator_store_url
+from spark_state.processor.epoch_inputs import control_key_group
+from spark_state.spark.operator.batch_identity import QUERY
+from spark_state.spark.operator.clock import Clock, ClockOffset
+from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN
+from spark_state.spark.operator.worker_interpreter import register_source
+from spark_state.spark.operator.worker_loading import LoadedInWorkers
+
+_SUBTASK = "subtask"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSettings:
+    """Of the operator: `policy` if its timers are in event time, else None."""
+
+    store_root: str
+    operator: str
+    parallelism: int
+    policy: Policy | None
+
+    def options(self) -> dict[str, str]:
+        """As options of the source."""
+        return {
+            "storeRoot": self.store_root,
+            "operator": self.operator,
+            "parallelism": str(self.parallelism),
+            "policy": "" if self.policy is None else self.policy,
+        }
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, str]) -> ClockSettings:
+        """The settings with these options."""
+        return cls(
+            options["storeRoot"],
+            options["operator"],
+            int(options["parallelism"]),
+            cast(Policy, options["policy"]) if options["policy"] else None,
+        )
+
+
+def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
+    """The rows of `keyed`, whose last column is the key group, and control rows when the clock
+    ticks."""
+    spark = keyed.sparkSession
+    register_source(spark, ClockSource)
+    ticks = spark.readStream.format(ClockSource.name()).options(**settings.options()).load()
+    row_fields = keyed.schema.fields[:-1]
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in row_fields]
+    first = control_key_group(0)
+    key_group = (F.lit(first) - F.col(_SUBTASK)).cast("int").alias(KEY_GROUP_COLUMN)
+    return keyed.union(ticks.select(*nulls, key_group))
+
+
+class ClockSource(LoadedInWorkers, DataSource):
+    """The format of the clock."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Of the format. It begins like the name of no other format."""
+        return "cowstate_clock"
+
+    def schema(self) -> StructType:
+        """A row a subtask."""
+        return StructType([StructField(_SUBTASK, IntegerType(), nullable=False)])
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A clock that has not ticked yet."""
+        return ClockReader(ClockSettings.of_options(self.options))
+
+
+@dataclass
+class ControlRows(InputPartition):
+    """A control row for each subtask. `token`: see ClockFiles, None if the query is known."""
+
+    parallelism: int
+    store_root: str
+    token: str | None
+
+
+class ClockFiles:
+    """What a clock reads in the stores. `token`: the name by which a task tells it the query."""
+
+    def __init__(self, settings: ClockSettings) -> None:
+        self.token = uuid4().hex
+        self._settings = settings
+        self._stores: dict[str, CompletedCheckpointStore] = {}
+
+    def query_id(self) -> str | None:
+        """See ClockStore."""
+        store = _clocks(self._settings.store_root)
+        try:
+            query_id = store.get(self.token).decode()
+        except ObjectMissingError:
+            return None
+        with suppress(CheckpointStoreError):  # queries can run without the right to delete
+            store.delete([self.token])
+        return query_id
+
+    def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
+        """See ClockStore."""
+        if query_id not in self._stores:
+            url = operator_store_url(self._settings.store_root, query_id, self._settings.operator)
+            self._stores[query_id] = CompletedCheckpointStore(open_object_store(url))
+        newest = self._stores[query_id].newest()
+        barriers = () if newest is None else newest.barriers
+        return [barrier.time for barrier in barriers if barrier.time is not None]
+
+
+class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A clock as Spark calls it. Offsets are ClockOffsets in JSON."""
+
+    def __init__(self, settings: ClockSettings) -> None:
+        policy = settings.policy
+        is_due = DueInProcessingTime() if policy is None else DueInEventTime(policy)
+        self._settings = settings
+        self._files = ClockFiles(settings)
+        self._clock = Clock(self._files, is_due, time.time)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Before the first tick."""
+        return _json(ClockOffset(0, None))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A tick is a tick."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """See Clock."""
+        self._clock.stop_at_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """See Clock."""
+        return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One, however often the clock has ticked."""
+        self._clock.batch_begins()
+        token = self._files.token if self._clock.asks_for_query() else None
+        return [ControlRows(self._settings.parallelism, self._settings.store_root, token)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        """The control rows, in a task of the query."""
+        assert isinstance(partition, ControlRows)
+        if partition.token is not None:
+            task = TaskContext.get()
+            query_id = None if task is None else task.getLocalProperty(QUERY)
+            assert query_id is not None, "a source is read in a task of a query"
+            put_if_absent(_clocks(partition.store_root), partition.token, query_id.encode())
+        for subtask in range(partition.parallelism):
+            yield (subtask,)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark commits a batch when it begins the next one."""
+        self._clock.batch_begins()
+
+
+def _clocks(store_root: str) -> ObjectStore:
+    return open_object_store(f"{store_root.rstrip('/')}/_clocks")
+
+
+def _json(offset: ClockOffset) -> dict[str, Any]:
+    return {"tick": offset.tick, "query": offset.query_id}

@@ -1,0 +1,58 @@
+"""When an epoch without rows is worth its batch."""
+
+from __future__ import annotations
+
+import pytest
+
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
+
+NOW = 1_000
+
+
+@pytest.mark.parametrize(
+    ("timers", "is_due"),
+    [
+        ([], False),
+        ([None, None], False),
+        ([None, NOW + 1], False),
+        ([NOW + 1, NOW], True),
+        ([NOW - 5, None], True),
+    ],
+)
+def test_in_processing_time_a_timer_is_due_at_its_time(
+    timers: list[int | None], is_due: bool
+) -> None:
+    times = [SubtaskTime(0, (), timer) for timer in timers]
+    assert DueInProcessingTime()(times, NOW) is is_due
+
+
+@pytest.mark.parametrize(
+    ("times", "is_due"),
+    [
+        ([], False),
+        ([SubtaskTime(40, (90,), 91)], False),
+        ([SubtaskTime(40, (90,), 90)], True),
+        ([SubtaskTime(40, (90,), None), SubtaskTime(40, (None,), 50)], True),
+        ([SubtaskTime(90, (90,), 50)], False),
+        ([SubtaskTime(40, (90, None), 41)], False),
+    ],
+    ids=[
+        "no epoch yet",
+        "the watermark is before it",
+        "the watermark reaches it",
+        "of another subtask",
+        "the watermark is no new one",
+        "another watermark has had no rows",
+    ],
+)
+def test_in_event_time_a_timer_is_due_if_the_next_epoch_has_a_new_watermark_that_reaches_it(
+    times: list[SubtaskTime], is_due: bool
+) -> None:
+    assert DueInEventTime("min")(times, NOW) is is_due
+
+
+def test_in_event_time_the_policy_of_several_watermarks_counts() -> None:
+    times = [SubtaskTime(40, (90, 50), 60)]
+    assert not DueInEventTime("min")(times, NOW)
+    assert DueInEventTime("max")(times, NOW)

@@ -1,0 +1,160 @@
+"""The clock of an operator: scripts of what Spark asks, with the offsets that it gets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from checkpoint_store.errors import StoreUnavailableError
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
+from spark_state.spark.operator.clock import Clock, ClockOffset
+
+FIRST = ClockOffset(0, None)
+KNOWN = ClockOffset(7, "query")
+
+
+class ScriptedStores:
+    """What a test lets the clock find; `reads`: how often it has read times."""
+
+    def __init__(self) -> None:
+        self.query: str | None = None
+        self.timer_ms: int | None = None
+        self.watermarks = (0, 0)
+        self.is_down = False
+        self.reads = 0
+
+    def query_id(self) -> str | None:
+        self._check()
+        return self.query
+
+    def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
+        self._check()
+        assert query_id == "query"
+        self.reads += 1
+        used, reached = self.watermarks
+        return [SubtaskTime(used, (reached,), self.timer_ms)]
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise StoreUnavailableError("s3://b/q", "get", 120, "no answer")
+
+
+class Script:
+    """A clock at a time in seconds that the test sets."""
+
+    def __init__(self, *, in_event_time: bool = False) -> None:
+        self.now = 100.0
+        self.stores = ScriptedStores()
+        is_due = DueInEventTime("min") if in_event_time else DueInProcessingTime()
+        self.clock = Clock(self.stores, is_due, lambda: self.now)
+
+    def ask(self, last: ClockOffset) -> ClockOffset:
+        return self.clock.offset_after(last)
+
+    def run_batch(self, timer_ms: int | None = None) -> None:
+        """A batch after which this is the earliest timer."""
+        self.clock.batch_begins()
+        self.stores.timer_ms = timer_ms
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: Script) -> None:
+    script.clock.batch_begins()
+    assert script.clock.asks_for_query()
+    assert script.ask(FIRST) == FIRST  # no task has written it yet
+    script.clock.batch_begins()
+    script.stores.query = "query"
+    assert script.ask(FIRST) == ClockOffset(1, "query")
+    script.clock.batch_begins()
+    assert not script.clock.asks_for_query()
+    assert script.ask(ClockOffset(1, "query")) == ClockOffset(1, "query")
+
+
+def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(script: Script) -> None:
+    last = ClockOffset(4, None)
+    assert script.ask(last) == ClockOffset(5, None)
+    script.clock.batch_begins()
+    assert script.clock.asks_for_query()
+    script.stores.query = "query"
+    assert script.ask(ClockOffset(5, None)) == ClockOffset(6, "query")
+
+
+def test_a_restart_that_knows_the_query_fires_what_became_due_meanwhile(script: Script) -> None:
+    script.stores.timer_ms = 99_000
+    assert script.ask(KNOWN) == ClockOffset(8, "query")
+
+
+def test_it_reads_once_a_batch_and_ticks_when_the_timer_is_due(script: Script) -> None:
+    script.run_batch(timer_ms=100_500)
+    assert [script.ask(KNOWN) for _ in range(40)] == [KNOWN] * 40
+    assert script.stores.reads == 1
+    script.now = 100.5
+    assert script.ask(KNOWN) == ClockOffset(8, "query")
+    script.run_batch(timer_ms=None)
+    assert [script.ask(ClockOffset(8, "query")) for _ in range(2)] == [ClockOffset(8, "query")] * 2
+    assert script.stores.reads == 2
+
+
+def test_when_all_available_is_read_what_is_due_later_waits_for_the_next_run(
+    script: Script,
+) -> None:
+    script.clock.stop_at_now()
+    script.now = 160.0
+    script.run_batch(timer_ms=100_001)
+    assert script.ask(KNOWN) == KNOWN
+    script.run_batch(timer_ms=100_000)
+    assert script.ask(KNOWN) == ClockOffset(8, "query")
+
+
+def test_in_event_time_a_tick_needs_a_new_watermark_so_a_query_that_ends_does_end() -> None:
+    script = Script(in_event_time=True)
+    script.clock.stop_at_now()
+    script.stores.watermarks = (40, 90)
+    script.run_batch(timer_ms=50)
+    assert script.ask(KNOWN) == ClockOffset(8, "query")
+    script.stores.watermarks = (90, 90)
+    script.run_batch(timer_ms=50)
+    assert script.ask(ClockOffset(8, "query")) == ClockOffset(8, "query")
+
+
+def test_a_store_that_does_not_answer_is_told_once_and_tried_again(
+    script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    script.stores.timer_ms = 99_000
+    script.stores.is_down = True
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert script.ask(KNOWN) == KNOWN
+            script.now += 5
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "timers fire in batches with rows only" in caplog.text
+    script.stores.is_down = False
+    assert script.ask(KNOWN) == ClockOffset(8, "query")
+
+
+def test_between_tries_of_a_store_nothing_is_read_and_nothing_ticks(script: Script) -> None:
+    script.run_batch(timer_ms=99_000)
+    script.stores.is_down = True
+    assert script.ask(KNOWN) == KNOWN
+    script.stores.is_down = False
+    script.now += 4.9
+    assert script.ask(KNOWN) == KNOWN
+    assert script.stores.reads == 0
+
+
+def test_a_failure_after_a_success_is_told_again(
+    script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    for is_down in (True, False, True):
+        script.stores.is_down = is_down
+        script.run_batch()
+        script.ask(KNOWN)
+        script.now += 5
+    assert len(caplog.records) == 2
