@@ -205,7 +205,7 @@ class TestOutput:
         [
             (pd.DataFrame({"k": ["x"]}), r"key \(1,\) has the columns \['k'\].*once: n"),
             (pd.DataFrame([["x", 1, 2]], columns=["k", "n", "n"]), "must be there, once: n"),
-            (pd.DataFrame([["x"]]), r"key \(1,\) has the columns \[0\].*once: 1"),
+            (pd.DataFrame([["x"]]), r"key \(1,\) has the columns \[0\].*once: n"),
             (
                 pd.DataFrame({"k": ["x"], "n": ["many"]}),
                 r"column 'n' of dtype object for key \(1,\) does not become int32: .*many",
