@@ -1,11 +1,9 @@
 """`transform_with_state`: the plan that runs a PySpark StatefulProcessor on cowstate.
 
-    input -> computed key columns, all columns, _cowstate_key_group, and with time the batch's time
-          -> repartitionById(parallelism, subtask of the key group)
-          -> mapInArrow(one subtask)            nothing may come between these two
-          -> output rows
-
-The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
+input -> rows with their key group, see operator_input
+      -> repartitionById(parallelism, subtask of the key group)
+      -> mapInArrow(one subtask)            nothing may come between these two
+      -> output rows
 """
 
 from __future__ import annotations
@@ -18,35 +16,20 @@ from uuid import uuid4
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
-from spark_state.processor.epoch_inputs import (
-    EpochInputs,
-    OneInput,
-    UnitedInputs,
-    control_key_group,
-)
-from spark_state.processor.event_times import EventTimes
 from spark_state.processor.handles import record_states
-from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
 from spark_state.processor.timed_steps import steps_of, timers_of
-from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.operator.keyed_input import (
-    KEY_GROUP_COLUMN,
-    key_columns,
-    keyed_input,
-    with_batch_time,
-)
+from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
     FALLBACK_KEY,
@@ -54,11 +37,12 @@ from spark_state.spark.operator.operator_configuration import (
     parse_configuration,
     runs_on_spark_instead,
 )
+from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
-from spark_state.spark.operator.time_modes import TimeMode, event_times, time_mode_of
+from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
@@ -158,63 +142,47 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
 
 def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     df: DataFrame = call.grouped._df
-    spark, processor = df.sparkSession, call.processor
+    spark = df.sparkSession
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
     mode = time_mode_of(call.time_mode)
     _check_inputs(call)
-    operator = _operator_name(processor, name)
+    operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    keyed, layout, key_fields = keyed_input(call.grouped, configuration.max_parallelism)
-    times = event_times(df, keyed.schema.fields[: layout.key_group_index], mode)
-    clock = _clock_settings(operator, configuration, mode, times)
-    keyed, inputs = _operator_input(keyed, layout, mode, clock)
+    rows = operator_input(call.grouped, mode, operator, configuration)
     output = _struct(spark, call.output_schema, "output_schema")
-    states = _states(spark, processor, mode)
-    row_form = pandas_form(spark) if call.in_pandas else SparkRows()
-    spec = ProcessorSpec(
-        pickled_processor=_pickle(processor),
-        run_plan=RunPlan(inputs, steps_of(mode.value, states), row_form, mode.shown_time, times),
-        key_columns=key_columns(key_fields),
-        states=(*states, *timers_of(mode.value)),
-        output_schema=arrow_schema(output, large_types=_large_types(spark)),
-        spool_bytes=configuration.output_memory_mb << 20,
-    )
+    spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
         check_store(spark, configuration.store, configuration.store_retry_seconds)
         function = streaming_task(
-            _operator_spec(operator, configuration, key_fields, spec),
+            _operator_spec(operator, configuration, rows.key_fields, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
     complete_epochs_of_foreach_batch()
-    return _by_subtask(keyed, configuration).mapInArrow(function, output)
+    return rows.by_subtask.mapInArrow(function, output)
 
 
-def _operator_input(
-    keyed: DataFrame, layout: InputLayout, mode: TimeMode, clock: ClockSettings
-) -> tuple[DataFrame, EpochInputs]:
-    """What the operator is sent, and how a subtask finds its inputs there."""
-    if mode is TimeMode.NONE:
-        return keyed, OneInput(layout)
-    if keyed.isStreaming:
-        keyed = with_control_rows(keyed, clock)
-    return with_batch_time(keyed), UnitedInputs(layout)
-
-
-def _clock_settings(
-    operator: str, configuration: OperatorConfiguration, mode: TimeMode, times: EventTimes | None
-) -> ClockSettings:
-    policy = times.policy if mode is TimeMode.EVENT_TIME and times is not None else None
-    return ClockSettings(configuration.store, operator, configuration.parallelism, policy)
-
-
-def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:
-    key_group, first_control = F.col(KEY_GROUP_COLUMN), F.lit(control_key_group(0))
-    of_keys = F.floor(key_group * configuration.parallelism / configuration.max_parallelism)
-    subtask = F.when(key_group < 0, first_control - key_group).otherwise(of_keys).cast("int")
-    return keyed.repartitionById(configuration.parallelism, subtask)
+def _processor_spec(
+    call: OperatorCall,
+    mode: TimeMode,
+    rows: OperatorInput,
+    output: StructType,
+    configuration: OperatorConfiguration,
+) -> ProcessorSpec:
+    spark = rows.by_subtask.sparkSession
+    states = _states(spark, call.processor, mode)
+    steps = steps_of(mode.value, states)
+    row_form = pandas_form(spark) if call.in_pandas else SparkRows()
+    return ProcessorSpec(
+        pickled_processor=_pickle(call.processor),
+        run_plan=RunPlan(rows.inputs, steps, row_form, mode.shown_time, rows.event_times),
+        key_columns=key_columns(rows.key_fields),
+        states=(*states, *timers_of(mode.value)),
+        output_schema=arrow_schema(output, large_types=_large_types(spark)),
+        spool_bytes=configuration.output_memory_mb << 20,
+    )
 
 
 def _check_output_mode(output_mode: str) -> None:
