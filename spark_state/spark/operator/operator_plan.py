@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from typing import Any, cast
+import warnings
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import ParseException
@@ -18,8 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
-from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
+from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
 from spark_state.processor.handles import record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
@@ -28,19 +30,24 @@ from spark_state.processor.schemas import arrow_schema, column_schema, state_des
 from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
+from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
+    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
+    runs_on_spark_instead,
 )
 from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-_OUTPUT_MODES = ("update", "append")
+LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
+_OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -50,6 +57,8 @@ def transform_with_state(
     output_schema: StructType | str,
     output_mode: str,
     time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
     *,
     name: str | None = None,
 ) -> DataFrame:
@@ -59,32 +68,90 @@ def transform_with_state(
       DataFrame every key starts without state, and no state is kept.
     - `processor`: an unmodified PySpark StatefulProcessor of the row API. Each task runs a copy.
     - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
-    - `output_mode`: "update" or "append".
+    - `output_mode`: "append", "update" or "complete", in upper or lower case. As in Spark, it does
+      not change what the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
+    - `initial_state`, `event_time_column_name`: refused in this release, unless they are left out.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
-    for wrong arguments, or Spark's own error where Spark has one, and CheckpointStoreError for a
-    store that cannot be used. Errors of the run come in the exception of the query.
+    for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
+    an error condition, the error has it, too. Errors of the run come in the exception of the query.
     """
-    if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
-        raise ConfigurationError(
-            f"transform_with_state needs a grouped DataFrame, got {type(grouped).__name__}; call "
-            "it with df.groupBy(…)"
+    call = OperatorCall(
+        in_pandas=False,
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+    )
+    return plan_or_fall_back(call, name)
+
+
+def transform_with_state_in_pandas(
+    grouped: Any,
+    processor: StatefulProcessor,
+    output_schema: StructType | str,
+    output_mode: str,
+    time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
+    *,
+    name: str | None = None,
+) -> DataFrame:
+    """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
+    an iterator of pandas DataFrames, and yields pandas DataFrames."""
+    call = OperatorCall(
+        in_pandas=True,
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+    )
+    return plan_or_fall_back(call, name)
+
+
+def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
+    """The operator of a call, or Spark's own if cowstate cannot run it and the session allows it.
+
+    `name`: of the operator; the class name of the processor if None.
+    """
+    call.check_grouped()
+    spark = call.grouped._df.sparkSession
+    try:
+        return _planned(call, name)
+    except (UnsupportedOperationError, KeyGroupError) as error:
+        if not runs_on_spark_instead(dict(spark.conf.getAll)):
+            raise
+        warnings.warn(
+            f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
+            f"{error}",
+            stacklevel=3,
         )
-    df: DataFrame = grouped._df
+        return call.on_spark()
+
+
+def _planned(call: OperatorCall, name: str | None) -> DataFrame:
+    df: DataFrame = call.grouped._df
     spark = df.sparkSession
     use_driver_interpreter(spark)
-    _check_output_mode(output_mode)
-    mode = time_mode_of(spark, time_mode)
-    operator = _operator_name(processor, name)
+    _check_output_mode(call.output_mode)
+    mode = time_mode_of(call.time_mode)
+    _check_inputs(call)
+    operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    rows = operator_input(grouped, mode, operator, configuration)
-    output = _struct(spark, output_schema, "output_schema")
-    spec = _processor_spec(processor, mode, rows, output, configuration)
+    rows = operator_input(call.grouped, mode, operator, configuration)
+    output = _struct(spark, call.output_schema, "output_schema")
+    spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
@@ -98,18 +165,19 @@ def transform_with_state(
 
 
 def _processor_spec(
-    processor: StatefulProcessor,
+    call: OperatorCall,
     mode: TimeMode,
     rows: OperatorInput,
     output: StructType,
     configuration: OperatorConfiguration,
 ) -> ProcessorSpec:
     spark = rows.by_subtask.sparkSession
-    states = _states(spark, processor, mode)
+    states = _states(spark, call.processor, mode)
     steps = steps_of(mode.value, states)
+    row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
-        pickled_processor=_pickle(processor),
-        run_plan=RunPlan(rows.inputs, steps, SparkRows(), mode.shown_time, rows.event_times),
+        pickled_processor=_pickle(call.processor),
+        run_plan=RunPlan(rows.inputs, steps, row_form, mode.shown_time, rows.event_times),
         key_columns=key_columns(rows.key_fields),
         states=(*states, *timers_of(mode.value)),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
@@ -119,8 +187,19 @@ def _processor_spec(
 
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
+        raise unknown_output_mode(output_mode)
+
+
+def _check_inputs(call: OperatorCall) -> None:
+    if call.initial_state is not None:
         raise UnsupportedOperationError(
-            f"output mode {output_mode!r} is not supported; use one of {', '.join(_OUTPUT_MODES)}"
+            "an initial state is not supported: leave it out, and let handleInputRows begin the "
+            f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
+        )
+    if call.event_time_column_name:
+        raise UnsupportedOperationError(
+            f"event time column {call.event_time_column_name!r} is not supported: leave it out, "
+            f"and call withWatermark on the output{LET_SPARK_RUN_IT}"
         )
 
 
@@ -150,14 +229,15 @@ def _states(
 
 
 def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
+    parsed: Any = schema
     if isinstance(schema, str):
         try:
-            schema = cast(StructType, StructType.fromDDL(schema))
+            parsed = StructType.fromDDL(schema)
         except ParseException as error:
-            raise ConfigurationError(f"{what}: {schema!r} is not a schema: {error}") from error
-    if not isinstance(schema, StructType):
+            raise unparsable_schema(what, schema, error) from error
+    if not isinstance(parsed, StructType):
         raise ConfigurationError(f"{what}: {schema!r} is neither a StructType nor DDL text")
-    return schema
+    return parsed
 
 
 def _pickle(processor: StatefulProcessor) -> bytes:
