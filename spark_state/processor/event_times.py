@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_state.checkpointing.watermarks import Policy
+from spark_state.processor.condition_errors import emitted_too_late
+from spark_state.processor.epoch_time import NO_WATERMARK
 
 _MICROS = 1_000
 
@@ -65,6 +67,16 @@ class EventTimes:
         late_watermark = pa.scalar(late_watermark_ms * _MICROS)
         in_time = pc.greater(_micros(table.column(self.index)), late_watermark)
         return table.filter(pc.fill_null(in_time, pa.scalar(True)))
+
+
+def check_emitted(batch: pa.RecordBatch, column: str, late_watermark_ms: int) -> None:
+    """Raise an error with Spark's condition if a row of the output is late already: operators
+    behind would drop it. A null counts as 0, as in Spark."""
+    if late_watermark_ms == NO_WATERMARK or not batch.num_rows:
+        return
+    earliest = pc.min(pc.fill_null(_micros(batch.column(column)), pa.scalar(0))).as_py()
+    if earliest <= late_watermark_ms * _MICROS:
+        raise emitted_too_late(earliest // _MICROS, late_watermark_ms)
 
 
 def _micros(times: Any) -> Any:

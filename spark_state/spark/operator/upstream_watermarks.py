@@ -66,8 +66,7 @@ def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
     if not df.isStreaming:
         return UpstreamWatermarks(df, (), ())
     spark, plan = df.sparkSession, analyzed_plan(df)
-    nodes = {_node_id(node): node for node in _nodes(plan) if _name(node) == _WATERMARK}
-    delays_ms = tuple(_delay_ms(node) for node in nodes.values())
+    nodes, delays_ms = _watermarks(plan), watermark_delays_ms(df)
     if not nodes or _has_the_only_column(plan, [*nodes.values()]):
         return UpstreamWatermarks(df, (), delays_ms)
     carrier = _Carrier(spark, [*nodes])
@@ -82,6 +81,16 @@ def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
         ) from error
     columns = tuple(column_of(spark, attribute) for attribute in attributes)
     return UpstreamWatermarks(dataframe_of(spark, carrying), columns, delays_ms)
+
+
+def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
+    """The delays of the watermarks above an operator on `df`."""
+    return tuple(_delay_ms(node) for node in _watermarks(analyzed_plan(df)).values())
+
+
+def _watermarks(plan: Any) -> dict[str, Any]:
+    """The watermarks of a plan, each once, by their ids."""
+    return {_node_id(node): node for node in _nodes(plan) if _name(node) == _WATERMARK}
 
 
 class _Carrier:
