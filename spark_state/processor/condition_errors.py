@@ -63,6 +63,22 @@ class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
 
 
+class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):
+    """A processor emits a row that is late for the operators behind."""
+
+
+def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
+    """The error of a row whose event time the watermark has passed."""
+    return EmittedTooLateError(
+        "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED",
+        "42815",
+        f"Previous node emitted a row with eventTime={event_ms} which is older than "
+        f"current_watermark_value={watermark_ms}. Operators behind would drop it: emit rows that "
+        "are later than the watermark",
+        {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
+    )
+
+
 def unknown_output_mode(output_mode: object) -> UnknownModeError:
     """The error of an output mode that Spark does not have."""
     return UnknownModeError(
