@@ -120,7 +120,7 @@ class _Carrier:
             return self._project(added, children[0][0]), attributes
         changed = plan.withNewChildren(self._sequence([child for child, _ in children]))
         given = {attribute.exprId().id() for attribute in elements(changed.output())}
-        several = sum(bool(carried) for _, carried in children) > 1
+        several = sum(1 for _, watermarks in children if watermarks) > 1
         lost = any(attribute.exprId().id() not in given for attribute in attributes)
         if name not in _PASSING or several or lost:
             raise _NotCarriedError(name)
