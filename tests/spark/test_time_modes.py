@@ -182,7 +182,12 @@ def without_column(stream: TimedStream) -> DataFrame:
     return stream.watermarked().where("value is not null").select("key", "value")
 
 
-@pytest.mark.parametrize("rows_of", [of_windows, without_column])
+def joined_with_static(stream: TimedStream) -> DataFrame:
+    names = stream.spark.createDataFrame([("a", "A")], "key string, name string")
+    return without_column(stream).join(names, "key", "left").dropDuplicates(["key", "value"])
+
+
+@pytest.mark.parametrize("rows_of", [of_windows, without_column, joined_with_static])
 def test_a_watermark_counts_the_rows_that_it_is_set_on(stream: TimedStream, rows_of: Any) -> None:
     stream.feed_all(BATCHES)
     stream.run(ours(rows_of(stream), "EventTime"))
