@@ -36,6 +36,7 @@ from checkpoint_store.states.row_fold import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
+    PREIMAGE,
     concat_rows,
     distinct_keys,
     flat_schema,
@@ -202,8 +203,9 @@ class StateReader:
         not if it is in the reader's memory.
         Without `preimages` only the changes are read: every put is an update_postimage, and every
         delete a delete without values, and `start` may be gone if the version after it was built
-        upon it. Where rows have a sequence, or nulls keep what a key has, the state at `start` says
-        which rows count, and is read nevertheless.
+        upon it. The state at `start` is read nevertheless where a row alone does not tell what it
+        makes of a key: in lists, maps and what expires, where only preimages are left out; and
+        where rows have a sequence, or nulls keep what a key has.
 
         Raises ValueError if `start` is after `end`.
         """
@@ -233,7 +235,10 @@ class StateReader:
             base_ms = None if base is None else base.now_ms
             before, changed = whole_rows(before, changed, shape, base_ms, times)
             rules = whole_rules(shape)
-        return _shown(fold_changes(before, changed, rules), shape, infos)
+        changes = fold_changes(before, changed, rules)
+        if shape.has_elements and not preimages:
+            changes = changes.filter(pc.not_equal(changes[CHANGE_TYPE], PREIMAGE))
+        return _shown(changes, shape, infos)
 
     def _rows_of_versions(
         self, added: _Added, shape: StateShape, key_groups: KeyGroupRange | None

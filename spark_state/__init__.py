@@ -1,8 +1,10 @@
 """cowstate: keyed state for PySpark Structured Streaming, kept in Python beside its processor.
 
-`transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` runs an
-unmodified PySpark StatefulProcessor on it. `configure(SparkSession.builder)` makes the stateful
-operators of existing jobs keep their state in cowstate's provider, whose jar is at `jar_path()`.
+`enable(spark)` runs the PySpark StatefulProcessors of existing jobs on it, as they are.
+`transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` does it
+explicitly, and `transform_with_state_in_pandas` for processors of the pandas API.
+`configure(SparkSession.builder)` makes the stateful operators of existing jobs keep their state in
+cowstate's provider, whose jar is at `jar_path()`.
 `live_view` follows a state from a Python process.
 `OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
@@ -30,7 +32,11 @@ from spark_state.errors import (
 if TYPE_CHECKING:
     from spark_state.live_state import LiveView, live_view
     from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-    from spark_state.spark.operator.operator_plan import transform_with_state
+    from spark_state.spark.operator.enable import disable, enable
+    from spark_state.spark.operator.operator_plan import (
+        transform_with_state,
+        transform_with_state_in_pandas,
+    )
     from spark_state.spark.provider.session_configuration import configure, jar_path
 
 __all__ = [
@@ -48,18 +54,24 @@ __all__ = [
     "StateValueError",
     "UnsupportedOperationError",
     "configure",
+    "disable",
+    "enable",
     "jar_path",
     "live_view",
     "transform_with_state",
+    "transform_with_state_in_pandas",
 ]
 
 _LATER = {
     "LiveView": "spark_state.live_state",
     "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
     "configure": "spark_state.spark.provider.session_configuration",
+    "disable": "spark_state.spark.operator.enable",
+    "enable": "spark_state.spark.operator.enable",
     "jar_path": "spark_state.spark.provider.session_configuration",
     "live_view": "spark_state.live_state",
     "transform_with_state": "spark_state.spark.operator.operator_plan",
+    "transform_with_state_in_pandas": "spark_state.spark.operator.operator_plan",
 }
 
 

@@ -6,7 +6,7 @@
     ├── KeyGroupError               group by another key: this one has no stable hash
     ├── StateValueError             a processor put a value that its state's schema does not hold
     ├── OutputRowError              a processor emitted a row that is not of its output schema
-    ├── BroadcastStateError         subtasks hold different broadcast states: make the processor repeat
+    ├── BroadcastStateError         subtasks hold different broadcast states: repair the processor
     ├── StateMigrationError         the store holds this state under another schema or kind
     ├── CorruptStreamError          a channel breaks the order of its epochs: stop its second writer
     ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread

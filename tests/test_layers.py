@@ -49,7 +49,14 @@ def relative(path: Path) -> str:
 
 
 def test_checkpoint_store_uses_only_its_libraries() -> None:
-    of_arrays = ("array_equality", "key_codes", "key_hashes", "known_states", "row_fold")
+    of_arrays = (
+        "array_equality",
+        "element_fold",
+        "key_codes",
+        "key_hashes",
+        "known_states",
+        "row_fold",
+    )
     others = {}
     for path in modules_of("checkpoint_store"):
         allowed = {"pyarrow", "fsspec", "tenacity", "cachetools"}

@@ -70,9 +70,12 @@ PUBLIC_NAMES = {
         "StateValueError",
         "UnsupportedOperationError",
         "configure",
+        "disable",
+        "enable",
         "jar_path",
         "live_view",
         "transform_with_state",
+        "transform_with_state_in_pandas",
     },
 }
 

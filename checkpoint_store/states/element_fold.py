@@ -34,6 +34,7 @@ from checkpoint_store.files.element_columns import (
     USER_VALUE,
     is_whole_collection,
 )
+from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.state_file import DELETE, KEY_GROUP_COLUMN, OP, PUT
 from checkpoint_store.states.key_codes import key_codes
 
@@ -90,14 +91,9 @@ def element_rows(rows: pa.Table, kind: str, column: Any, schema: pa.Schema) -> p
 
 def _value_of_key(column: Any, value_type: Any) -> tuple[Any, Any]:
     """The one element of each key that has a value, and the value without its expiry."""
-    values = column.combine_chunks()
-    stored = [field.name for field in values.type if field.name != EXPIRES_IN_FILES]
-    fields = [pc.struct_field(values, [values.type.get_field_index(name)]) for name in stored]
-    cast = [array.cast(field.type) for array, field in zip(fields, value_type, strict=True)]
-    absent = pc.is_null(values)
-    struct = pa.StructArray.from_arrays(cast, fields=list(value_type), mask=absent)
-    number = pa.scalar(0, pa.int64())
-    return pc.if_else(absent, pa.scalar(None, pa.int64()), number), struct
+    absent = pc.is_null(column)
+    elements = pc.if_else(absent, pa.scalar(None, pa.int64()), pa.scalar(0, pa.int64()))
+    return elements, evolved(column, value_type)
 
 
 def _of_whole(kept: pa.Table, column: Any) -> tuple[pa.Table, Any, Any, Any]:
@@ -135,10 +131,7 @@ def _with_columns(
 ) -> pa.Table:
     columns = {ELEMENT: elements, VALUE: values, EXPIRES: expires}
     arrays = [columns[name] if name in columns else kept[name] for name in schema.names]
-    cast = [
-        array if array.type == field.type else array.cast(field.type)
-        for array, field in zip(arrays, schema, strict=True)
-    ]
+    cast = [evolved(array, field.type) for array, field in zip(arrays, schema, strict=True)]
     cast += [kept[KEY_GROUP_COLUMN], kept[OP]]
     return pa.Table.from_arrays(cast, [*schema.names, KEY_GROUP_COLUMN, OP])
 
@@ -147,7 +140,7 @@ def _field(column: Any, name: str, field_type: pa.DataType) -> Any:
     index = column.type.get_field_index(name)
     if index < 0:
         return pa.chunked_array([pa.nulls(len(column)).cast(field_type)])
-    return pc.struct_field(column, [index])
+    return evolved(pc.struct_field(column, [index]), field_type)
 
 
 def fold_elements(

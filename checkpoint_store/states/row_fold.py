@@ -35,6 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.spark_schema import parse_spark_schema
 from checkpoint_store.files.state_file import (
     DELETE,
@@ -115,8 +116,9 @@ def folded_schema(shape: StateShape) -> pa.Schema:
     if not shape.has_elements:
         return schema
     keys = len(parse_spark_schema(shape.key_schema_json).fields)
-    fields = list(schema)
-    return pa.schema([*fields[:keys], *element_fields(shape.kind, fields[keys:])])
+    fields, in_files = list(schema), _value_fields(shape)
+    values = [field.with_name(in_files[field.name]) for field in fields[keys:]]
+    return pa.schema([*fields[:keys], *element_fields(shape.kind, values)])
 
 
 def flat_schema(shape: StateShape) -> pa.Schema:
@@ -148,7 +150,7 @@ def flat_rows(batch: pa.RecordBatch | pa.Table, shape: StateShape, schema: pa.Sc
             column = rows[field.name] if field.name in rows.column_names else None
         if column is None:
             column = pa.nulls(rows.num_rows, field.type)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(evolved(column, field.type))
     names = [*schema.names, KEY_GROUP_COLUMN, OP]
     columns += [rows[KEY_GROUP_COLUMN], rows[OP]]
     if shape.sequenced:

@@ -17,7 +17,7 @@ from spark_state.checkpointing.watermarks import Policy, watermarks_after
 class DueInProcessingTime:
     """Timers expire at their time."""
 
-    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int) -> bool:
+    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
         """Whether a timer has expired at `now_ms`. `newest`: the times of the newest epoch."""
         return _is_due(newest, now_ms)
 
@@ -28,16 +28,17 @@ class DueInEventTime:
 
     policy: Policy
 
-    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int) -> bool:
-        """Whether the epoch after `newest` has a new watermark, by which a timer has expired.
+    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
+        """Whether a timer has expired by the watermark of the epoch after `newest`.
 
-        Timers fire in the epoch that is the first to have their watermark, so with the same one
-        there is nothing to do, whatever timers there are.
+        After a tick the watermark must be a new one. All timers that had expired by the old one
+        have fired: what is left was registered while they did, and waits for the next batch, as
+        with Spark's own operator. Otherwise such timers could keep a query from ending.
         """
         upstreams = max((len(time.reached_ms) for time in newest), default=0)
         next_epoch = watermarks_after(newest, upstreams, self.policy)
         is_new = next_epoch.watermark_ms > next_epoch.late_watermark_ms
-        return is_new and _is_due(newest, next_epoch.watermark_ms)
+        return (is_new or not after_tick) and _is_due(newest, next_epoch.watermark_ms)
 
 
 def _is_due(times: Sequence[SubtaskTime], by_ms: int) -> bool:

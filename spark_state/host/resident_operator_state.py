@@ -72,9 +72,7 @@ class ResidentOperatorState:
         snapshot = self.backend.snapshot()
         if not snapshot.names:
             return None
-        return attempt.write_operator_state(
-            snapshot.to_bytes(), self.backend.broadcast_checksums()
-        )
+        return attempt.write_operator_state(snapshot.to_bytes(), self.backend.broadcast_checksums())
 
     def seal(self, handle: OperatorStateHandle | None) -> None:
         """End the epoch: the state now equals this object."""
@@ -95,18 +93,14 @@ class ResidentOperatorState:
         self._restored(OperatorStateBackend.restore(snapshots, forms=STATE_FORMS))
         self._base = handle
 
-    def _deal(
-        self, handles: tuple[OperatorStateHandle | None, ...], attempt: EpochAttempt
-    ) -> None:
+    def _deal(self, handles: tuple[OperatorStateHandle | None, ...], attempt: EpochAttempt) -> None:
         """This subtask's part of what all subtasks of an older run had."""
         present = [handle for handle in handles if handle is not None]
         read = iter(attempt.checkpoints.read_operator_states(present))
         nothing = OperatorStateBackend().snapshot().to_bytes()
         snapshots = [nothing if handle is None else next(read) for handle in handles]
         subtask, parallelism = attempt.task.subtask, attempt.spec.parallelism
-        self._restored(
-            OperatorStateBackend.restore(snapshots, subtask, parallelism, STATE_FORMS)
-        )
+        self._restored(OperatorStateBackend.restore(snapshots, subtask, parallelism, STATE_FORMS))
         self._base, self._is_dealt = None, bool(present)
 
     def _restored(self, backend: OperatorStateBackend) -> None:

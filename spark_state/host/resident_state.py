@@ -32,6 +32,7 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import OperatorSpec
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_rows import rows_by_key_group
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import state_descriptor
@@ -105,6 +106,7 @@ class ResidentState:
             case Restore():
                 self._backend = None
                 backend = self._new_backend(attempt.spec)
+                self._announce(backend, base, attempt.spec)
                 rows = self._apply(backend, base, base.handles, attempt)
                 self._backend = backend
                 restored = Restored(
@@ -115,6 +117,7 @@ class ResidentState:
                     np.array(backend.entries_by_key_group()),
                 )
             case Extend(handles):
+                self._announce(self.backend, base, attempt.spec)
                 self._apply(self.backend, base, handles, attempt)
             case UndoSealed():
                 self.backend.undo_sealed()
@@ -132,14 +135,19 @@ class ResidentState:
     def _new_backend(self, spec: OperatorSpec) -> Backend:
         return HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
 
+    def _announce(self, backend: Backend, base: EpochStart, spec: OperatorSpec) -> None:
+        """Announce the states of the base, as the processor declares them if it does."""
+        declared = {state.name: state for state in spec.processor.states}
+        for state in base.states:
+            stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)
+            if state.name in declared:
+                check_evolution(stored, declared[state.name])
+            backend.restore_descriptor(declared.get(state.name, stored))
+
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
     ) -> Counts:
         """Apply these files of the base; returns how many rows of changelogs each key group had."""
-        for state in base.states:
-            backend.restore_descriptor(
-                state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)
-            )
         rows = np.zeros(len(self.key_groups), np.int64)
         for handle, batches in attempt.checkpoints.read_states(handles, self.key_groups):
             attempt.check()
@@ -153,16 +161,16 @@ class ResidentState:
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
         """Whether the backend's states are those of the base, or earlier ones of them.
 
-        It may know a state that neither the store nor the processor has, of a failed epoch; and one
-        that has been deleted and begun again elsewhere.
+        It may know a state that neither the store nor the processor has, of a failed epoch; one
+        that has been deleted and begun again elsewhere; and one in the form of an older schema.
         """
-        expected = {(s.name, s.kind, s.schema_json) for s in base.states}
-        expected |= {(s.name, s.kind, s.schema_json) for s in spec.processor.states}
-        known = {(s.name, s.kind, s.schema_json) for s in self.backend.descriptors}
+        stored = {s.name: (s.kind, s.schema_json) for s in base.states}
+        declared = {s.name: (s.kind, s.schema_json) for s in spec.processor.states}
+        held = {s.name: (s.kind, s.schema_json) for s in self.backend.descriptors}
         began_again = any(
             since != self._since.get(name, since) for name, since in _since(base.states).items()
         )
-        return known <= expected and not began_again
+        return held.items() <= (stored | declared).items() and not began_again
 
 
 def _since(states: Iterable[StateSchema]) -> dict[str, int]:

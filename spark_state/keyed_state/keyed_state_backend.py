@@ -21,13 +21,12 @@ import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.schema_text import schema_texts
-from spark_state.errors import StateMigrationError
 from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime, KeyedElementTable
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_kinds import State, kept_state
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
@@ -108,13 +107,16 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def state(self, descriptor: StateDescriptor) -> State:
         """Register a state. What was put before a change of `ttl_ms` expires when it would have.
 
-        Raises StateMigrationError when a state of that name has another kind or schema, or when
-        only one of the two expires.
+        A state of that name that the backend has already has the same schema: who restores a state
+        whose schema has changed announces the new one. Raises StateMigrationError when values of
+        the one cannot be those of the other, see schema_evolution.
         """
         name = descriptor.name
         kept = kept_state(descriptor, self._forms, self._clock)
-        if name in self._descriptors:
-            _check_same(self._descriptors[name], descriptor)
+        held = self._descriptors.get(name)
+        if held is not None:
+            check_evolution(held, descriptor)
+            assert held.value_type == descriptor.value_type, "values are held in the other form"
         elif kept.has_elements:
             self._tables[name] = self._new_element_table(name, kept.serializer, kept.due_time)
         else:
@@ -251,26 +253,6 @@ class KeyedStateBackend(ABC, Generic[Table]):
     @abstractmethod
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> KeyedStateSnapshot:
         """The entries of this moment, of these key groups (None: of all)."""
-
-
-def _check_same(held: StateDescriptor, declared: StateDescriptor) -> None:
-    if (held.kind, held.value_type) != (declared.kind, declared.value_type):
-        stored, wanted = schema_texts(held.schema_json, declared.schema_json)
-        raise StateMigrationError(
-            f"state {held.name!r} is in the store as a {held.kind} state of ({stored}), "
-            f"the processor declares a {declared.kind} state of ({wanted}); declare the "
-            "stored schema, give the state another name, or start with an empty store"
-        )
-    if (held.ttl_ms is None) != (declared.ttl_ms is None):
-        stored, wanted = (
-            "without ttlDurationMs" if ttl_ms is None else f"with ttlDurationMs {ttl_ms}"
-            for ttl_ms in (held.ttl_ms, declared.ttl_ms)
-        )
-        raise StateMigrationError(
-            f"state {held.name!r} is in the store {stored}, the processor declares it {wanted}: "
-            "values in the store do not say when they expire, or all do; declare it as it is in "
-            "the store (the duration may be another one), or give the state another name"
-        )
 
 
 def _in_order_of_keys(timers: Iterable[Due]) -> list[Due]:

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint_store.files.element_columns import is_whole_collection
+from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
     DELETE,
@@ -169,7 +170,8 @@ def from_batch(
         if is_whole_collection(column.value_type):
             yield _of_whole_collections(entries, part.column(column.index))
         else:
-            entries.states.extend(serializer.from_arrow(part.column(column.index)))
+            stored = evolved(part.column(column.index), _nullable(entries))
+            entries.states.extend(serializer.from_arrow(stored))
             _mark_deleted_elements(entries.states, part.column(OP))
             yield entries
 

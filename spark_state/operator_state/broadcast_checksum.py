@@ -1,7 +1,7 @@
-"""The checksum of a broadcast state's content: equal on all subtasks, or one of them has gone astray.
+"""The checksum of a broadcast state's content, which is equal on all subtasks.
 
-It is the SHA-256 of the entries in Arrow's IPC form, in the order of their keys, with the entries of
-maps inside in the order of theirs. So it does not depend on the order in which keys were put.
+It is the SHA-256 of the entries in Arrow's IPC form, in the order of their keys; the entries of
+maps inside are in the order of theirs. So it does not depend on the order in which keys were put.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ besides handling rows (before them, or after the last key) costs nothing where t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +52,7 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     keyed = group_by_key(rows_of_keys.table, rows_of_keys.layout, run.key_columns)
     check, set_current_key = run.check, run.backend.set_current_key
     handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
+    output_of_key = run.row_form.output_of_key
     rows_by_key = run.row_form.rows_by_key(keyed, rows_of_keys.layout.row_names)
     keys = zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True)
     for number, (key, key_group, rows) in enumerate(keys):
@@ -65,5 +65,4 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
                 f"{type(run.processor).__name__}.handleInputRows returned None for key {key!r}; "
                 f"return an iterator of {run.row_form.output_name}, iter([]) for none"
             )
-        yield from output
-        deque(rows, maxlen=0)  # a processor may leave some unread
+        yield from output_of_key(key, output)

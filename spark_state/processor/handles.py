@@ -4,7 +4,7 @@ Schemas given as DDL text need a Spark session, which the host does not have. So
 the driver with a handle that records every state and refuses what is not supported; the parsed
 descriptors travel to the host, where `init` runs again and each state is looked up by its name.
 
-Where Spark's own operator has an error condition for what is refused, the message begins with it.
+Where Spark's own operator has an error condition for what is refused, the error has it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
-from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
 from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.state_kinds import State
@@ -21,6 +21,13 @@ from spark_state.keyed_state.value_state import ValueState
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
+from spark_state.processor.condition_errors import (
+    state_defined_twice,
+    timer_in_init,
+    timer_without_time,
+    ttl_in_time_mode,
+    ttl_not_positive,
+)
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
@@ -44,37 +51,23 @@ class TimersOfKey(Protocol):
 
 
 class NoTimers:
-    """Timers that cannot be used. `condition`: Spark's, with a place for the operation; `way_out`:
-    what to do instead."""
+    """Timers that cannot be used. `error`: of an operation, by Spark's name of it."""
 
-    def __init__(self, condition: str, way_out: str) -> None:
-        self._condition = condition
-        self._way_out = way_out
+    def __init__(self, error: Callable[[str], CowstateError]) -> None:
+        self._error = error
 
     def register(self, expiry_ms: int) -> None:
-        self._refuse("register_timer")
+        raise self._error("register_timer")
 
     def delete(self, expiry_ms: int) -> None:
-        self._refuse("delete_timer")
+        raise self._error("delete_timer")
 
     def list(self) -> list[int]:
-        self._refuse("list_timers")
-
-    def _refuse(self, operation: str) -> NoReturn:
-        raise UnsupportedOperationError(f"{self._condition.format(operation)}. {self._way_out}")
+        raise self._error("list_timers")
 
 
-WITHOUT_TIME = NoTimers(
-    "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE] Failed to perform "
-    "stateful processor operation={} with invalid timeMode=None",
-    'Timers need time mode "ProcessingTime" or "EventTime"',
-)
-_IN_INIT = NoTimers(
-    "[STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE] Failed to perform "
-    "stateful processor operation={} with invalid handle state=CREATED",
-    "There is no current key in init: use timers in handleInputRows, handleExpiredTimer or "
-    "handleInitialState",
-)
+WITHOUT_TIME = NoTimers(timer_without_time)
+_IN_INIT = NoTimers(timer_in_init)
 
 
 class ProcessorHandle:
@@ -201,9 +194,7 @@ class Describe(Protocol):
         """The operator state."""
 
 
-def record_states(
-    processor: Any, describe: Describe, time_mode: str = "None"
-) -> DeclaredStates:
+def record_states(processor: Any, describe: Describe, time_mode: str = "None") -> DeclaredStates:
     """Run `processor.init` and `close`, and return the states it declared.
 
     `time_mode`: one of "None", "ProcessingTime" and "EventTime". Operator states are empty
@@ -222,11 +213,7 @@ def record_states(
                 f"{name!r}"
             )
         if name in states or name in operator_states:
-            raise ConfigurationError(
-                "[STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED] State variable with name "
-                f"{name} has already been defined in the StatefulProcessor. State {name!r} is "
-                "declared twice; give each its own name"
-            )
+            raise state_defined_twice(name)
 
     def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
         check_name(name)
@@ -261,17 +248,9 @@ def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
     if ttl_ms is None:
         return
     if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int) or ttl_ms <= 0:
-        raise ConfigurationError(
-            "[STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE] TTL duration must be greater than "
-            f"zero for State store operation=update on state={name}. ttlDurationMs is {ttl_ms!r}; "
-            "give whole milliseconds, or leave it out"
-        )
+        raise ttl_not_positive(name, ttl_ms)
     if time_mode != "ProcessingTime":
-        raise UnsupportedOperationError(
-            "[STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL] Cannot use TTL for "
-            f"state={name} in timeMode={time_mode}, use TimeMode.ProcessingTime() instead. A time "
-            'to live is measured in processing time: pass timeMode="ProcessingTime"'
-        )
+        raise ttl_in_time_mode(name, time_mode)
 
 
 def serving_handle(

@@ -1,8 +1,8 @@
 """Input rows sorted by key.
 
 Spark delivers the rows of a subtask in any order; a processor sees all rows of a key of an epoch in
-one call. Keys are compared by the codes of dictionary-encoded columns, which treats nulls as equal
-and costs the same for every type; the sort is stable, so rows of a key keep their order.
+one call. Keys come in Spark's ascending order: nulls first, NaN last, text by its UTF-8 bytes. The
+sort is stable, so rows of a key keep their order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_state.keyed_state.key_columns import KeyColumns
-
-_CODE_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +49,64 @@ def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) 
     """Sort `table` by key and find where keys begin."""
     if not table.num_rows:
         return KeyedInput(table, [], [], [])
-    codes = _key_codes([table.column(index) for index in layout.key_indexes], table.num_rows)
-    order = np.argsort(codes, kind="stable")
-    in_order = codes[order]
-    starts = np.concatenate(([0], np.flatnonzero(in_order[1:] != in_order[:-1]) + 1))
-    counts = np.diff(starts, append=len(in_order))
-    firsts = table.take(order[starts])
+    in_order = table.take(_key_order([table.column(index) for index in layout.key_indexes], table))
+    starts = _starts([in_order.column(index) for index in layout.key_indexes], in_order.num_rows)
+    firsts = in_order.take(starts)
     keys = key_columns.to_keys(
         [firsts.column(index).combine_chunks() for index in layout.key_indexes], len(starts)
     )
     return KeyedInput(
-        table.select(range(layout.key_group_index)).take(order),
+        in_order.select(range(layout.key_group_index)),
         keys,
         cast(list[int], firsts.column(layout.key_group_index).to_pylist()),
-        counts.tolist(),
+        np.diff(starts, append=in_order.num_rows).tolist(),
     )
 
 
-def _key_codes(columns: list[Any], length: int) -> npt.NDArray[np.int64]:
-    """One integer a row, equal exactly where all key columns are equal."""
-    combined = np.zeros(length, dtype=np.int64)
-    size = 1
+def _key_order(columns: list[Any], table: pa.Table) -> Any:
+    """The indexes that sort the rows by these columns, nulls first."""
+    if not columns:
+        return np.arange(table.num_rows)
+    if len(columns) == 1 and not columns[0].null_count and pa.types.is_integer(columns[0].type):
+        return np.argsort(columns[0].to_numpy(), kind="stable")
+    sorted_by: dict[str, Any] = {}
+    for number, column in enumerate(columns):
+        if column.null_count:
+            # Arrow would put NaN beside the nulls, wherever those are.
+            sorted_by[f"valid {number}"] = column.is_valid()
+        sorted_by[f"value {number}"] = _one_zero(column)
+    return pc.sort_indices(
+        pa.table(sorted_by), sort_keys=[(name, "ascending") for name in sorted_by]
+    )
+
+
+def _starts(columns: list[Any], length: int) -> npt.NDArray[np.int64]:
+    """Where a row begins a key: at the first row, and where a sorted column changes."""
+    begins = np.zeros(length, dtype=np.bool_)
+    begins[0] = True
     for column in columns:
-        codes, distinct = _column_codes(column)
-        if size * distinct >= _CODE_LIMIT:
-            distinct_codes, combined = np.unique(combined, return_inverse=True)
-            size = len(distinct_codes)
-        combined = combined * distinct + codes
-        size *= distinct
-    return combined
+        begins[1:] |= _changes(column)
+    return np.flatnonzero(begins)
 
 
-def _column_codes(column: Any) -> tuple[npt.NDArray[np.int64], int]:
+def _changes(column: Any) -> npt.NDArray[np.bool_]:
+    """For each row but the first, whether its value is another one than that of the row before."""
+    before, after = column.slice(0, len(column) - 1), column.slice(1)
+    differ = pc.not_equal(_one_zero(before), _one_zero(after)).fill_null(False)
     if pa.types.is_floating(column.type):
-        column = pc.add(column, pa.scalar(0.0, column.type))
-    encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
-    return codes.astype(np.int64), max(len(encoded.chunk(0).dictionary), 1)
+        differ = pc.and_not(differ, pc.and_(_is_nan(before), _is_nan(after)))
+    if column.null_count:
+        differ = pc.or_(differ, pc.xor(before.is_null(), after.is_null()))
+    changes: npt.NDArray[np.bool_] = differ.to_numpy()
+    return changes
+
+
+def _one_zero(column: Any) -> Any:
+    """The column with 0.0 for -0.0, which is the same key."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.add(column, pa.scalar(0.0, column.type))
+
+
+def _is_nan(column: Any) -> Any:
+    return pc.is_nan(column).fill_null(False)

@@ -96,9 +96,7 @@ def run_processor(
     """
     plan, backend = spec.run_plan, backends.keyed
     states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
-    operator_states = OperatorStates(
-        backends.operator, spec.operator_states, STATE_FORMS.make_row
-    )
+    operator_states = OperatorStates(backends.operator, spec.operator_states, STATE_FORMS.make_row)
     timers = [state for state in states.values() if isinstance(state, Timers)]
     timer_values = plan.shown_time(time)
     backend.begin(timer_values.getCurrentProcessingTimeInMs())

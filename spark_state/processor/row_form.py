@@ -1,14 +1,18 @@
 """The form of rows: what a processor is given for a key, and what its output is made of.
 
+    SparkRows      pyspark.sql.Rows, here
+    PandasFrames   pandas.DataFrames, in pandas_frames, which is imported only where it is used
+
 The driver chooses the form when it plans the operator. A form goes over all keys of an epoch at
 once, so the run asks for it once, and not for every key.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -27,8 +31,11 @@ class RowForm(Protocol):
     def output_name(self) -> str: ...
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        """For each key in order, what the processor gets as its rows. `names`: what the columns of
-        `keyed.rows` are called there. Each is to be read to its end before the next."""
+        """For each key in order, what the processor gets as its rows; it may leave some unread.
+        `names`: what the columns of `keyed.rows` are called there."""
+
+    def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
+        """`output` of the processor for a key, in the form that `batches` takes."""
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """What the processor emitted, as record batches of `schema`. Raises OutputRowError."""
@@ -43,7 +50,14 @@ class SparkRows:
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
         """See RowForm."""
         all_rows = rows_of(keyed.rows, row_type(names))
-        return map(islice, repeat(all_rows), keyed.counts)
+        for count in keyed.counts:
+            rows = islice(all_rows, count)
+            yield rows
+            deque(rows, maxlen=0)
+
+    def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
+        """See RowForm."""
+        return output
 
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """See RowForm."""

@@ -50,7 +50,7 @@ class FireTimers:
                     f"{timer.key!r}; return an iterator of {run.row_form.output_name}, iter([]) "
                     "for none"
                 )
-            yield from output
+            yield from run.row_form.output_of_key(timer.key, output)
             timers.delete(timer.time_ms)
 
 

@@ -1,13 +1,15 @@
-"""cowstate's operator against Spark's row API and against a plan without state, in one run.
+"""cowstate's operator against Spark's own and against a plan without state, in one run.
 
-    python tests/benchmarks/python_state.py [--rounds 3] [--rows 50000] [--out FILE]
+    python tests/benchmarks/python_state.py [--rounds 3] [--rows 50000] [--cases …] [--out FILE]
 
 Three queries read the same files: `identity` (mapInArrow that hands rows on: the floor), `cowstate`
 (transform_with_state) and `row_api` (Spark's transformWithState, RocksDB provider with changelog
-checkpointing). In every round each of them runs one micro-batch of every case after one to warm up,
-alternating, so that all see the same machine. Per batch it measures wall seconds (from the file's
-arrival to its commit) and CPU seconds of all processes (JVM, Python workers, state hosts), and
-prints medians and ratios. The state calls are timed in this process, on 44,000 keys.
+checkpointing). The cases `pandas44k` and `pandas1000` have the pandas API instead, that is
+transform_with_state_in_pandas and `pandas_api`, Spark's transformWithStateInPandas; they run if
+`--cases` names them. In every round each query runs one micro-batch of every case after one to warm
+up, alternating, so that all see the same machine. Per batch it measures wall seconds (from the
+file's arrival to its commit) and CPU seconds of all processes (JVM, Python workers, state hosts),
+and prints medians and ratios. The state calls are timed in this process, on 44,000 keys.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,14 +64,34 @@ class CountRows(StatefulProcessor):
         pass
 
 
+class CountRowsOfFrames(CountRows):
+    """The same in the pandas API."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        count = self._count.get()[0] if self._count.exists() else 0
+        for frame in rows:
+            count += len(frame)
+        self._count.update((count,))
+        yield pd.DataFrame({"key": [key[0]], "count": [count]})
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Rows of one micro-batch: `keys` = 0 draws about 44,000 distinct keys from a large range."""
+    """Rows of one micro-batch: `keys` = 0 draws about 44,000 distinct keys from a large range.
+
+    `peer`: the plan of Spark's that cowstate's is measured against.
+    """
 
     name: str
     rows: int
     keys: int
     columns: int
+    peer: str = "row_api"
+
+    @property
+    def plans(self) -> tuple[str, str, str]:
+        """The floor, cowstate and its peer."""
+        return "identity", "cowstate_pandas" if self.peer == "pandas_api" else "cowstate", self.peer
 
 
 @dataclass(slots=True)
@@ -100,11 +123,25 @@ def plan_row_api(df: DataFrame) -> DataFrame:
     return df.groupBy("key").transformWithState(CountRows(), OUTPUT, "update", "None")
 
 
+def plan_cowstate_pandas(df: DataFrame) -> DataFrame:
+    return spark_state.transform_with_state_in_pandas(
+        df.groupBy("key"), CountRowsOfFrames(), OUTPUT, output_mode="update", time_mode="None"
+    )
+
+
+def plan_pandas_api(df: DataFrame) -> DataFrame:
+    grouped = df.groupBy("key")
+    return grouped.transformWithStateInPandas(CountRowsOfFrames(), OUTPUT, "update", "None")
+
+
 PLANS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "identity": plan_identity,
     "cowstate": plan_cowstate,
     "row_api": plan_row_api,
+    "cowstate_pandas": plan_cowstate_pandas,
+    "pandas_api": plan_pandas_api,
 }
+ASKED_FOR = ("pandas44k", "pandas1000")
 
 
 def batch_of(case: Case, seed: int) -> pa.Table:
@@ -232,8 +269,8 @@ def start_session(folder: Path) -> SparkSession:
 
 
 def measure(spark: SparkSession, folder: Path, case: Case, rounds: int) -> dict[str, Measured]:
-    contenders = {plan: Contender(spark, folder, case, plan) for plan in PLANS}
-    measured = {plan: Measured([], []) for plan in PLANS}
+    contenders = {plan: Contender(spark, folder, case, plan) for plan in case.plans}
+    measured = {plan: Measured([], []) for plan in case.plans}
     for round_number in range(rounds):
         warm, *batches = [batch_of(case, round_number * 10 + seed) for seed in range(3)]
         for plan, contender in contenders.items():
@@ -242,16 +279,16 @@ def measure(spark: SparkSession, folder: Path, case: Case, rounds: int) -> dict[
     return measured
 
 
-def summary(measured: dict[str, Measured]) -> dict[str, dict[str, float]]:
+def summary(case: Case, measured: dict[str, Measured]) -> dict[str, dict[str, float]]:
     median = {
         plan: {"wall": statistics.median(m.wall), "cpu": statistics.median(m.cpu)}
         for plan, m in measured.items()
     }
-    ours, peer, floor = median["cowstate"], median["row_api"], median["identity"]
+    floor, ours, peer = (median[plan] for plan in case.plans)
     ratios = {
         f"{kind}_of_{name}": ours[kind] / other[kind]
         for kind in ("wall", "cpu")
-        for name, other in (("row_api", peer), ("identity", floor))
+        for name, other in ((case.peer, peer), ("identity", floor))
     }
     return {**median, "ratio": ratios}
 
@@ -261,36 +298,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--cases", nargs="*", help="all but the pandas cases if left out")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/python_state.json"))
     arguments = parser.parse_args()
     cases = [
         Case("keys44k", arguments.rows, 0, 1),
         Case("hot1000", arguments.rows, 1000, 1),
         Case("wide", arguments.rows, 1000, WIDE_COLUMNS),
+        Case("pandas44k", arguments.rows, 0, 1, "pandas_api"),
+        Case("pandas1000", arguments.rows, 1000, 1, "pandas_api"),
     ]
+    asked = arguments.cases or [case.name for case in cases if case.name not in ASKED_FOR]
+    cases = [case for case in cases if case.name in asked]
     result: dict[str, Any] = {"state_call_us": state_call_micros()}
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as name:
         spark = start_session(Path(name))
         for case in cases:
             measured = measure(spark, Path(name), case, arguments.rounds)
-            result[case.name] = {"case": asdict(case), **summary(measured)}
+            result[case.name] = {"case": asdict(case), **summary(case, measured)}
         spark.stop()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=2))
-    print_table(result, [case.name for case in cases])
+    print_table(result, cases)
     print(f"written to {arguments.out}")
 
 
-def print_table(result: dict[str, Any], cases: list[str]) -> None:
-    print(f"{'case':10}{'plan':12}{'wall s':>10}{'cpu s':>10}")
+def print_table(result: dict[str, Any], cases: list[Case]) -> None:
+    print(f"{'case':12}{'plan':16}{'wall s':>10}{'cpu s':>10}")
     for case in cases:
-        for plan in PLANS:
-            row = result[case][plan]
-            print(f"{case:10}{plan:12}{row['wall']:10.3f}{row['cpu']:10.3f}")
-        ratio = result[case]["ratio"]
+        for plan in case.plans:
+            row = result[case.name][plan]
+            print(f"{case.name:12}{plan:16}{row['wall']:10.3f}{row['cpu']:10.3f}")
+        ratio = result[case.name]["ratio"]
         print(
-            f"{'':10}cowstate / row API: wall {ratio['wall_of_row_api']:.3f}, "
-            f"CPU {ratio['cpu_of_row_api']:.3f}; cowstate / identity: wall "
+            f"{'':12}cowstate / {case.peer}: wall {ratio[f'wall_of_{case.peer}']:.3f}, "
+            f"CPU {ratio[f'cpu_of_{case.peer}']:.3f}; cowstate / identity: wall "
             f"{ratio['wall_of_identity']:.2f}, CPU {ratio['cpu_of_identity']:.2f}"
         )
     calls = result["state_call_us"]

@@ -152,8 +152,8 @@ class Script:
             for key, held in self.now.items()
             for element, value in held.items()
         )
-        found = [(due_ms, key, element) for due_ms, (_, key, element) in self.table.due(3)]
-        assert sorted(found) == [entry for entry in due if entry[0] <= 3]
+        reported = [(due_ms, key, element) for due_ms, (_, key, element) in self.table.due(3)]
+        assert sorted(reported) == [entry for entry in due if entry[0] <= 3]
         assert self.table.next_due_ms() == (due[0][0] if due else None)
         self.table.check_invariants()
 

@@ -70,12 +70,15 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output_mode": "complete"}, "output mode 'complete' is not supported; use one of update"),
+        ({"initial_state": "grouped"}, "an initial state is not supported: leave it out"),
+        ({"event_time_column_name": "value"}, "event time column 'value' is not supported: leave"),
     ],
 )
-def test_modes_that_are_not_there_are_refused(
+def test_what_is_not_there_is_refused(
     spark: SparkSession, changes: dict[str, Any], message: str
 ) -> None:
+    if "initial_state" in changes:
+        changes = {"initial_state": spark.range(1).groupBy("id")}
     with pytest.raises(UnsupportedOperationError, match=message):
         plan(spark, **changes)
 
@@ -268,8 +271,9 @@ def test_another_state_schema_is_refused_naming_both(stream: Stream) -> None:
     stream.feed([("a", 1)])
     with pytest.raises(StreamingQueryException, match="state 'totals' is in the store as") as error:
         stream.run(stream.operator(OtherSchema(), name="totals"))
-    assert "a value state of (rows bigint, total bigint)" in str(error.value)
-    assert "declares a value state of (rows int, total bigint)" in str(error.value)
+    assert "in the store as (rows bigint, total bigint)" in str(error.value)
+    assert "declares (rows int, total bigint)" in str(error.value)
+    assert "[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]" in str(error.value)
 
 
 def test_a_plain_thread_inside_foreach_batch_is_refused(stream: Stream) -> None:

@@ -54,9 +54,12 @@ class ClockStore(Protocol):
         """What the barriers of the query's newest epoch say of time."""
 
 
-IsDue = Callable[[Sequence[SubtaskTime], int], bool]
-"""Whether timers are due after the epoch with these times, at a time in ms since 1970. See
-due_timers."""
+class IsDue(Protocol):
+    """See due_timers."""
+
+    def __call__(self, newest: Sequence[SubtaskTime], now_ms: int, *, after_tick: bool) -> bool:
+        """Whether an epoch after `newest`, the times of the newest epoch, would fire timers at
+        `now_ms`. `after_tick`: whether the newest epoch had control rows."""
 
 
 class Clock:
@@ -69,6 +72,7 @@ class Clock:
         self._query_id: str | None = None
         self._times: Sequence[SubtaskTime] = ()
         self._may_be_outdated = True
+        self._has_ticked = False
         self._has_asked = False
         self._next_try = 0.0
         self._has_told = False
@@ -78,9 +82,10 @@ class Clock:
         """A query that ends when all is done takes for due what is due now."""
         self._stopped_at = self._seconds()
 
-    def batch_begins(self) -> None:
+    def batch_begins(self, *, with_control_rows: bool) -> None:
         """The store will have something new when Spark asks for the next batch."""
         self._may_be_outdated = True
+        self._has_ticked = with_control_rows
 
     def asks_for_query(self) -> bool:
         """Whether the task that reads the control rows of this batch is to write the query's id."""
@@ -96,9 +101,8 @@ class Clock:
             return last if self._has_asked else last.next(None)
         is_logged = last.query_id is not None
         now = self._seconds() if self._stopped_at is None else self._stopped_at
-        if is_logged and not self._is_due(self._times, int(now * 1000)):
-            return last
-        return last.next(self._query_id)
+        is_due = self._is_due(self._times, int(now * 1000), after_tick=self._has_ticked)
+        return last.next(self._query_id) if is_due or not is_logged else last
 
     def _look(self) -> bool:
         """Read what the last batch wrote; False if it cannot be read now."""

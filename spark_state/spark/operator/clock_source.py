@@ -47,7 +47,7 @@ _SUBTASK = "subtask"
 
 @dataclass(frozen=True, slots=True)
 class ClockSettings:
-    """Of the operator: `policy` if its timers are in event time, else None."""
+    """What a clock knows of its operator. `policy`: if timers are in event time, else None."""
 
     store_root: str
     operator: str
@@ -92,7 +92,7 @@ class ClockSource(LoadedInWorkers, DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Of the format. It begins like the name of no other format."""
+        """The name of the format."""
         return "cowstate_clock"
 
     def schema(self) -> StructType:
@@ -170,7 +170,7 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One, however often the clock has ticked."""
-        self._clock.batch_begins()
+        self._clock.batch_begins(with_control_rows=True)
         token = self._files.token if self._clock.asks_for_query() else None
         return [ControlRows(self._settings.parallelism, self._settings.store_root, token)]
 
@@ -186,8 +186,9 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
             yield (subtask,)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark commits a batch when it begins the next one."""
-        self._clock.batch_begins()
+        """Spark commits a batch when it begins the next one. If that has control rows, Spark asks
+        for its partitions afterwards."""
+        self._clock.batch_begins(with_control_rows=False)
 
 
 def _clocks(store_root: str) -> ObjectStore:

@@ -19,6 +19,8 @@ from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."
 STORE_KEY = f"{PREFIX}store"
+ENABLED_KEY = f"{PREFIX}enabled"
+FALLBACK_KEY = f"{PREFIX}fallback"
 LOCAL_STORE = "./cowstate-store"
 MAX_PARALLELISM_LIMIT = 32_768
 
@@ -115,6 +117,8 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "orphanGraceSeconds": _Integer(60, _MOST),
     "storeRetrySeconds": _Integer(1, _MOST),
     "startEmpty": _Choice(("false", "true")),
+    "enabled": _Choice(("false", "true")),
+    "fallback": _Choice(("error", "spark")),
 }
 _DEFAULTS = {
     "backend": "heap",
@@ -126,6 +130,8 @@ _DEFAULTS = {
     "orphanGraceSeconds": "86400",
     "storeRetrySeconds": str(RETRY_SECONDS),
     "startEmpty": "false",
+    "enabled": "false",
+    "fallback": "error",
 }
 
 
@@ -150,6 +156,20 @@ class SessionFacts:
 def is_local_master(master: str) -> bool:
     """Whether all of Spark's processes run on the driver's machine."""
     return master.startswith("local")
+
+
+def is_enabled(settings: Mapping[str, str]) -> bool:
+    """Whether Spark's own methods plan operators of cowstate in a session with these settings."""
+    return _choice("enabled", settings) == "true"
+
+
+def runs_on_spark_instead(settings: Mapping[str, str]) -> bool:
+    """Whether Spark runs what cowstate cannot run."""
+    return _choice("fallback", settings) == "spark"
+
+
+def _choice(key: str, settings: Mapping[str, str]) -> str:
+    return str(_KEYS[key](key, settings.get(f"{PREFIX}{key}", _DEFAULTS[key])))
 
 
 def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> OperatorConfiguration:

@@ -1,62 +1,60 @@
 """`transform_with_state`: the plan that runs a PySpark StatefulProcessor on cowstate.
 
-    input -> computed key columns, all columns, _cowstate_key_group, and with time the batch's time
-          -> repartitionById(parallelism, subtask of the key group)
-          -> mapInArrow(one subtask)            nothing may come between these two
-          -> output rows
-
-The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
+input -> rows with their key group, see operator_input
+      -> repartitionById(parallelism, subtask of the key group)
+      -> mapInArrow(one subtask)            nothing may come between these two
+      -> output rows
 """
 
 from __future__ import annotations
 
 import pickle
 import re
-from typing import Any, cast
+import warnings
+from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
-from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
-from spark_state.processor.epoch_inputs import (
-    EpochInputs,
-    OneInput,
-    UnitedInputs,
-    control_key_group,
-)
-from spark_state.processor.event_times import EventTimes
-from spark_state.processor.handles import record_states
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
+from spark_state.processor.handles import DeclaredStates, record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
-from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
-from spark_state.processor.timed_steps import steps_of, timers_of
-from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
-from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
-from spark_state.spark.operator.keyed_input import (
-    KEY_GROUP_COLUMN,
-    key_columns,
-    keyed_input,
-    with_batch_time,
+from spark_state.processor.schemas import (
+    arrow_schema,
+    column_schema,
+    operator_state_meta_info,
+    state_descriptor,
 )
+from spark_state.processor.timed_steps import steps_of, timers_of
+from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
+from spark_state.spark.operator.keyed_input import key_columns
+from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
+    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
+    runs_on_spark_instead,
 )
+from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
-from spark_state.spark.operator.time_modes import TimeMode, event_times, time_mode_of
+from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-_OUTPUT_MODES = ("update", "append")
+LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
+_OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -66,6 +64,8 @@ def transform_with_state(
     output_schema: StructType | str,
     output_mode: str,
     time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
     *,
     name: str | None = None,
 ) -> DataFrame:
@@ -75,84 +75,139 @@ def transform_with_state(
       DataFrame every key starts without state, and no state is kept.
     - `processor`: an unmodified PySpark StatefulProcessor of the row API. Each task runs a copy.
     - `output_schema`: the schema of the rows that the processor yields, a StructType or DDL text.
-    - `output_mode`: "update" or "append".
+    - `output_mode`: "append", "update" or "complete", in upper or lower case. As in Spark, it does
+      not change what the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
+    - `initial_state`, `event_time_column_name`: refused in this release, unless they are left out.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
-    for wrong arguments, or Spark's own error where Spark has one, and CheckpointStoreError for a
-    store that cannot be used. Errors of the run come in the exception of the query.
+    for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
+    an error condition, the error has it, too. Errors of the run come in the exception of the query.
     """
-    if not hasattr(grouped, "_jgd") or not hasattr(grouped, "_df"):
-        raise ConfigurationError(
-            f"transform_with_state needs a grouped DataFrame, got {type(grouped).__name__}; call "
-            "it with df.groupBy(…)"
+    call = OperatorCall(
+        in_pandas=False,
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+    )
+    return plan_or_fall_back(call, name)
+
+
+def transform_with_state_in_pandas(
+    grouped: Any,
+    processor: StatefulProcessor,
+    output_schema: StructType | str,
+    output_mode: str,
+    time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
+    *,
+    name: str | None = None,
+) -> DataFrame:
+    """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
+    an iterator of pandas DataFrames, and yields pandas DataFrames."""
+    call = OperatorCall(
+        in_pandas=True,
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+    )
+    return plan_or_fall_back(call, name)
+
+
+def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
+    """The operator of a call, or Spark's own if cowstate cannot run it and the session allows it.
+
+    `name`: of the operator; the class name of the processor if None.
+    """
+    call.check_grouped()
+    spark = call.grouped._df.sparkSession
+    try:
+        return _planned(call, name)
+    except (UnsupportedOperationError, KeyGroupError) as error:
+        if not runs_on_spark_instead(dict(spark.conf.getAll)):
+            raise
+        warnings.warn(
+            f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
+            f"{error}",
+            stacklevel=3,
         )
-    df: DataFrame = grouped._df
+        return call.on_spark()
+
+
+def _planned(call: OperatorCall, name: str | None) -> DataFrame:
+    df: DataFrame = call.grouped._df
     spark = df.sparkSession
     use_driver_interpreter(spark)
-    _check_output_mode(output_mode)
-    mode = time_mode_of(spark, time_mode)
-    operator = _operator_name(processor, name)
+    _check_output_mode(call.output_mode)
+    mode = time_mode_of(call.time_mode)
+    _check_inputs(call)
+    operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    keyed, layout, key_fields = keyed_input(grouped, configuration.max_parallelism)
-    times = event_times(df, keyed.schema.fields[: layout.key_group_index], mode)
-    clock = _clock_settings(operator, configuration, mode, times)
-    keyed, inputs = _operator_input(keyed, layout, mode, clock)
-    output = _struct(spark, output_schema, "output_schema")
-    states = _states(spark, processor, mode)
-    spec = ProcessorSpec(
-        pickled_processor=_pickle(processor),
-        run_plan=RunPlan(inputs, steps_of(mode.value, states), SparkRows(), mode.shown_time, times),
-        key_columns=key_columns(key_fields),
-        states=(*states, *timers_of(mode.value)),
-        output_schema=arrow_schema(output, large_types=_large_types(spark)),
-        spool_bytes=configuration.output_memory_mb << 20,
-    )
+    rows = operator_input(call.grouped, mode, operator, configuration)
+    output = _struct(call.output_schema, "output_schema")
+    spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
         check_store(spark, configuration.store, configuration.store_retry_seconds)
         function = streaming_task(
-            _operator_spec(operator, configuration, key_fields, spec),
+            _operator_spec(operator, configuration, rows.key_fields, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
     complete_epochs_of_foreach_batch()
-    return _by_subtask(keyed, configuration).mapInArrow(function, output)
+    return rows.by_subtask.mapInArrow(function, output)
 
 
-def _operator_input(
-    keyed: DataFrame, layout: InputLayout, mode: TimeMode, clock: ClockSettings
-) -> tuple[DataFrame, EpochInputs]:
-    """What the operator is sent, and how a subtask finds its inputs there."""
-    if mode is TimeMode.NONE:
-        return keyed, OneInput(layout)
-    if keyed.isStreaming:
-        keyed = with_control_rows(keyed, clock)
-    return with_batch_time(keyed), UnitedInputs(layout)
-
-
-def _clock_settings(
-    operator: str, configuration: OperatorConfiguration, mode: TimeMode, times: EventTimes | None
-) -> ClockSettings:
-    policy = times.policy if mode is TimeMode.EVENT_TIME and times is not None else None
-    return ClockSettings(configuration.store, operator, configuration.parallelism, policy)
-
-
-def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:
-    key_group, first_control = F.col(KEY_GROUP_COLUMN), F.lit(control_key_group(0))
-    of_keys = F.floor(key_group * configuration.parallelism / configuration.max_parallelism)
-    subtask = F.when(key_group < 0, first_control - key_group).otherwise(of_keys).cast("int")
-    return keyed.repartitionById(configuration.parallelism, subtask)
+def _processor_spec(
+    call: OperatorCall,
+    mode: TimeMode,
+    rows: OperatorInput,
+    output: StructType,
+    configuration: OperatorConfiguration,
+) -> ProcessorSpec:
+    spark = rows.by_subtask.sparkSession
+    states = _states(call.processor, mode)
+    steps = steps_of(mode.value, states.keyed)
+    row_form = pandas_form(spark) if call.in_pandas else SparkRows()
+    return ProcessorSpec(
+        pickled_processor=_pickle(call.processor),
+        run_plan=RunPlan(rows.inputs, steps, row_form, mode.shown_time, rows.event_times),
+        key_columns=key_columns(rows.key_fields),
+        states=(*states.keyed, *timers_of(mode.value)),
+        output_schema=arrow_schema(output, large_types=_large_types(spark)),
+        spool_bytes=configuration.output_memory_mb << 20,
+        operator_states=states.operator,
+    )
 
 
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
+        raise unknown_output_mode(output_mode)
+
+
+def _check_inputs(call: OperatorCall) -> None:
+    if call.initial_state is not None:
         raise UnsupportedOperationError(
-            f"output mode {output_mode!r} is not supported; use one of {', '.join(_OUTPUT_MODES)}"
+            "an initial state is not supported: leave it out, and let handleInputRows begin the "
+            f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
+        )
+    if call.event_time_column_name:
+        raise UnsupportedOperationError(
+            f"event time column {call.event_time_column_name!r} is not supported: leave it out, "
+            f"and call withWatermark on the output{LET_SPARK_RUN_IT}"
         )
 
 
@@ -171,25 +226,35 @@ def _operator_name(processor: Any, name: str | None) -> str:
     return operator
 
 
-def _states(
-    spark: SparkSession, processor: StatefulProcessor, mode: TimeMode
-) -> tuple[StateDescriptor, ...]:
-    def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        parsed = [_struct(spark, schema, f"state {name!r}") for schema in schemas]
+def _states(processor: StatefulProcessor, mode: TimeMode) -> DeclaredStates:
+    return record_states(pickle.loads(_pickle(processor)), _ParsedSchemas(), mode.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _ParsedSchemas:
+    """See Describe. DDL text is parsed by the active session."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        parsed = [_struct(schema, f"state {name!r}") for schema in schemas]
         return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
-    return record_states(pickle.loads(_pickle(processor)), describe, mode.value)
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        parsed = [_struct(schema, f"operator state {name!r}") for schema in schemas]
+        return operator_state_meta_info(mode, name, parsed)
 
 
-def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
+def _struct(schema: StructType | str, what: str) -> StructType:
+    parsed: Any = schema
     if isinstance(schema, str):
         try:
-            schema = cast(StructType, StructType.fromDDL(schema))
+            parsed = StructType.fromDDL(schema)
         except ParseException as error:
-            raise ConfigurationError(f"{what}: {schema!r} is not a schema: {error}") from error
-    if not isinstance(schema, StructType):
+            raise unparsable_schema(what, schema, error) from error
+    if not isinstance(parsed, StructType):
         raise ConfigurationError(f"{what}: {schema!r} is neither a StructType nor DDL text")
-    return schema
+    return parsed
 
 
 def _pickle(processor: StatefulProcessor) -> bytes:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField
 
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
+from spark_state.processor.condition_errors import unknown_time_mode
 from spark_state.processor.epoch_time import ShownTime, both_times, no_time
 from spark_state.processor.event_times import EventTimes
 from spark_state.spark.operator.spark_conditions import analysis_error
@@ -36,11 +36,13 @@ class TimeMode(Enum):
         return no_time if self is TimeMode.NONE else both_times
 
 
-def time_mode_of(spark: SparkSession, name: str) -> TimeMode:
-    """The mode of this name, in upper or lower case. Raises Spark's own error for any other."""
-    jvm: Any = spark._jvm
-    jvm.org.apache.spark.sql.catalyst.plans.logical.TimeModes.apply(str(name))
-    return next(mode for mode in TimeMode if mode.value.lower() == str(name).lower())
+def time_mode_of(name: str) -> TimeMode:
+    """The mode of this name, in upper or lower case. Raises an error with Spark's condition for any
+    other."""
+    for mode in TimeMode:
+        if mode.value.lower() == str(name).lower():
+            return mode
+    raise unknown_time_mode(name)
 
 
 def event_times(

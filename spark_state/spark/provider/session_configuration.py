@@ -11,6 +11,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.enable import obey_enabled_sessions
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.worker_interpreter import driver_interpreter, use_driver_interpreter
 from spark_state.spark.provider.change_feed_streams import (
@@ -51,6 +52,8 @@ def configure(builder: _Builder) -> _Builder:
 
     For `format("cowstate")`: streams read the change feed without an option, and can be written in
     output mode update; tables of Spark's catalog (`saveAsTable`, CREATE TABLE … USING) work.
+    `spark.cowstate.enabled=true` does what `enable` does.
+
     Functions of foreachBatch may run any action on their batch, and set any job group. `stop`
     prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
     workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
@@ -73,6 +76,7 @@ def configure(builder: _Builder) -> _Builder:
     let_streams_read_changes()
     refuse_partitions_of_streams()
     complete_epochs_of_foreach_batch()
+    obey_enabled_sessions()
     _complete_launch(builder)
     return builder
 

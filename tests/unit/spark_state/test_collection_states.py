@@ -167,6 +167,15 @@ def test_user_keys_are_set_and_removed_one_by_one(backend: Backend) -> None:
     assert list(backend.map.keys()) == [("y", None)]
 
 
+@pytest.mark.parametrize("user_key", [("x", 1), ["x", 1], Row(name="x", n=1), Row("x", 1)])
+def test_a_user_key_may_be_any_sequence(backend: Backend, user_key: Any) -> None:
+    backend.map.updateValue(user_key, ("v", 1))
+    assert backend.map.containsKey(("x", 1))
+    assert backend.map.getValue(user_key) == backend.map.getValue(("x", 1))
+    backend.map.removeKey(user_key)
+    assert not backend.map.exists()
+
+
 def test_a_map_without_user_keys_is_none(backend: Backend) -> None:
     backend.map.updateValue(("x", 1), ("v", 1))
     backend.next_epoch()
@@ -309,12 +318,12 @@ def test_a_kind_of_state_of_a_later_release_is_refused() -> None:
     [
         described("list", "m", NAMED),
         described("value", "m", column_schema("map", "m", [NAMED, NAMED])),
-        described("map", "m", NAMED, USER_KEY),
+        described("map", "m", NAMED, struct(n=StringType())),
         described("map", "m", USER_KEY, NAMED),
     ],
 )
 def test_a_state_of_another_kind_or_schema_is_refused(other: StateDescriptor) -> None:
-    with pytest.raises(StateMigrationError, match="state 'm' is in the store as a map"):
+    with pytest.raises(StateMigrationError, match="'m' is in the store as"):
         Backend().heap.state(other)
 
 

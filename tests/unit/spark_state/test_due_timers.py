@@ -24,7 +24,7 @@ def test_in_processing_time_a_timer_is_due_at_its_time(
     timers: list[int | None], is_due: bool
 ) -> None:
     times = [SubtaskTime(0, (), timer) for timer in timers]
-    assert DueInProcessingTime()(times, NOW) is is_due
+    assert DueInProcessingTime()(times, NOW, after_tick=True) is is_due
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,19 @@ def test_in_processing_time_a_timer_is_due_at_its_time(
         "another watermark has had no rows",
     ],
 )
-def test_in_event_time_a_timer_is_due_if_the_next_epoch_has_a_new_watermark_that_reaches_it(
+def test_in_event_time_after_a_tick_a_timer_is_due_if_a_new_watermark_reaches_it(
     times: list[SubtaskTime], is_due: bool
 ) -> None:
-    assert DueInEventTime("min")(times, NOW) is is_due
+    assert DueInEventTime("min")(times, NOW, after_tick=True) is is_due
 
 
 def test_in_event_time_the_policy_of_several_watermarks_counts() -> None:
     times = [SubtaskTime(40, (90, 50), 60)]
-    assert not DueInEventTime("min")(times, NOW)
-    assert DueInEventTime("max")(times, NOW)
+    assert not DueInEventTime("min")(times, NOW, after_tick=True)
+    assert DueInEventTime("max")(times, NOW, after_tick=True)
+
+
+def test_in_event_time_what_did_not_fire_for_want_of_a_tick_is_due() -> None:
+    times = [SubtaskTime(90, (90,), 90)]
+    assert DueInEventTime("min")(times, NOW, after_tick=False)
+    assert not DueInEventTime("min")([SubtaskTime(90, (90,), 91)], NOW, after_tick=False)

@@ -160,17 +160,17 @@ def test_what_expires_is_deleted_by_the_version_whose_time_it_is(
     for start in (None, *range(len(contents) - 1)):
         for end in range(0 if start is None else start + 1, len(contents)):
             rows: list[dict[str, Any]] = changed_by.changes(start, end).to_pylist()
-            found: dict[int, set[tuple[str, str, str]]] = {}
+            told: dict[int, set[tuple[str, str, str]]] = {}
             for row in rows:
                 value = repr(plain(state, row[SHOWN[state]]))
                 change = (row["_change_type"], row["key"], value)
-                found.setdefault(row["_commit_version"], set()).add(change)
+                told.setdefault(row["_commit_version"], set()).add(change)
             first = 0 if start is None else start + 1
             expected = {
                 epoch: expected_changes(contents[epoch - 1] if epoch else {}, contents[epoch])
                 for epoch in range(first, end + 1)
             }
-            assert found == {epoch: changes for epoch, changes in expected.items() if changes}
+            assert told == {epoch: changes for epoch, changes in expected.items() if changes}
 
 
 def test_a_live_view_shows_what_has_not_expired(host: Host) -> None:

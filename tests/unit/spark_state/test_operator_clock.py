@@ -54,9 +54,9 @@ class Script:
     def ask(self, last: ClockOffset) -> ClockOffset:
         return self.clock.offset_after(last)
 
-    def run_batch(self, timer_ms: int | None = None) -> None:
+    def run_batch(self, timer_ms: int | None = None, *, with_control_rows: bool = False) -> None:
         """A batch after which this is the earliest timer."""
-        self.clock.batch_begins()
+        self.clock.batch_begins(with_control_rows=with_control_rows)
         self.stores.timer_ms = timer_ms
 
 
@@ -66,13 +66,13 @@ def script() -> Script:
 
 
 def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: Script) -> None:
-    script.clock.batch_begins()
+    script.run_batch()
     assert script.clock.asks_for_query()
     assert script.ask(FIRST) == FIRST  # no task has written it yet
-    script.clock.batch_begins()
+    script.run_batch()
     script.stores.query = "query"
     assert script.ask(FIRST) == ClockOffset(1, "query")
-    script.clock.batch_begins()
+    script.run_batch()
     assert not script.clock.asks_for_query()
     assert script.ask(ClockOffset(1, "query")) == ClockOffset(1, "query")
 
@@ -80,7 +80,7 @@ def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: Script)
 def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(script: Script) -> None:
     last = ClockOffset(4, None)
     assert script.ask(last) == ClockOffset(5, None)
-    script.clock.batch_begins()
+    script.run_batch()
     assert script.clock.asks_for_query()
     script.stores.query = "query"
     assert script.ask(ClockOffset(5, None)) == ClockOffset(6, "query")
@@ -120,7 +120,7 @@ def test_in_event_time_a_tick_needs_a_new_watermark_so_a_query_that_ends_does_en
     script.run_batch(timer_ms=50)
     assert script.ask(KNOWN) == ClockOffset(8, "query")
     script.stores.watermarks = (90, 90)
-    script.run_batch(timer_ms=50)
+    script.run_batch(timer_ms=50, with_control_rows=True)
     assert script.ask(ClockOffset(8, "query")) == ClockOffset(8, "query")
 
 

@@ -224,7 +224,7 @@ def test_a_task_that_is_gone_ends_its_restore(open_host: OpenHost) -> None:
 
 class OtherSchema(RunningTotals):
     def init(self, handle: Any) -> None:
-        self._totals = handle.getValueState("totals", "rows bigint, name string")
+        self._totals = handle.getValueState("totals", "rows string, total bigint")
 
 
 class OtherState(RunningTotals):
@@ -238,8 +238,10 @@ def test_another_schema_of_a_stored_state_is_refused_naming_both(open_host: Open
         open_host(OtherSchema(), run_id="run-2").epoch(1, ROWS_A)
     message = str(caught.value)
     assert "state 'totals'" in message
-    assert "a value state of (rows bigint, total bigint)" in message
-    assert "declares a value state of (rows bigint, name string)" in message
+    assert message.startswith("[STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION]")
+    assert "in the store as (rows bigint, total bigint)" in message
+    assert "declares (rows string, total bigint)" in message
+    assert "field 'rows' of int64 cannot become string" in message
 
 
 class ListOfTotals(RunningTotals):
@@ -249,7 +251,7 @@ class ListOfTotals(RunningTotals):
 
 def test_another_kind_of_a_stored_state_is_refused_naming_both(open_host: OpenHost) -> None:
     open_host().epoch(0, ROWS_A)
-    with pytest.raises(StateMigrationError, match=r"as a value state of .* declares a list"):
+    with pytest.raises(StateMigrationError, match=r"as a value state, .* declares a list"):
         open_host(ListOfTotals(), run_id="run-2").epoch(1, ROWS_A)
 
 

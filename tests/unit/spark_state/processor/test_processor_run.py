@@ -16,16 +16,20 @@ from pyspark.sql import Row
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import OutputRowError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
 from spark_state.processor.epoch_time import EpochTime, ShownTime, both_times, no_time
-from spark_state.processor.key_grouping import InputLayout, KeyedInput, group_by_key
+from spark_state.processor.key_grouping import InputLayout, group_by_key
+from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
-from spark_state.processor.processor_run import ProcessorSpec, run_processor
+from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from tests.support.processors import RunningTotals, SeesTime
 from tests.support.subtasks import KEY_COLUMNS, operator, table_of
+from tests.support.timed_epochs import TimedEpochs
 
+FRAMES = PandasFrames("UTC", rows_per_frame=3, bytes_per_frame=2**31 - 1)
 TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000, late_watermark_ms=3_000)
 INITIAL = "initial"
 Emitted = list[tuple[Any, ...]]
@@ -51,7 +55,8 @@ def emitted(
     arrived = pickle.loads(dumps(spec))
     processor = pickle.loads(arrived.pickled_processor)
     inputs = arrived.run_plan.inputs.by_name(table)
-    with run_processor(arrived, processor, backend, inputs, time, lambda: None) as spool:
+    backends = Backends(backend, OperatorStateBackend())
+    with run_processor(arrived, processor, backends, inputs, time, lambda: None) as spool:
         rows = [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
     backend.seal()
     return rows
@@ -127,13 +132,13 @@ class TestSteps:
         class EmitsBoth(EmitsAtTheEnd):
             handleInputRows = RunningTotals.handleInputRows
 
-        spec = spec_of(EmitsBoth(), steps=(handle_input_rows, ExpireTimers(("a", "b"))))
+        spec = spec_of(EmitsBoth(), steps=(handle_input_rows, ExpireTimers(("b", "a"))))
         rows = in_group_3([("b", 2), ("a", 1)])
         assert emitted(spec, new_backend(), rows) == [
-            ("b", 1, 2),
-            ("a", 1, 1),
             ("a", 1, 1),
             ("b", 1, 2),
+            ("b", 1, 2),
+            ("a", 1, 1),
         ]
 
 
@@ -193,24 +198,6 @@ def test_a_second_input_reaches_the_processor_under_its_name_before_the_rows() -
     assert emitted(spec, backend, pa.table({})) == []
 
 
-@dataclass(frozen=True)
-class PandasFrames:
-    """A DataFrame for each key, and DataFrames as output."""
-
-    output_name = "DataFrames"
-
-    def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
-        frame = keyed.rows.rename_columns(list(names)).to_pandas()
-        start = 0
-        for count in keyed.counts:
-            yield iter([frame.iloc[start : start + count]])
-            start += count
-
-    def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for frame in output:
-            yield pa.RecordBatch.from_pandas(frame, schema, preserve_index=False)
-
-
 class TotalsOfFrames(RunningTotals):
     """RunningTotals as transformWithStateInPandas has it."""
 
@@ -233,7 +220,7 @@ class TestFormOfRows:
     def test_frames_give_what_rows_give(self) -> None:
         by_rows, by_frames = (
             spec_of(RunningTotals()),
-            spec_of(TotalsOfFrames(), row_form=PandasFrames()),
+            spec_of(TotalsOfFrames(), row_form=FRAMES),
         )
         rows, frames = new_backend(), new_backend()
         for _ in range(2):
@@ -241,6 +228,44 @@ class TestFormOfRows:
             assert emitted(by_frames, frames, table) == emitted(by_rows, rows, table)
 
     def test_an_error_says_which_form_is_expected(self) -> None:
-        spec = spec_of(ReturnsNone(), row_form=PandasFrames())
+        spec = spec_of(ReturnsNone(), row_form=FRAMES)
         with pytest.raises(OutputRowError, match="return an iterator of DataFrames"):
             emitted(spec, new_backend(), table_of(self.ROWS, 8))
+
+
+class EmitsFramesLater(TotalsOfFrames):
+    """Emits the rows of a key when its timer fires."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        self._handle.registerTimer(10)
+        return (frame[:0] for frame in super().handleInputRows(key, rows, timerValues))
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        count, total = self._totals.get()
+        yield pd.DataFrame({"key": [key[0]], "rows": [count], "total": [total]})
+        if total < 0:
+            yield pd.DataFrame({"key": [key[0]], "rows": ["few"], "total": [total]})
+
+
+class TestTimersAndFrames:
+    @pytest.fixture
+    def epochs(self) -> TimedEpochs:
+        epochs = TimedEpochs(EmitsFramesLater())
+        plan = replace(epochs.spec.run_plan, row_form=FRAMES)
+        epochs.spec = replace(epochs.spec, run_plan=plan)
+        return epochs
+
+    def test_timers_emit_frames_too(self, epochs: TimedEpochs) -> None:
+        assert epochs.epoch([("a", 1), ("a", 2), ("b", 5)], 5) == []
+        assert epochs.epoch([], 20) == [("a", 2, 3), ("b", 1, 5)]
+
+    def test_what_a_timer_emits_is_named_with_its_key(self, epochs: TimedEpochs) -> None:
+        epochs.epoch([("a", 1), ("b", -5)], 5)
+        with pytest.raises(OutputRowError, match=r"'rows' of dtype object for key \('b',\)"):
+            epochs.epoch([], 20)

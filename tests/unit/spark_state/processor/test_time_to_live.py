@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
-from spark_state.errors import ConfigurationError, StateMigrationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, StateMigrationError
 from spark_state.processor import timed_steps
 from tests.support.timed_epochs import TimedEpochs
 
@@ -134,10 +134,10 @@ def test_a_time_to_live_must_be_positive_milliseconds(ttl_ms: Any) -> None:
         TimedEpochs(Expiring(ttl_ms))
 
 
-@pytest.mark.parametrize("time_mode", ["None", "EventTime"])
-def test_a_time_to_live_needs_processing_time(time_mode: str) -> None:
+@pytest.mark.parametrize(("time_mode", "shown"), [("None", "NoTime"), ("EventTime", "EventTime")])
+def test_a_time_to_live_needs_processing_time(time_mode: str, shown: str) -> None:
     condition = "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL"
     with pytest.raises(
-        UnsupportedOperationError, match=rf"^\[{condition}\].*state=last.*timeMode={time_mode}"
+        ConfigurationError, match=rf"^\[{condition}\].*state=last.*timeMode={shown}"
     ):
         TimedEpochs(Expiring(), time_mode)

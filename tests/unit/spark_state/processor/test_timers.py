@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
-from spark_state.errors import ConfigurationError, OutputRowError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError, OutputRowError
 from tests.support.timed_epochs import TimedEpochs
 
 Init = Callable[[Any], Any]
@@ -181,7 +181,7 @@ def test_a_handler_that_returns_none_is_an_error_that_names_the_key() -> None:
 def test_in_time_mode_none_a_timer_is_refused_with_sparks_condition() -> None:
     condition = "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE"
     with pytest.raises(
-        UnsupportedOperationError, match=rf"^\[{condition}\].*operation=register_timer.*None"
+        ConfigurationError, match=rf"^\[{condition}\].*operation=register_timer.*NoTime"
     ):
         TimedEpochs(Sessions(), "None").run([("a", 1)], 5)
 

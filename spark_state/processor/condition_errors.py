@@ -1,0 +1,142 @@
+"""Errors that have a condition of Spark's: jobs match on it, and on the class that goes with it.
+
+Each is a ConfigurationError, too, so `except CowstateError` catches it. The message begins as
+Spark's does, and goes on with the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.errors import (
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+    PySparkRuntimeError,
+)
+
+from spark_state.errors import ConfigurationError
+
+_INVALID_PARAMETER = "42802"
+
+
+class SparkConditionError(ConfigurationError, PySparkException):
+    """`condition`, `sql_state` and `parameters` as Spark has them. Pickles: errors cross
+    processes."""
+
+    def __init__(
+        self, condition: str, sql_state: str, message: str, parameters: dict[str, str]
+    ) -> None:
+        PySparkException.__init__(self, message, condition, parameters)
+        self._given = condition, sql_state, message, parameters
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
+
+    def getSqlState(self) -> str:
+        """See PySparkException, which knows the states of its own conditions only."""
+        return self._given[1]
+
+
+class UnknownModeError(SparkConditionError, IllegalArgumentException):
+    """An output mode or time mode that Spark does not have."""
+
+
+class SchemaTextError(SparkConditionError, ParseException):
+    """A text that is to be a schema cannot be parsed."""
+
+
+class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
+    """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+def unknown_output_mode(output_mode: object) -> UnknownModeError:
+    """The error of an output mode that Spark does not have."""
+    return UnknownModeError(
+        "STREAMING_OUTPUT_MODE.INVALID",
+        "42KDE",
+        f"Invalid streaming output mode: {output_mode}. Accepted output modes are 'Append', "
+        "'Complete', 'Update'.",
+        {"outputMode": str(output_mode)},
+    )
+
+
+def unknown_time_mode(time_mode: object) -> UnknownModeError:
+    """The error of a time mode that Spark does not have."""
+    return UnknownModeError(
+        "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
+        _INVALID_PARAMETER,
+        f"Unknown time mode {time_mode}. Accepted timeMode modes are 'none', 'processingTime', "
+        "'eventTime'",
+        {"timeMode": str(time_mode)},
+    )
+
+
+def unparsable_schema(what: str, text: str, error: ParseException) -> SchemaTextError:
+    """The error of a text that Spark could not parse as a schema. `what`: whose."""
+    return SchemaTextError(
+        error.getCondition() or "PARSE_SYNTAX_ERROR",
+        error.getSqlState() or "42601",
+        f"{what}: {text!r} is not a schema: {error}",
+        error.getMessageParameters() or {},
+    )
+
+
+def state_defined_twice(state_name: str) -> ProcessorHandleError:
+    """The error of two states of one name."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
+        _INVALID_PARAMETER,
+        f"State variable with name {state_name} has already been defined in the "
+        f"StatefulProcessor. State {state_name!r} is declared twice; give each its own name",
+        {"stateVarName": state_name},
+    )
+
+
+def timer_without_time(operation: str) -> ProcessorHandleError:
+    """The error of a timer in time mode "None". `operation`: as Spark calls it, such as
+    "register_timer"."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
+        _INVALID_PARAMETER,
+        f"Failed to perform stateful processor operation={operation} with invalid "
+        'timeMode=NoTime. Timers need time mode "ProcessingTime" or "EventTime"',
+        {"operationType": operation, "timeMode": "NoTime"},
+    )
+
+
+def timer_in_init(operation: str) -> ProcessorHandleError:
+    """The error of a timer in `init`."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
+        _INVALID_PARAMETER,
+        f"Failed to perform stateful processor operation={operation} with invalid handle "
+        "state=CREATED. There is no current key in init: use timers in handleInputRows, "
+        "handleExpiredTimer or handleInitialState",
+        {"operationType": operation, "handleState": "CREATED"},
+    )
+
+
+def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
+    """The error of a time to live in time mode "None" or "EventTime"."""
+    spark_mode = "NoTime" if time_mode == "None" else time_mode
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_INCORRECT_TIME_MODE_TO_ASSIGN_TTL",
+        _INVALID_PARAMETER,
+        f"Cannot use TTL for state={state_name} in timeMode={spark_mode}, use "
+        "TimeMode.ProcessingTime() instead. A time to live is measured in processing time: pass "
+        'timeMode="ProcessingTime"',
+        {"stateName": state_name, "timeMode": spark_mode},
+    )
+
+
+def ttl_not_positive(state_name: str, ttl_ms: object) -> ProcessorHandleError:
+    """The error of a time to live that is not a positive int."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_TTL_DURATION_MUST_BE_POSITIVE",
+        _INVALID_PARAMETER,
+        "TTL duration must be greater than zero for State store operation=update on "
+        f"state={state_name}. ttlDurationMs is {ttl_ms!r}; give whole milliseconds, or leave it "
+        "out",
+        {"operationType": "update", "stateName": state_name},
+    )

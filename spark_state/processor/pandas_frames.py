@@ -1,0 +1,279 @@
+"""Rows as pandas DataFrames, as transformWithStateInPandas has them.
+
+    rows of many keys -> blocks of whole keys, at most `rows_per_frame` rows
+    block             -> one DataFrame, made when the first of its keys is looked at
+    key               -> a copy of its rows of that DataFrame, with an index from 0
+
+A key with more rows than a block gets several DataFrames. A processor that does not look at its
+rows costs no DataFrame, and many small keys share the cost of one.
+
+Columns have the dtypes of Spark's own DataFrames: whole numbers int64 (float64 in a block with
+nulls), fractions float64, timestamps naive in the session's time zone.
+
+Output DataFrames are collected, and converted together where their dtypes are the same: a
+conversion costs as much for a small DataFrame as for a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.pandas.types import (
+    _create_converter_from_pandas,
+    _create_converter_to_pandas,
+    from_arrow_type,
+)
+
+from spark_state.errors import OutputRowError
+from spark_state.processor.key_grouping import KeyedInput
+
+_ROWS_PER_BATCH = 8_192
+_CONVERSION_ERRORS = (pa.ArrowException, ArithmeticError, AttributeError, TypeError, ValueError)
+
+
+class KeyedFrame(NamedTuple):
+    """What a processor emitted for a key: a DataFrame, unless the processor is wrong."""
+
+    key: tuple[Any, ...]
+    frame: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PandasFrames:
+    """`pandas.DataFrame`s, in and out. See RowForm.
+
+    `time_zone`: the session's; `rows_per_frame` and `bytes_per_frame`: how much an input DataFrame
+    holds at most; `by_name`: whether output columns with names are matched by them; `safe_casts`:
+    whether a value that its column cannot hold exactly is an error; `ints_to_decimals`: whether
+    whole numbers become decimals.
+    """
+
+    time_zone: str
+    rows_per_frame: int
+    bytes_per_frame: int
+    by_name: bool = True
+    safe_casts: bool = True
+    ints_to_decimals: bool = False
+
+    output_name = "DataFrames"
+
+    def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
+        """See RowForm."""
+        limit = self._rows_per_block(keyed.rows)
+        first = 0
+        for counts in _blocks(keyed.counts, limit):
+            length = sum(counts)
+            rows = keyed.rows.slice(first, length)
+            first += length
+            if length > limit:
+                yield self._chunks(rows, names, limit)
+                continue
+            block = _Block(partial(self._frame, rows, names))
+            start = 0
+            for count in counts:
+                yield block.rows(start, count)
+                start += count
+
+    def _rows_per_block(self, rows: pa.Table) -> int:
+        limit = self.rows_per_frame
+        if rows.num_rows and self.bytes_per_frame < rows.nbytes:
+            limit = min(limit, self.bytes_per_frame * rows.num_rows // rows.nbytes)
+        return max(limit, 1)
+
+    def _chunks(self, rows: pa.Table, names: tuple[str, ...], limit: int) -> Iterator[Any]:
+        for start in range(0, rows.num_rows, limit):
+            yield self._frame(rows.slice(start, limit), names)
+
+    def _frame(self, rows: pa.Table, names: tuple[str, ...]) -> Any:
+        frame = pd.DataFrame(
+            {index: _to_series(column, self.time_zone) for index, column in enumerate(rows.columns)}
+        )
+        frame.columns = pd.Index(names)
+        return frame
+
+    def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
+        """See RowForm."""
+        return (KeyedFrame(key, frame) for frame in output)
+
+    def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """See RowForm."""
+        converter = _OutputFrames(self, schema)
+        for emitted in output:
+            converter.add(*(emitted if isinstance(emitted, KeyedFrame) else ((), emitted)))
+            if converter.rows >= _ROWS_PER_BATCH:
+                yield converter.batch()
+        if converter.rows:
+            yield converter.batch()
+
+
+class _Block:
+    """Rows of several keys, as one DataFrame that is made when it is needed."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._frame: Any = None
+
+    def rows(self, start: int, count: int) -> Iterator[Any]:
+        """The one DataFrame of a key. It is a copy: what a processor changes in it, no other key
+        sees."""
+        if self._frame is None:
+            self._frame = self._make()
+        yield self._frame.iloc[start : start + count].reset_index(drop=True)
+
+
+def _blocks(counts: Sequence[int], limit: int) -> Iterator[list[int]]:
+    """`counts`, in lists that come to at most `limit`; a larger one is alone."""
+    block: list[int] = []
+    length = 0
+    for count in counts:
+        if block and length + count > limit:
+            yield block
+            block, length = [], 0
+        block.append(count)
+        length += count
+    if block:
+        yield block
+
+
+def _to_series(column: Any, time_zone: str) -> Any:
+    kind = column.type
+    if pa.types.is_integer(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+    series = column.to_pandas(date_as_object=True, coerce_temporal_nanoseconds=True)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return series.dt.tz_convert(time_zone).dt.tz_localize(None)
+    if not pa.types.is_nested(kind):
+        return series
+    convert = _create_converter_to_pandas(
+        from_arrow_type(kind, prefer_timestamp_ntz=True),
+        True,
+        timezone=time_zone,
+        struct_in_pandas="dict",
+    )
+    return convert(series)
+
+
+class _OutputFrames:
+    """Output DataFrames that are not converted yet."""
+
+    def __init__(self, form: PandasFrames, schema: pa.Schema) -> None:
+        self._by_name = form.by_name
+        self._schema = schema
+        self._columns = [_OutputColumn(form, field) for field in schema]
+        self._indexes: dict[tuple[Any, ...], list[int]] = {}
+        self._pieces: list[list[_Piece]] = [[] for _ in schema]
+        self.rows = 0
+
+    def add(self, key: tuple[Any, ...], frame: Any) -> None:
+        """Raises OutputRowError for what is no DataFrame of the output schema's columns."""
+        if not isinstance(frame, pd.DataFrame):
+            raise OutputRowError(
+                f"a processor yields pandas.DataFrames, got {frame!r} of type "
+                f"{type(frame).__name__} for key {key!r}"
+            )
+        if not len(frame):
+            return
+        columns = tuple(frame.columns)
+        indexes = self._indexes.get(columns)
+        if indexes is None:
+            indexes = self._indexes[columns] = self._indexes_in(columns, key)
+        # A column by its name takes pandas five times as long.
+        all_series = [series for _, series in frame.items()]
+        for index, pieces in zip(indexes, self._pieces, strict=True):
+            pieces.append(_Piece(key, all_series[index]))
+        self.rows += len(frame)
+
+    def batch(self) -> pa.RecordBatch:
+        """What was added. Raises OutputRowError naming column, dtype and key."""
+        arrays = [
+            column.to_arrow(pieces)
+            for column, pieces in zip(self._columns, self._pieces, strict=True)
+        ]
+        self._pieces, self.rows = [[] for _ in self._schema], 0
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _indexes_in(self, columns: tuple[Any, ...], key: tuple[Any, ...]) -> list[int]:
+        """Which columns are those of the output schema, in its order."""
+        names = self._schema.names
+        if self._by_name and any(isinstance(column, str) for column in columns):
+            missing = [name for name in names if columns.count(name) != 1]
+            if not missing:
+                return [columns.index(name) for name in names]
+        else:
+            missing = names[len(columns) :]
+        if missing:
+            raise OutputRowError(
+                f"an output DataFrame of key {key!r} has the columns {list(columns)}; these "
+                f"columns of the output schema must be there, once: {', '.join(missing)}"
+            )
+        return list(range(len(names)))
+
+
+class _Piece(NamedTuple):
+    """A column of a DataFrame that was emitted for a key."""
+
+    key: tuple[Any, ...]
+    series: Any
+
+
+class _OutputColumn:
+    """Converts a column of the output."""
+
+    def __init__(self, form: PandasFrames, field: pa.Field[Any]) -> None:
+        self._field = field
+        self._safe = form.safe_casts
+        self._convert = _create_converter_from_pandas(
+            from_arrow_type(field.type, prefer_timestamp_ntz=True),
+            timezone=form.time_zone,
+            error_on_duplicated_field_names=False,
+            int_to_decimal_coercion_enabled=form.ints_to_decimals,
+        )
+
+    def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
+        """One array of all pieces."""
+        arrays = []
+        for _, same in groupby(pieces, key=lambda piece: piece.series.dtype):
+            run = list(same)
+            try:
+                arrays.append(self._array(_joined([piece.series for piece in run])))
+            except _CONVERSION_ERRORS:
+                arrays += [self._array_of_key(key, series) for key, series in run]
+        return pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
+
+    def _array_of_key(self, key: tuple[Any, ...], series: Any) -> pa.Array[Any]:
+        try:
+            return self._array(series)
+        except _CONVERSION_ERRORS as error:
+            raise OutputRowError(
+                f"output column {self._field.name!r} of dtype {series.dtype} for key {key!r} does "
+                f"not become {self._field.type}: {error}"
+            ) from error
+
+    def _array(self, series: Any) -> pa.Array[Any]:
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            series = series.astype(series.dtype.categories.dtype)
+        series = self._convert(series)
+        mask = None if hasattr(series.array, "__arrow_array__") else series.isnull()
+        try:
+            return pa.Array.from_pandas(series, mask=mask, type=self._field.type, safe=self._safe)
+        except pa.ArrowInvalid:
+            array = pa.Array.from_pandas(series, mask=mask)
+            return array.cast(self._field.type, safe=self._safe)
+
+
+def _joined(pieces: list[Any]) -> Any:
+    """One Series of several with one dtype."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if isinstance(pieces[0].dtype, np.dtype):
+        return pd.Series(np.concatenate([piece.to_numpy() for piece in pieces]))
+    return pd.concat(pieces, ignore_index=True)

@@ -1,0 +1,111 @@
+"""`enable`: transformWithState of existing jobs runs on cowstate, session by session.
+
+`enable` replaces two methods of PySpark's GroupedData. Each call asks its session whether it is
+enabled (`spark.cowstate.enabled`), so other sessions of the process keep Spark's own operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from pyspark.sql import DataFrame, GroupedData, SparkSession
+from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.operator_call import OperatorCall
+from spark_state.spark.operator.operator_configuration import (
+    ENABLED_KEY,
+    FALLBACK_KEY,
+    is_enabled,
+    runs_on_spark_instead,
+)
+from spark_state.spark.operator.operator_plan import plan_or_fall_back
+from spark_state.spark.operator.planned_operators import operators_in
+
+
+def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
+    """Let `transformWithState` and `transformWithStateInPandas` of this session run on cowstate.
+
+    Jobs stay as they are. What cowstate cannot run is an error that names it and the way out; with
+    `fallback="spark"` Spark runs it, and a warning says what and why. `fallback=None` leaves
+    `spark.cowstate.fallback` as it is, which is "error" unless it was set.
+
+    An operator's state is in the directory `operator-<n>` of its query's directory. The number is
+    that of the operators of cowstate that its input comes from. So another class finds the state of
+    the one before it.
+
+    `spark.cowstate.enabled=true` in the configuration does the same, if `configure` is called.
+    Sessions that are not enabled keep Spark's own operator. Raises ConfigurationError for another
+    fallback, and for what is no session of classic Spark.
+    """
+    _check_session(spark)
+    if fallback is not None:
+        runs_on_spark_instead({FALLBACK_KEY: fallback})
+        spark.conf.set(FALLBACK_KEY, fallback)
+    spark.conf.set(ENABLED_KEY, "true")
+    obey_enabled_sessions()
+
+
+def disable(spark: SparkSession) -> None:
+    """Give `transformWithState` and `transformWithStateInPandas` of this session back to Spark.
+
+    Queries that were planned before stay on cowstate.
+    """
+    _check_session(spark)
+    spark.conf.set(ENABLED_KEY, "false")
+
+
+def obey_enabled_sessions() -> None:
+    """Let calls in enabled sessions of this process plan operators of cowstate. May be called
+    again."""
+    for name in ("transformWithState", "transformWithStateInPandas"):
+        if name not in vars(GroupedData):
+            setattr(GroupedData, name, _replacement(getattr(PandasGroupedOpsMixin, name)))
+
+
+def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+    in_pandas = spark_method.__name__ == "transformWithStateInPandas"
+
+    @wraps(spark_method)
+    def method(
+        self: Any,
+        statefulProcessor: StatefulProcessor,
+        outputStructType: StructType | str,
+        outputMode: str,
+        timeMode: str,
+        initialState: GroupedData | None = None,
+        eventTimeColumnName: str = "",
+    ) -> DataFrame:
+        call = OperatorCall(
+            in_pandas=in_pandas,
+            grouped=self,
+            processor=statefulProcessor,
+            output_schema=outputStructType,
+            output_mode=outputMode,
+            time_mode=timeMode,
+            initial_state=initialState,
+            event_time_column_name=eventTimeColumnName,
+        )
+        df: DataFrame = self._df
+        if not is_enabled(dict(df.sparkSession.conf.getAll)):
+            return call.on_spark()
+        return plan_or_fall_back(call, _name_of_next(df))
+
+    return method
+
+
+def _name_of_next(df: DataFrame) -> str:
+    """The name of an operator on `df`: its number in the plan."""
+    return f"operator-{len(operators_in(df._jdf.queryExecution().analyzed()))}"
+
+
+def _check_session(spark: object) -> None:
+    if not isinstance(spark, SparkSession):
+        raise ConfigurationError(
+            f"enable and disable need a session of classic Spark, got {spark!r}; with a builder, "
+            "call getOrCreate first. Spark Connect has no operators of cowstate"
+        )

@@ -1,0 +1,60 @@
+"""A call of transformWithState: what Spark's methods take, under the names of this project."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType
+
+from spark_state.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """The arguments of a call. `in_pandas`: the processor gets and yields pandas DataFrames."""
+
+    in_pandas: bool
+    grouped: Any
+    processor: StatefulProcessor
+    output_schema: StructType | str
+    output_mode: str
+    time_mode: str
+    initial_state: Any = None
+    event_time_column_name: str = ""
+
+    @property
+    def method(self) -> str:
+        """The name of Spark's method."""
+        return "transformWithStateInPandas" if self.in_pandas else "transformWithState"
+
+    def check_grouped(self) -> None:
+        """Raise ConfigurationError unless what should be results of `df.groupBy(…)` are."""
+        if not isinstance(self.grouped, GroupedData):
+            raise ConfigurationError(
+                "transform_with_state needs a grouped DataFrame, got "
+                f"{type(self.grouped).__name__}; call it with df.groupBy(…)"
+            )
+        if not isinstance(self.initial_state, GroupedData | None):
+            raise ConfigurationError(
+                "the initial state must be a grouped DataFrame, got "
+                f"{type(self.initial_state).__name__}; pass df.groupBy(…)"
+            )
+
+    def on_spark(self) -> DataFrame:
+        """What Spark's own method returns."""
+        # `enable` replaces the methods of GroupedData, which inherits them from here.
+        method = getattr(PandasGroupedOpsMixin, self.method)
+        planned: DataFrame = method(
+            self.grouped,
+            self.processor,
+            self.output_schema,
+            self.output_mode,
+            self.time_mode,
+            self.initial_state,
+            self.event_time_column_name,
+        )
+        return planned

@@ -1,0 +1,303 @@
+"""`enable`: existing jobs on cowstate, against Spark's own operator on the same input."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import (
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+    StreamingQueryException,
+)
+from pyspark.sql import DataFrame, GroupedData, Row, SparkSession
+from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
+
+import spark_state
+from checkpoint_store import open_store
+from spark_state import ConfigurationError, KeyGroupError, UnsupportedOperationError
+from tests.support.existing_jobs import Sums, by_frames, by_rows
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider_jobs import ROCKSDB, configured
+from tests.support.streams import Stream, random_rows
+
+pytestmark = pytest.mark.spark
+Job = Callable[[DataFrame], DataFrame]
+ON_SPARK = "TransformWithState"
+ON_COWSTATE = "_cowstate_"
+
+
+@pytest.fixture
+def enabled(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, enabled; its configuration is put back."""
+    spark_state.enable(spark)
+    yield spark
+    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
+        spark.conf.unset(key)
+
+
+def batch(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], "key string, value bigint")
+
+
+def plan_of(df: DataFrame) -> str:
+    return str(df._jdf.queryExecution().analyzed().toString())
+
+
+def emitted(stream: Stream, job: Job) -> list[list[Row]]:
+    """The output of each epoch, of two runs of the job: two epochs and one after a restart."""
+    epochs: dict[int, list[Row]] = {}
+
+    def keep(output: DataFrame, epoch: int) -> None:
+        epochs[epoch] = output.collect()
+
+    for seed in range(3):
+        stream.feed(random_rows(seed, count=60, keys=25))
+        if seed:
+            stream.run(job(stream.source()), sink=keep)
+    return [epochs[epoch] for epoch in sorted(epochs)]
+
+
+@pytest.mark.parametrize("job", [by_rows, by_frames])
+def test_an_existing_job_emits_what_it_emits_on_spark(
+    spark: SparkSession, tmp_path: Path, job: Job
+) -> None:
+    with configured(spark, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
+        on_spark = emitted(Stream(spark, tmp_path / "spark"), job)
+    spark_state.enable(spark)
+    try:
+        stream = Stream(spark, tmp_path / "cowstate")
+        assert ON_COWSTATE in plan_of(job(stream.source()))
+        on_cowstate = emitted(stream, job)
+    finally:
+        spark_state.disable(spark)
+    assert len(on_cowstate) == 3
+    for ours, theirs in zip(on_cowstate, on_spark, strict=True):
+        assert sorted(ours) == sorted(theirs)
+
+
+def test_keys_of_a_subtask_come_in_the_order_of_spark(
+    enabled: SparkSession, tmp_path: Path
+) -> None:
+    with configured(enabled, {"spark.cowstate.parallelism": "1"}):
+        stream = Stream(enabled, tmp_path)
+        epochs = emitted(stream, by_rows)
+    for rows in epochs:
+        assert [row.key for row in rows] == sorted(row.key for row in rows)
+
+
+def test_a_batch_dataframe_runs_too(enabled: SparkSession) -> None:
+    assert [tuple(row) for row in by_rows(batch(enabled)).orderBy("key").collect()] == [
+        ("a", 4, 2, 3),
+        ("b", 2, 1, 2),
+    ]
+    assert by_frames(batch(enabled)).count() == 2
+
+
+class SumsOfAnotherName(Sums):
+    pass
+
+
+def test_another_class_on_the_same_checkpoint_finds_the_state(
+    enabled: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(enabled, tmp_path)
+    stream.feed([("a", 1)])
+    stream.run(by_rows(stream.source()))
+    stream.feed([("a", 10)])
+    rows: list[Row] = []
+    second = (
+        stream.source()
+        .groupBy("key")
+        .transformWithState(
+            SumsOfAnotherName(),
+            "key string, total bigint, kinds bigint, last bigint",
+            "update",
+            "None",
+        )
+    )
+    query = stream.run(second, sink=lambda output, _: rows.extend(output.collect()))
+    assert [row.total for row in rows] == [11]
+    store = f"{enabled.conf.get('spark.cowstate.store')}/{query.id}/operator-0"
+    assert open_store(store, state="total").read().num_rows == 1
+
+
+def test_operators_that_follow_each_other_are_numbered(
+    enabled: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(enabled, tmp_path)
+    first = by_rows(stream.source()).selectExpr("key", "total as value")
+    second = by_frames(first)
+    assert "operator-0_cowstate_" in plan_of(first)
+    assert "operator-1_cowstate_" in plan_of(second)
+    stream.feed([("a", 1), ("b", 2)])
+    rows: list[Row] = []
+    stream.run(second, sink=lambda output, _: rows.extend(output.collect()))
+    assert sorted((row.key, row.total) for row in rows) == [("a", 1), ("b", 2)]
+
+
+def test_operators_side_by_side_need_names(enabled: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(enabled, tmp_path)
+    stream.feed([(f"key{number}", 1) for number in range(20)])
+    left, right = (by_rows(stream.source()).repartition(2) for _ in range(2))
+    with pytest.raises(StreamingQueryException, match=r"are called 'operator-0'.*name=…"):
+        stream.run(left.union(right))
+
+
+def test_another_session_of_the_process_keeps_the_operator_of_spark(enabled: SparkSession) -> None:
+    other = enabled.newSession()
+    with configured(other, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
+        assert ON_SPARK in plan_of(by_rows(batch(other)))
+        assert ON_SPARK in plan_of(by_frames(batch(other)))
+    assert ON_COWSTATE not in plan_of(by_rows(batch(other)))
+    assert ON_SPARK not in plan_of(by_rows(batch(enabled)))
+
+
+def test_disable_gives_the_methods_back_and_both_may_be_called_twice(spark: SparkSession) -> None:
+    spark_state.disable(spark)
+    assert ON_SPARK in plan_of(by_rows(batch(spark)))
+    for _ in range(2):
+        spark_state.enable(spark)
+        assert ON_SPARK not in plan_of(by_rows(batch(spark)))
+    for _ in range(2):
+        spark_state.disable(spark)
+        assert ON_SPARK in plan_of(by_rows(batch(spark)))
+
+
+def test_the_configuration_enables_a_session_of_configure(spark: SparkSession) -> None:
+    spark_state.configure(SparkSession.builder)
+    with configured(spark, {"spark.cowstate.enabled": "true"}):
+        assert ON_SPARK not in plan_of(by_rows(batch(spark)))
+    with (
+        configured(spark, {"spark.cowstate.enabled": "yes"}),
+        pytest.raises(ConfigurationError, match=r"enabled is 'yes'; allowed are false, true"),
+    ):
+        by_rows(batch(spark))
+
+
+@pytest.mark.parametrize("name", ["transformWithState", "transformWithStateInPandas"])
+def test_the_methods_keep_the_signature_of_spark(enabled: SparkSession, name: str) -> None:
+    ours, theirs = getattr(GroupedData, name), getattr(PandasGroupedOpsMixin, name)
+    assert ours is not theirs
+    plain = inspect.signature(ours, follow_wrapped=False).parameters.values()
+    assert [(p.name, p.default) for p in plain] == [
+        (p.name, p.default) for p in inspect.signature(theirs).parameters.values()
+    ]
+    assert ours.__doc__ == theirs.__doc__
+
+
+@pytest.mark.parametrize("given", [SparkSession.builder, None])
+def test_only_a_session_can_be_enabled(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="call getOrCreate first"):
+        spark_state.enable(given)
+
+
+def test_another_fallback_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match=r"fallback is 'silent'; allowed are error, spark"):
+        spark_state.enable(spark, fallback="silent")
+
+
+def called(df: DataFrame, method: str = "transformWithState", **changes: Any) -> DataFrame:
+    arguments: dict[str, Any] = {
+        "statefulProcessor": RunningTotals(),
+        "outputStructType": TOTALS_SCHEMA,
+        "outputMode": "update",
+        "timeMode": "None",
+    }
+    planned: DataFrame = getattr(df.groupBy("key"), method)(**{**arguments, **changes})
+    return planned
+
+
+def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, str]]:
+    """What cowstate cannot run and Spark can."""
+    initial = batch(spark).groupBy("key")
+    struct_key = spark.range(1).selectExpr("struct(id) as key", "id as value")
+    watermarked = spark.readStream.format("rate").load().selectExpr("timestamp", "'a' as key")
+    return [
+        (batch(spark), {"initialState": initial}, UnsupportedOperationError, "an initial state"),
+        (
+            watermarked.withWatermark("timestamp", "1 second"),
+            {"eventTimeColumnName": "timestamp", "outputStructType": "timestamp timestamp"},
+            UnsupportedOperationError,
+            "event time column 'timestamp'",
+        ),
+        (struct_key, {}, KeyGroupError, "key column 'key' of type struct<id:bigint>"),
+    ]
+
+
+@pytest.mark.parametrize("method", ["transformWithState", "transformWithStateInPandas"])
+@pytest.mark.parametrize("number", range(3))
+def test_what_cannot_run_is_an_error_or_runs_on_spark_with_a_warning(
+    enabled: SparkSession, method: str, number: int
+) -> None:
+    df, changes, error, message = refused(enabled)[number]
+    with pytest.raises(error, match=message):
+        called(df, method, **changes)
+    spark_state.enable(enabled, fallback="spark")
+    with pytest.warns(UserWarning, match=rf"{method} of RunningTotals runs on Spark.*{message}"):
+        planned = called(df, method, **changes)
+    assert ON_SPARK in plan_of(planned)
+    with pytest.warns(UserWarning, match="runs on Spark and not on cowstate"):
+        explicit = spark_state.transform_with_state(
+            df.groupBy("key"),
+            RunningTotals(),
+            changes.get("outputStructType", TOTALS_SCHEMA),
+            "update",
+            changes.get("timeMode", "None"),
+            changes.get("initialState"),
+            changes.get("eventTimeColumnName", ""),
+            name="totals",
+        )
+    assert ON_SPARK in plan_of(explicit)
+
+
+def test_what_can_run_does_not_fall_back(enabled: SparkSession) -> None:
+    spark_state.enable(enabled, fallback="spark")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ON_SPARK not in plan_of(by_rows(batch(enabled)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "condition"),
+    [
+        ({"outputMode": "foo"}, IllegalArgumentException, "STREAMING_OUTPUT_MODE.INVALID"),
+        ({"timeMode": "foo"}, IllegalArgumentException, "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE"),
+        ({"outputStructType": "key strin"}, ParseException, "UNSUPPORTED_DATATYPE"),
+    ],
+)
+def test_wrong_arguments_are_the_errors_of_spark(
+    spark: SparkSession, changes: dict[str, Any], error: type[PySparkException], condition: str
+) -> None:
+    spark_state.disable(spark)
+    with pytest.raises(error) as on_spark:
+        called(batch(spark), **changes)
+    spark_state.enable(spark, fallback="spark")
+    try:
+        with pytest.raises(error) as on_cowstate:
+            called(batch(spark), **changes)
+    finally:
+        spark.conf.unset("spark.cowstate.fallback")
+        spark_state.disable(spark)
+    assert isinstance(on_cowstate.value, ConfigurationError)
+    for caught in (on_spark.value, on_cowstate.value):
+        assert caught.getCondition() == condition
+    assert on_spark.value.getSqlState() == on_cowstate.value.getSqlState()
+    assert on_spark.value.getMessageParameters() == on_cowstate.value.getMessageParameters()
+    message = str(on_spark.value).partition(" SQLSTATE")[0].strip()
+    assert message in str(on_cowstate.value)
+
+
+@pytest.mark.parametrize("mode", ["Append", "UPDATE", "complete"])
+def test_output_modes_are_those_of_spark(enabled: SparkSession, mode: str) -> None:
+    assert called(batch(enabled), outputMode=mode).count() == 2
+
+
+def test_an_initial_state_that_is_not_grouped_is_refused(enabled: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match=r"got DataFrame; pass df\.groupBy"):
+        called(batch(enabled), initialState=batch(enabled))

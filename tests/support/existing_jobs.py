@@ -1,0 +1,76 @@
+"""Jobs as they were written for Spark's own transformWithState, and nothing of cowstate in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+OUTPUT = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("total", LongType()),
+        StructField("kinds", LongType()),
+        StructField("last", LongType()),
+    ]
+)
+
+
+class Sums(StatefulProcessor):
+    """Uses a state of each kind."""
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "total bigint")
+        self.last = handle.getListState("last", StructType([StructField("value", LongType())]))
+        self.kinds = handle.getMapState("kinds", "kind bigint", "times bigint")
+
+    def keep(self, values: list[int]) -> tuple[int, int, int]:
+        total = (self.total.get()[0] if self.total.exists() else 0) + sum(values)
+        self.total.update((total,))
+        for value in values:
+            kind = (value % 3,)
+            times = self.kinds.getValue(kind)[0] if self.kinds.containsKey(kind) else 0
+            self.kinds.updateValue(kind, (times + 1,))
+        self.last.put([*self.last.get(), (values[-1],)][-2:])
+        return total, len(list(self.kinds.keys())), sum(last for (last,) in self.last.get())
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        total, kinds, last = self.keep(sorted(row.value for row in rows))
+        yield Row(key=key[0], total=total, kinds=kinds, last=last)
+
+    def close(self) -> None:
+        pass
+
+
+class SumsOfFrames(Sums):
+    """The same in the pandas API."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        frames = list(rows)
+        assert all(list(frame.columns) == ["key", "value"] for frame in frames)
+        values = pd.concat(frames)["value"].sort_values().tolist()
+        total, kinds, last = self.keep(values)
+        yield pd.DataFrame({"key": [key[0]], "total": [total], "kinds": [kinds], "last": [last]})
+
+
+def by_rows(df: DataFrame) -> DataFrame:
+    """The job of the row API."""
+    return df.groupBy("key").transformWithState(
+        statefulProcessor=Sums(), outputStructType=OUTPUT, outputMode="Update", timeMode="None"
+    )
+
+
+def by_frames(df: DataFrame) -> DataFrame:
+    """The job of the pandas API."""
+    return df.groupBy("key").transformWithStateInPandas(
+        SumsOfFrames(), "key string, total bigint, kinds bigint, last bigint", "append", "none"
+    )
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -1,0 +1,229 @@
+"""pandas DataFrames in and out: what a processor sees, what it may emit, what it costs."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from spark_state.errors import OutputRowError
+from spark_state.processor.key_grouping import KeyedInput
+from spark_state.processor.pandas_frames import PandasFrames
+
+NO_BOUND = 2**31 - 1
+FORM = PandasFrames("America/New_York", 10_000, NO_BOUND)
+MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 123456)
+OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int32())])
+
+
+def keyed(columns: dict[str, pa.Array[Any]], counts: list[int]) -> KeyedInput:
+    """Rows of keys 0, 1, …, so many of each."""
+    keys = [(number,) for number in range(len(counts))]
+    return KeyedInput(pa.table(columns), keys, [0] * len(counts), counts)
+
+
+def frames(form: PandasFrames, rows: KeyedInput) -> list[list[pd.DataFrame]]:
+    """What each key gets."""
+    return [list(each) for each in form.rows_by_key(rows, tuple(rows.rows.column_names))]
+
+
+def values(count: int) -> dict[str, pa.Array[Any]]:
+    return {"v": pa.array(range(count))}
+
+
+class TestInput:
+    def test_each_key_gets_its_rows_with_an_index_from_zero(self) -> None:
+        columns = {"key": pa.array(["a", "a", "b"]), "v": pa.array([1, 2, 3])}
+        (first,), (second,) = frames(FORM, keyed(columns, [2, 1]))
+        pd.testing.assert_frame_equal(first, pd.DataFrame({"key": ["a", "a"], "v": [1, 2]}))
+        pd.testing.assert_frame_equal(second, pd.DataFrame({"key": ["b"], "v": [3]}))
+
+    @pytest.mark.parametrize(
+        ("value", "value_type", "dtype", "expected"),
+        [
+            (3, pa.int32(), "int64", 3),
+            (4, pa.int64(), "int64", 4),
+            (1.5, pa.float32(), "float64", 1.5),
+            (2.5, pa.float64(), "float64", 2.5),
+            (True, pa.bool_(), "bool", True),
+            ("x", pa.string(), "object", "x"),
+            (b"x", pa.binary(), "object", b"x"),
+            (datetime.date(2024, 1, 2), pa.date32(), "object", datetime.date(2024, 1, 2)),
+            (Decimal("1.50"), pa.decimal128(10, 2), "object", Decimal("1.50")),
+            (MOMENT, pa.timestamp("us"), "datetime64[ns]", pd.Timestamp(MOMENT)),
+            (
+                MOMENT.replace(tzinfo=datetime.UTC),
+                pa.timestamp("us", "UTC"),
+                "datetime64[ns]",
+                pd.Timestamp(MOMENT) - pd.Timedelta(hours=5),
+            ),
+            ({"x": 1}, pa.struct([("x", pa.int32())]), "object", {"x": 1}),
+            ([("a", 1)], pa.map_(pa.string(), pa.int32()), "object", {"a": 1}),
+        ],
+    )
+    def test_a_column_has_the_dtype_of_spark(
+        self, value: Any, value_type: pa.DataType, dtype: str, expected: Any
+    ) -> None:
+        ((frame,),) = frames(FORM, keyed({"v": pa.array([value], value_type)}, [1]))
+        assert str(frame["v"].dtype) == dtype
+        assert frame["v"].tolist() == [expected]
+
+    def test_a_list_is_an_array(self) -> None:
+        ((frame,),) = frames(FORM, keyed({"v": pa.array([[1, 2]], pa.list_(pa.int32()))}, [1]))
+        (items,) = frame["v"]
+        assert isinstance(items, np.ndarray)
+        assert items.tolist() == [1, 2]
+
+    def test_whole_numbers_beside_nulls_are_floats_in_all_keys_of_the_block(self) -> None:
+        (first,), (second,) = frames(FORM, keyed({"v": pa.array([3, None])}, [1, 1]))
+        assert first["v"].tolist() == [3.0]
+        assert second["v"].isna().tolist() == [True]
+
+    def test_a_key_with_more_rows_than_a_frame_holds_gets_several(self) -> None:
+        form = PandasFrames("UTC", 2, NO_BOUND)
+        many, few = frames(form, keyed(values(6), [5, 1]))
+        assert [frame["v"].tolist() for frame in many] == [[0, 1], [2, 3], [4]]
+        assert [frame.index.tolist() for frame in many] == [[0, 1], [0, 1], [0]]
+        assert [frame["v"].tolist() for frame in few] == [[5]]
+
+    def test_bytes_bound_a_frame_too_but_a_row_fits_always(self) -> None:
+        (chunks,) = frames(PandasFrames("UTC", 100, 24), keyed(values(7), [7]))
+        assert [len(frame) for frame in chunks] == [3, 3, 1]
+        (rows,) = frames(PandasFrames("UTC", 100, 1), keyed(values(2), [2]))
+        assert [len(frame) for frame in rows] == [1, 1]
+
+    def test_columns_keep_their_names_also_when_two_have_the_same(self) -> None:
+        rows = keyed({"0": pa.array([1]), "1": pa.array(["x"])}, [1])
+        (((frame),),) = map(list, FORM.rows_by_key(rows, ("a b", "a b")))
+        assert frame.columns.tolist() == ["a b", "a b"]
+        assert frame.iloc[0].tolist() == [1, "x"]
+
+    def test_what_a_processor_writes_into_its_rows_no_other_key_sees(self) -> None:
+        rows = FORM.rows_by_key(keyed(values(4), [2, 2]), ("v",))
+        first = next(next(rows))
+        first.loc[:, "v"] = -1
+        first.iloc[0, 0] = -2
+        first["v"].to_numpy()[:] = -3
+        assert next(next(rows))["v"].tolist() == [2, 3]
+
+    def test_small_keys_share_one_conversion(self) -> None:
+        form = PandasFrames("UTC", 4, NO_BOUND)
+        made = conversions(form, keyed(values(12), [1] * 12), looked_at=range(12))
+        assert made == 3
+
+    def test_a_processor_that_does_not_look_costs_no_frame(self) -> None:
+        form = PandasFrames("UTC", 4, NO_BOUND)
+        assert conversions(form, keyed(values(13), [1] * 8 + [5]), looked_at=[]) == 0
+        assert conversions(form, keyed(values(12), [1] * 12), looked_at=[5, 6]) == 1
+
+
+def conversions(form: PandasFrames, rows: KeyedInput, looked_at: Any) -> int:
+    """How often rows are converted when only these keys are looked at."""
+    with mock.patch.object(PandasFrames, "_frame", autospec=True, side_effect=_FRAME) as made:
+        for number, each in enumerate(form.rows_by_key(rows, ("v",))):
+            if number in looked_at:
+                list(each)
+    return made.call_count
+
+
+_FRAME = PandasFrames._frame
+
+
+def emitted(*output: Any, schema: pa.Schema = OUTPUT, form: PandasFrames = FORM) -> list[Any]:
+    """Rows of what keys 0, 1, … emitted, each one frame."""
+    keyed_output: Iterator[Any] = (
+        item
+        for number, frame in enumerate(output)
+        for item in form.output_of_key((number,), iter([frame]))
+    )
+    return [
+        tuple(row.values()) for b in form.batches(keyed_output, schema) for row in b.to_pylist()
+    ]
+
+
+class TestOutput:
+    def test_columns_are_matched_by_name_and_others_left_out(self) -> None:
+        assert emitted(pd.DataFrame({"n": [1], "z": [0], "k": ["x"]})) == [("x", 1)]
+
+    def test_columns_without_names_are_matched_by_position(self) -> None:
+        assert emitted(pd.DataFrame([["x", 1]]), pd.DataFrame([["y", 2, 3]])) == [
+            ("x", 1),
+            ("y", 2),
+        ]
+
+    def test_legacy_configuration_matches_names_by_position(self) -> None:
+        form = PandasFrames("UTC", 10, NO_BOUND, by_name=False)
+        assert emitted(pd.DataFrame({"n": ["x"], "k": [1]}), form=form) == [("x", 1)]
+
+    def test_rows_of_all_frames_stay_in_order_also_when_dtypes_change(self) -> None:
+        columns: list[list[Any]] = [[1], [2.0, float("nan")], [3], [4], ["5"]]
+        output = [pd.DataFrame({"k": "x", "n": numbers}) for numbers in columns]
+        assert [n for _, n in emitted(*output)] == [1, 2, None, 3, 4, 5]
+
+    def test_nothing_comes_of_frames_without_rows(self) -> None:
+        assert emitted(pd.DataFrame(), pd.DataFrame({"k": [], "n": []})) == []
+
+    def test_more_rows_than_a_batch_holds_come_in_several(self) -> None:
+        frame = pd.DataFrame({"k": ["x"] * 5_000, "n": range(5_000)})
+        output = FORM.output_of_key((1,), iter([frame] * 3))
+        assert [batch.num_rows for batch in FORM.batches(output, OUTPUT)] == [10_000, 5_000]
+
+    @pytest.mark.parametrize(
+        ("column", "value_type", "expected"),
+        [
+            (pd.Series([MOMENT]), pa.timestamp("us", "UTC"), MOMENT + datetime.timedelta(hours=5)),
+            (pd.Series([MOMENT]).dt.tz_localize("UTC"), pa.timestamp("us", "UTC"), MOMENT),
+            (pd.Series([MOMENT]), pa.timestamp("us"), MOMENT),
+            (pd.Series([{"x": 1}]), pa.struct([("x", pa.int32())]), {"x": 1}),
+            (pd.Series([[1, 2]]), pa.list_(pa.int32()), [1, 2]),
+            (pd.Series([{"a": 1}]), pa.map_(pa.string(), pa.int32()), [("a", 1)]),
+            (pd.Series(["x"], dtype="category"), pa.string(), "x"),
+            (pd.Series([1], dtype="Int64"), pa.int32(), 1),
+            (pd.Series([Decimal("1.5")]), pa.decimal128(10, 2), Decimal("1.50")),
+            (pd.Series([None]), pa.string(), None),
+        ],
+    )
+    def test_values_become_those_of_the_schema(
+        self, column: pd.Series[Any], value_type: pa.DataType, expected: Any
+    ) -> None:
+        schema = pa.schema([("v", value_type)])
+        frame = pd.DataFrame({"v": column})
+        got = [value for (value,) in emitted(frame, frame, schema=schema)]
+        naive = [g.replace(tzinfo=None) if isinstance(g, datetime.datetime) else g for g in got]
+        assert naive == [expected, expected]
+
+    @pytest.mark.parametrize(
+        ("frame", "message"),
+        [
+            (pd.DataFrame({"k": ["x"]}), r"key \(1,\) has the columns \['k'\].*once: n"),
+            (pd.DataFrame([["x", 1, 2]], columns=["k", "n", "n"]), "must be there, once: n"),
+            (pd.DataFrame([["x"]]), r"key \(1,\) has the columns \[0\].*once: n"),
+            (
+                pd.DataFrame({"k": ["x"], "n": ["many"]}),
+                r"column 'n' of dtype object for key \(1,\) does not become int32: .*many",
+            ),
+            (pd.DataFrame({"k": ["x"], "n": [1.7]}), r"'n' of dtype float64 for key \(1,\)"),
+            (pd.DataFrame({"k": ["x"], "n": [2**40]}), r"'n' of dtype int64 for key \(1,\)"),
+            ({"k": ["x"]}, r"yields pandas.DataFrames, got .* of type dict for key \(1,\)"),
+        ],
+    )
+    def test_what_does_not_fit_is_named_with_its_key(self, frame: Any, message: str) -> None:
+        good = pd.DataFrame({"k": ["x"], "n": [1]})
+        with pytest.raises(OutputRowError, match=message):
+            emitted(good, frame, good)
+
+    def test_without_safe_casts_fractions_are_cut_off(self) -> None:
+        form = PandasFrames("UTC", 10, NO_BOUND, safe_casts=False)
+        assert emitted(pd.DataFrame({"k": ["x"], "n": [1.7]}), form=form) == [("x", 1)]
+
+
+def test_it_pickles() -> None:
+    assert pickle.loads(pickle.dumps(FORM)) == FORM
