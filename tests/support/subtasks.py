@@ -174,6 +174,10 @@ class Host:
         mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
         return table.filter(pa.array(mine, pa.bool_()))
 
+    def own_key(self, key: str) -> bool:
+        """Whether a key belongs to the subtask."""
+        return self.own(table_of([(key, 0)], self.spec.max_parallelism)).num_rows == 1
+
     def run(
         self,
         epoch: int,
