@@ -6,6 +6,7 @@ Spark's does, and goes on with the way out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import (
@@ -20,22 +21,34 @@ from spark_state.errors import ConfigurationError
 _INVALID_PARAMETER = "42802"
 
 
+@dataclass(eq=False)
 class SparkConditionError(ConfigurationError, PySparkException):
-    """`condition`, `sql_state` and `parameters` as Spark has them. Pickles: errors cross
-    processes."""
+    """`condition`, `sql_state` and `parameters` as Spark has them; `message` goes on with the way
+    out."""
 
-    def __init__(
-        self, condition: str, sql_state: str, message: str, parameters: dict[str, str]
-    ) -> None:
-        PySparkException.__init__(self, message, condition, parameters)
-        self._given = condition, sql_state, message, parameters
+    condition: str
+    sql_state: str
+    message: str
+    parameters: dict[str, str]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._given
+    def __str__(self) -> str:
+        return self.getMessage()
+
+    def getMessage(self) -> str:
+        """See PySparkException, as for the other methods."""
+        return f"[{self.condition}] {self.message}"
+
+    def getCondition(self) -> str:
+        return self.condition
 
     def getSqlState(self) -> str:
-        """See PySparkException, which knows the states of its own conditions only."""
-        return self._given[1]
+        return self.sql_state
+
+    def getMessageParameters(self) -> dict[str, str]:
+        return self.parameters
+
+    def getQueryContext(self) -> list[Any]:
+        return []
 
 
 class UnknownModeError(SparkConditionError, IllegalArgumentException):
@@ -48,6 +61,22 @@ class SchemaTextError(SparkConditionError, ParseException):
 
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):
+    """A processor emits a row that is late for the operators behind."""
+
+
+def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
+    """The error of a row whose event time the watermark has passed."""
+    return EmittedTooLateError(
+        "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED",
+        "42815",
+        f"Previous node emitted a row with eventTime={event_ms} which is older than "
+        f"current_watermark_value={watermark_ms}. Operators behind would drop it: emit rows that "
+        "are later than the watermark",
+        {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
+    )
 
 
 def unknown_output_mode(output_mode: object) -> UnknownModeError:

@@ -65,8 +65,8 @@ class OneInput:
 
 @dataclass(frozen=True, slots=True)
 class UnitedInputs:
-    """Keyed rows and control rows. The column after the key group has the batch's time, which is
-    the same in all rows of a batch.
+    """Keyed rows and control rows. The last column has the batch's time, which is the same in all
+    rows of a batch.
 
     A control row brings the batch's time to a subtask that may have no other row. Its key group is
     negative, see `control_key_group`, and its other columns are null.
@@ -83,7 +83,7 @@ class UnitedInputs:
         """See EpochInputs."""
         if not table.num_rows:
             return None
-        time: int = table.column(self.key_group_index + 1)[0].as_py()
+        time: int = table.column(table.num_columns - 1)[0].as_py()
         return time
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:

@@ -26,7 +26,7 @@ from spark_state.operator_state.operator_state_backend import OperatorStateBacke
 from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
-from spark_state.processor.event_times import EventTimes
+from spark_state.processor.event_times import EventTimes, check_emitted
 from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
@@ -40,7 +40,8 @@ class RunPlan:
 
     `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
     of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time;
-    `event_times`: None if the operator knows no time.
+    `event_times`: None if the operator knows no time; `emitted_time`: the output column that is the
+    event time of the operators behind, None if there is none.
     """
 
     inputs: EpochInputs
@@ -48,6 +49,7 @@ class RunPlan:
     row_form: RowForm
     shown_time: ShownTime
     event_times: EventTimes | None = None
+    emitted_time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ def run_processor(
         processor.init(handle)
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):
+            if plan.emitted_time is not None and time is not None:
+                check_emitted(batch, plan.emitted_time, time.late_watermark_ms)
             spool.append(batch)
         processor.close()
     except BaseException:

@@ -1,4 +1,4 @@
-"""Operator state of real subtasks over restarts at any parallelism up to 16, against counting by hand.
+"""Operator state of real subtasks over restarts at any parallelism up to 16, against a model.
 
 Each epoch of a subtask may be in another host, and may fail once before it succeeds.
 """

@@ -71,7 +71,6 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
     ("changes", "message"),
     [
         ({"initial_state": "grouped"}, "an initial state is not supported: leave it out"),
-        ({"event_time_column_name": "value"}, "event time column 'value' is not supported: leave"),
     ],
 )
 def test_what_is_not_there_is_refused(

@@ -21,7 +21,8 @@ from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 import spark_state
 from checkpoint_store import open_store
 from spark_state import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from tests.support.existing_jobs import Sums, by_frames, by_rows
+from tests.spark.test_time_modes import TimedStream
+from tests.support.existing_jobs import Sums, by_frames, by_rows, last_seen
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider_jobs import ROCKSDB, configured
 from tests.support.streams import Stream, random_rows
@@ -79,6 +80,31 @@ def test_an_existing_job_emits_what_it_emits_on_spark(
     assert len(on_cowstate) == 3
     for ours, theirs in zip(on_cowstate, on_spark, strict=True):
         assert sorted(ours) == sorted(theirs)
+
+
+def test_timers_of_a_pandas_job_fire_as_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    batches = (
+        [("a", 1_000), ("b", 15_000), ("a", 1_500)],
+        [("b", 16_000), ("c", 31_000)],
+        [("c", 60_000), ("a", 58_000)],
+        [("d", 100_000)],
+    )
+
+    def kept(stream: TimedStream) -> list[Any]:
+        for batch in batches:
+            stream.feed_all([batch])
+            stream.run(last_seen(stream.watermarked()))
+        return sorted(row[1:] for row in stream.kept())
+
+    with configured(spark, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
+        on_spark = kept(TimedStream(spark, tmp_path / "spark"))
+    spark_state.enable(spark)
+    try:
+        on_cowstate = kept(TimedStream(spark, tmp_path / "cowstate"))
+    finally:
+        spark_state.disable(spark)
+    assert on_cowstate == on_spark
+    assert ("b", 2, 36_000) in on_cowstate
 
 
 def test_keys_of_a_subtask_come_in_the_order_of_spark(

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
@@ -68,3 +69,8 @@ class TimedEpochs:
         for table in files:
             self.backend.apply(table.to_batches())
         self.backend.check_invariants()
+
+    @staticmethod
+    def key_group(key: str) -> int:
+        """The key group of a key."""
+        return KeyGroupAssignment(["string"], len(GROUPS)).key_group((key,))

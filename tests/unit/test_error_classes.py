@@ -32,6 +32,7 @@ VALUES: dict[str, Any] = {
     "float": 1.5,
     "bool": True,
     "object": "anything",
+    "dict[str, str]": {"timeMode": "foo"},
     "tuple[str, ...]": ("a",),
     "tuple[int, ...]": (1, 2),
     "tuple[int, int]": (1, 3),

@@ -2,7 +2,7 @@
 
     keyed rows                 computed key columns, all columns, _cowstate_key_group
     and with time, in a stream union of control rows, see clock_source
-                               _cowstate_batch_ms
+                               the columns of upstream_watermarks, _cowstate_batch_ms
     -> repartitionById         each row to the subtask of its key group
 
 The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
@@ -28,6 +28,7 @@ from spark_state.spark.operator.clock_source import ClockSettings, with_control_
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.operator.operator_configuration import OperatorConfiguration
 from spark_state.spark.operator.time_modes import TimeMode, event_times
+from spark_state.spark.operator.upstream_watermarks import upstream_watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +45,19 @@ class OperatorInput:
 def operator_input(
     grouped: Any, mode: TimeMode, operator: str, configuration: OperatorConfiguration
 ) -> OperatorInput:
-    """The input of an operator on `df.groupBy(…)`. Raises what keyed_input and event_times do."""
-    keyed, layout, key_fields = keyed_input(grouped, configuration.max_parallelism)
-    times = event_times(grouped._df, keyed.schema.fields[: layout.key_group_index], mode)
-    inputs: EpochInputs = OneInput(layout)
-    if times is not None:
-        inputs = UnitedInputs(layout)
-        if keyed.isStreaming:
-            keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
-        keyed = with_batch_time(keyed)
-    return OperatorInput(_by_subtask(keyed, configuration), inputs, times, key_fields)
+    """The input of an operator on `df.groupBy(…)`. Raises what keyed_input, upstream_watermarks
+    and event_times do."""
+    max_parallelism = configuration.max_parallelism
+    if mode is TimeMode.NONE:
+        keyed, layout, key_fields = keyed_input(grouped, max_parallelism)
+        return OperatorInput(_by_subtask(keyed, configuration), OneInput(layout), None, key_fields)
+    upstream = upstream_watermarks(grouped._df)
+    keyed, layout, key_fields = keyed_input(grouped, max_parallelism, upstream)
+    times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)
+    if keyed.isStreaming:
+        keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
+    timed = _by_subtask(with_batch_time(keyed), configuration)
+    return OperatorInput(timed, UnitedInputs(layout), times, key_fields)
 
 
 def _clock_settings(

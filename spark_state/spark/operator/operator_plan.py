@@ -46,6 +46,7 @@ from spark_state.spark.operator.operator_configuration import (
 )
 from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.store_check import check_store
@@ -79,7 +80,9 @@ def transform_with_state(
       not change what the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
-    - `initial_state`, `event_time_column_name`: refused in this release, unless they are left out.
+    - `initial_state`: refused in this release, unless it is left out.
+    - `event_time_column_name`: a timestamp column of the output, which becomes the event time for
+      the operators behind; `df` must have a watermark. None of its rows may be late already.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
@@ -168,7 +171,8 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
     complete_epochs_of_foreach_batch()
-    return rows.by_subtask.mapInArrow(function, output)
+    emitted = rows.by_subtask.mapInArrow(function, output)
+    return with_event_time(emitted, call.event_time_column_name, df)
 
 
 def _processor_spec(
@@ -184,7 +188,14 @@ def _processor_spec(
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
         pickled_processor=_pickle(call.processor),
-        run_plan=RunPlan(rows.inputs, steps, row_form, mode.shown_time, rows.event_times),
+        run_plan=RunPlan(
+            rows.inputs,
+            steps,
+            row_form,
+            mode.shown_time,
+            rows.event_times,
+            call.event_time_column_name or None,
+        ),
         key_columns=key_columns(rows.key_fields),
         states=(*states.keyed, *timers_of(mode.value)),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
@@ -203,11 +214,6 @@ def _check_inputs(call: OperatorCall) -> None:
         raise UnsupportedOperationError(
             "an initial state is not supported: leave it out, and let handleInputRows begin the "
             f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
-        )
-    if call.event_time_column_name:
-        raise UnsupportedOperationError(
-            f"event time column {call.event_time_column_name!r} is not supported: leave it out, "
-            f"and call withWatermark on the output{LET_SPARK_RUN_IT}"
         )
 
 
