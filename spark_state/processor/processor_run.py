@@ -20,6 +20,9 @@ import pyarrow as pa
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.timers import Timers
+from spark_state.operator_state.handed_out_states import OperatorStates
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
@@ -27,6 +30,7 @@ from spark_state.processor.event_times import EventTimes, check_emitted
 from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
+from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -54,7 +58,7 @@ class ProcessorSpec:
 
     `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
     `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
-    temporary file.
+    temporary file; `operator_states`: those that the processor declares.
     """
 
     pickled_processor: bytes
@@ -63,12 +67,26 @@ class ProcessorSpec:
     states: tuple[StateDescriptor, ...]
     output_schema: pa.Schema
     spool_bytes: int
+    operator_states: tuple[OperatorStateMetaInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """The state of a subtask: with a key, and without."""
+
+    keyed: KeyedStateBackend[Any]
+    operator: OperatorStateBackend
+
+    def drop(self, name: str) -> None:
+        """Delete a state of either, with all it has, if it is there."""
+        self.keyed.drop(name)
+        self.operator.drop(name)
 
 
 def run_processor(
     spec: ProcessorSpec,
     processor: Any,
-    backend: KeyedStateBackend[Any],
+    backends: Backends,
     inputs: Mapping[str, EpochInput],
     time: EpochTime | None,
     check: Callable[[], None],
@@ -76,10 +94,11 @@ def run_processor(
     """Run `processor` over `inputs` and return its output, not yet sent.
 
     `time`: None if nobody knows it. `check` is called now and then; it raises to give up. The
-    caller seals or rolls back the backend, and closes the spool.
+    caller seals or rolls back the backends, and closes the spool.
     """
-    plan = spec.run_plan
+    plan, backend = spec.run_plan, backends.keyed
     states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
+    operator_states = OperatorStates(backends.operator, spec.operator_states, STATE_FORMS.make_row)
     timers = [state for state in states.values() if isinstance(state, Timers)]
     timer_values = plan.shown_time(time)
     backend.begin(timer_values.getCurrentProcessingTimeInMs())
@@ -91,10 +110,12 @@ def run_processor(
         row_form=plan.row_form,
         timer_values=timer_values,
         check=check,
+        operator_states=operator_states,
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
-        handle = serving_handle(states, timers[0] if timers else WITHOUT_TIME, backend.drop)
+        timers_of_key = timers[0] if timers else WITHOUT_TIME
+        handle = serving_handle(states, timers_of_key, backends.drop, operator_states)
         processor.init(handle)
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):

@@ -40,6 +40,7 @@ from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.epoch_inputs import OneInput, UnitedInputs, control_key_group
 from spark_state.processor.epoch_time import both_times, no_time
 from spark_state.processor.event_times import EventTimes
@@ -48,7 +49,12 @@ from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
-from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.processor.schemas import (
+    arrow_schema,
+    column_schema,
+    operator_state_meta_info,
+    state_descriptor,
+)
 from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.state_descriptor import (
     EVENT_TIMERS,
@@ -199,7 +205,7 @@ class ScriptedOperator:
 
     def _planned(self, parallelism: int) -> OperatorSpec:
         pickled = dumps_processor(self._processor)
-        states = record_states(pickle.loads(pickled), _describe, self._time_mode)
+        states = record_states(pickle.loads(pickled), _ParsedSchemas(), self._time_mode)
         names = tuple(self._rows.names)
         layout = InputLayout(names, tuple(names.index(key) for key in self._keys))
         has_time = self._event_times is not None
@@ -215,7 +221,7 @@ class ScriptedOperator:
                 pickled_processor=pickled,
                 run_plan=RunPlan(
                     UnitedInputs(layout) if has_time else OneInput(layout),
-                    steps_of(self._time_mode, states),
+                    steps_of(self._time_mode, states.keyed),
                     SparkRows(),
                     both_times if has_time else no_time,
                     self._event_times,
@@ -225,7 +231,8 @@ class ScriptedOperator:
                     tuple(field.type for field in arrow_schema(StructType(key_fields))),
                     tuple(str(field.dataType.jsonValue()) for field in key_fields),
                 ),
-                states=(*states, *timers_of(self._time_mode)),
+                states=(*states.keyed, *timers_of(self._time_mode)),
+                operator_states=states.operator,
                 output_schema=arrow_schema(self._output),
                 spool_bytes=1 << 20,
             ),
@@ -282,9 +289,20 @@ class ScriptedOperator:
         return pa.table(columns, [*schema.names, "_key_group", "_batch_ms"])
 
 
-def _describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-    parsed = [schema_of(schema, f"state {name!r}") for schema in schemas]
-    return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+class _ParsedSchemas:
+    """The schemas of states, parsed without Spark."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        """See Describe."""
+        parsed = [schema_of(schema, f"state {name!r}") for schema in schemas]
+        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        """See Describe."""
+        parsed = [schema_of(schema, f"operator state {name!r}") for schema in schemas]
+        return operator_state_meta_info(mode, name, parsed)
 
 
 def _event_times(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -21,12 +22,18 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
-from spark_state.processor.handles import record_states
+from spark_state.processor.handles import DeclaredStates, record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
-from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.processor.schemas import (
+    arrow_schema,
+    column_schema,
+    operator_state_meta_info,
+    state_descriptor,
+)
 from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
@@ -153,7 +160,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     rows = operator_input(call.grouped, mode, operator, configuration)
-    output = _struct(spark, call.output_schema, "output_schema")
+    output = _struct(call.output_schema, "output_schema")
     spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
@@ -176,8 +183,8 @@ def _processor_spec(
     configuration: OperatorConfiguration,
 ) -> ProcessorSpec:
     spark = rows.by_subtask.sparkSession
-    states = _states(spark, call.processor, mode)
-    steps = steps_of(mode.value, states)
+    states = _states(call.processor, mode)
+    steps = steps_of(mode.value, states.keyed)
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
         pickled_processor=_pickle(call.processor),
@@ -190,9 +197,10 @@ def _processor_spec(
             call.event_time_column_name or None,
         ),
         key_columns=key_columns(rows.key_fields),
-        states=(*states, *timers_of(mode.value)),
+        states=(*states.keyed, *timers_of(mode.value)),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
         spool_bytes=configuration.output_memory_mb << 20,
+        operator_states=states.operator,
     )
 
 
@@ -224,17 +232,26 @@ def _operator_name(processor: Any, name: str | None) -> str:
     return operator
 
 
-def _states(
-    spark: SparkSession, processor: StatefulProcessor, mode: TimeMode
-) -> tuple[StateDescriptor, ...]:
-    def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        parsed = [_struct(spark, schema, f"state {name!r}") for schema in schemas]
+def _states(processor: StatefulProcessor, mode: TimeMode) -> DeclaredStates:
+    return record_states(pickle.loads(_pickle(processor)), _ParsedSchemas(), mode.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _ParsedSchemas:
+    """See Describe. DDL text is parsed by the active session."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        parsed = [_struct(schema, f"state {name!r}") for schema in schemas]
         return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
-    return record_states(pickle.loads(_pickle(processor)), describe, mode.value)
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        parsed = [_struct(schema, f"operator state {name!r}") for schema in schemas]
+        return operator_state_meta_info(mode, name, parsed)
 
 
-def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
+def _struct(schema: StructType | str, what: str) -> StructType:
     parsed: Any = schema
     if isinstance(schema, str):
         try:
