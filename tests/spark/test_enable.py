@@ -242,10 +242,10 @@ def called(df: DataFrame, method: str = "transformWithState", **changes: Any) ->
 def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, str]]:
     """What cowstate cannot run and Spark can."""
     initial = batch(spark).groupBy("key")
-    struct_key = spark.range(1).selectExpr("struct(id) as key", "id as value")
+    array_key = spark.range(1).selectExpr("array(id) as key", "id as value")
     return [
         (batch(spark), {"initialState": initial}, UnsupportedOperationError, "an initial state"),
-        (struct_key, {}, KeyGroupError, "key column 'key' of type struct<id:bigint>"),
+        (array_key, {}, KeyGroupError, "key column 'key' of type array<bigint>"),
     ]
 
 

@@ -276,6 +276,14 @@ def test_several_event_time_columns_are_spark_s_own_error(stream: TimedStream) -
     assert "(at, again)" in str(caught.value)
 
 
+def test_a_window_may_be_a_key(stream: TimedStream) -> None:
+    stream.feed_all([[("a", 1_000), ("b", 25_000)], [("c", 21_000), ("d", 1_000)]])
+    windows = F.window("at", "20 seconds").alias("within")
+    stream.run(ours(stream.watermarked(), "ProcessingTime", windows))
+    at_ms = [sorted(at for at, _ in keys.values()) for _, keys in sorted(stream.seen().items())]
+    assert at_ms == [["['1000']", "['25000']"], ["['1000']", "['21000']"]]
+
+
 def test_a_mode_that_is_none_is_spark_s_own_error(stream: TimedStream) -> None:
     with pytest.raises(IllegalArgumentException, match="Unknown time mode never") as caught:
         ours(stream.source(), "never")
