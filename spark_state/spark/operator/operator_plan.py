@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -69,6 +70,7 @@ def transform_with_state(
     event_time_column_name: str = "",
     *,
     name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """Run a StatefulProcessor on keyed state that lives beside it in Python.
 
@@ -87,6 +89,10 @@ def transform_with_state(
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
 
+    - `broadcast`: streaming DataFrames by name. All their rows reach every subtask, which calls
+      `processor.handleBroadcastRows(name, rows, state)` before it handles the keyed rows of a
+      batch. `state` has the broadcast states of the processor, by their names.
+
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
     for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
     an error condition, the error has it, too. Errors of the run come in the exception of the query.
@@ -100,6 +106,7 @@ def transform_with_state(
         time_mode=time_mode,
         initial_state=initial_state,
         event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
     )
     return plan_or_fall_back(call, name)
 
@@ -114,6 +121,7 @@ def transform_with_state_in_pandas(
     event_time_column_name: str = "",
     *,
     name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
     an iterator of pandas DataFrames, and yields pandas DataFrames."""
@@ -126,6 +134,7 @@ def transform_with_state_in_pandas(
         time_mode=time_mode,
         initial_state=initial_state,
         event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
     )
     return plan_or_fall_back(call, name)
 
@@ -140,7 +149,7 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     try:
         return _planned(call, name)
     except (UnsupportedOperationError, KeyGroupError) as error:
-        if not runs_on_spark_instead(dict(spark.conf.getAll)):
+        if call.broadcast or not runs_on_spark_instead(dict(spark.conf.getAll)):
             raise
         warnings.warn(
             f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
@@ -159,7 +168,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     _check_inputs(call)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    rows = operator_input(call.grouped, mode, operator, configuration)
+    rows = operator_input(call, mode, operator, configuration)
     output = _struct(call.output_schema, "output_schema")
     spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
@@ -184,7 +193,7 @@ def _processor_spec(
 ) -> ProcessorSpec:
     spark = rows.by_subtask.sparkSession
     states = _states(call.processor, mode)
-    steps = steps_of(mode.value, states.keyed)
+    steps = (*rows.first_steps, *steps_of(mode.value, states.keyed))
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
         pickled_processor=_pickle(call.processor),
