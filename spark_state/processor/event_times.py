@@ -23,17 +23,17 @@ _MICROS = 1_000
 class EventTimes:
     """Where the table of a subtask has event times, and what they are for. Pickles.
 
-    `index`: the column by which rows are late, None if there is none; `carried_index`: the column
-    of event times in ms for the watermarks, with the number of the watermark in the column after
-    it, None if `index` has the times of the only one; `delays_ms`: of each watermark above the
-    operator; `policy`: which of them counts; `drops_late`: whether late rows are dropped.
+    `index`: the column by which rows are late, None if there is none; `delays_ms`: of each
+    watermark above the operator; `policy`: which of them counts; `drops_late`: whether late rows
+    are dropped; `carried_index`: the column of event times in ms for the watermarks, with the
+    number of the watermark in the column after it, None if `index` has the times of the only one.
     """
 
     index: int | None
-    carried_index: int | None
     delays_ms: tuple[int, ...]
     policy: Policy
     drops_late: bool
+    carried_index: int | None = None
 
     @property
     def upstreams(self) -> int:

@@ -182,7 +182,12 @@ def without_column(stream: TimedStream) -> DataFrame:
     return stream.watermarked().where("value is not null").select("key", "value")
 
 
-@pytest.mark.parametrize("rows_of", [of_windows, without_column])
+def joined_with_static(stream: TimedStream) -> DataFrame:
+    names = stream.spark.createDataFrame([("a", "A")], "key string, name string")
+    return without_column(stream).join(names, "key", "left").dropDuplicates(["key", "value"])
+
+
+@pytest.mark.parametrize("rows_of", [of_windows, without_column, joined_with_static])
 def test_a_watermark_counts_the_rows_that_it_is_set_on(stream: TimedStream, rows_of: Any) -> None:
     stream.feed_all(BATCHES)
     stream.run(ours(rows_of(stream), "EventTime"))
@@ -269,6 +274,14 @@ def test_several_event_time_columns_are_spark_s_own_error(stream: TimedStream) -
         ours(df, "EventTime")
     assert caught.value.getCondition() == "MULTIPLE_EVENT_TIME_COLUMNS"
     assert "(at, again)" in str(caught.value)
+
+
+def test_a_window_may_be_a_key(stream: TimedStream) -> None:
+    stream.feed_all([[("a", 1_000), ("b", 25_000)], [("c", 21_000), ("d", 1_000)]])
+    windows = F.window("at", "20 seconds").alias("within")
+    stream.run(ours(stream.watermarked(), "ProcessingTime", windows))
+    at_ms = [sorted(at for at, _ in keys.values()) for _, keys in sorted(stream.seen().items())]
+    assert at_ms == [["['1000']", "['25000']"], ["['1000']", "['21000']"]]
 
 
 def test_a_mode_that_is_none_is_spark_s_own_error(stream: TimedStream) -> None:

@@ -55,7 +55,8 @@ def keyed_input(
     _check_keys(df, key_fields)
     attributes = output_of(df)
     ids = [attribute.exprId().id() for attribute in attributes]
-    identities = _identities(df, columns)
+    # An expression may become an attribute of a plan of its own, as `window` does.
+    identities = [id_ if id_ in ids else None for id_ in _identities(df, columns)]
     computed = [index for index, identity in enumerate(identities) if identity is None]
     key_indexes = [
         computed.index(index) if identity is None else len(computed) + ids.index(identity)

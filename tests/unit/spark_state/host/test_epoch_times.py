@@ -25,7 +25,7 @@ from tests.support.subtasks import Host, OpenHost, Totals, operator, table_of
 
 Timed = list[tuple[str, int | None]]
 LAYOUT = InputLayout(("key", "at"), (0,))
-EVENTS = EventTimes(index=1, carried_index=None, delays_ms=(10,), policy="min", drops_late=True)
+EVENTS = EventTimes(index=1, delays_ms=(10,), policy="min", drops_late=True)
 
 
 def spec_fields(spec: OperatorSpec, events: EventTimes | None = EVENTS) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_only_a_control_row_brings_the_time_to_a_subtask_without_rows(
 
 
 def test_without_event_times_the_watermark_stays_0(opened: Callable[..., Host]) -> None:
-    host = opened(events=EventTimes(None, None, (), "min", drops_late=False))
+    host = opened(events=EventTimes(None, (), "min", drops_late=False))
     assert run(host, 0, [("a", 50)]) == {"a": (1000, 0)}
     assert run(host, 1, [("a", 0)]) == {"a": (1001, 0)}
     assert barrier_times(host) == (SubtaskTime(0, (), None),)

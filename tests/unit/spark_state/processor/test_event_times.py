@@ -11,13 +11,9 @@ from spark_state.processor.event_times import EventTimes
 
 INSTANT, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
 WINDOW = pa.struct([("start", INSTANT), ("end", INSTANT)])
-TIMES = EventTimes(index=1, carried_index=None, delays_ms=(10,), policy="min", drops_late=True)
-NOT_DROPPING = EventTimes(
-    index=1, carried_index=None, delays_ms=(10,), policy="min", drops_late=False
-)
-WITHOUT_TIMES = EventTimes(
-    index=None, carried_index=None, delays_ms=(), policy="min", drops_late=True
-)
+TIMES = EventTimes(index=1, delays_ms=(10,), policy="min", drops_late=True)
+NOT_DROPPING = EventTimes(index=1, delays_ms=(10,), policy="min", drops_late=False)
+WITHOUT_TIMES = EventTimes(index=None, delays_ms=(), policy="min", drops_late=True)
 
 
 CARRIED = EventTimes(index=0, carried_index=1, delays_ms=(10, 0, 5), policy="min", drops_late=True)
