@@ -11,6 +11,7 @@ The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -27,6 +28,7 @@ from spark_state.processor.epoch_inputs import (
 )
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.event_times import EventTimes
+from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.operator.operator_call import OperatorCall
@@ -35,6 +37,7 @@ from spark_state.spark.operator.side_inputs import (
     SideRows,
     broadcast_rows,
     check_broadcast,
+    initial_rows,
     with_side_rows,
 )
 from spark_state.spark.operator.time_modes import TimeMode, event_times
@@ -58,7 +61,7 @@ def operator_input(
     call: OperatorCall, mode: TimeMode, operator: str, configuration: OperatorConfiguration
 ) -> OperatorInput:
     """The input of the operator of a call. Raises what keyed_input, upstream_watermarks,
-    event_times and check_broadcast do."""
+    event_times, check_broadcast and initial_rows do."""
     max_parallelism, times = configuration.max_parallelism, None
     if mode is TimeMode.NONE:
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)
@@ -66,7 +69,7 @@ def operator_input(
         upstream = upstream_watermarks(call.grouped._df)
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
         times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)
-    sides, first_steps = _sides(call, configuration)
+    sides, first_steps = _sides(call, key_fields, configuration)
     keyed, side_inputs = with_side_rows(keyed, sides)
     if times is not None and keyed.isStreaming:
         keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
@@ -80,29 +83,39 @@ def operator_input(
 
 
 def _sides(
-    call: OperatorCall, configuration: OperatorConfiguration
+    call: OperatorCall, key_fields: Sequence[StructField], configuration: OperatorConfiguration
 ) -> tuple[list[SideRows], tuple[Step, ...]]:
     """The inputs beside the keyed rows, and the steps that handle them."""
-    if not call.broadcast:
-        return [], ()
-    df: DataFrame = call.grouped._df
+    sides: list[SideRows] = []
+    steps: list[Step] = []
+    if call.broadcast:
+        _check_broadcast(call)
+        sides += [
+            broadcast_rows(name, rows, configuration.parallelism)
+            for name, rows in call.broadcast.items()
+        ]
+        steps.append(HandleBroadcastRows(tuple(call.broadcast)))
+    if call.initial_state is not None:
+        df, given = call.grouped._df, call.initial_state
+        sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))
+        steps.append(handle_initial_state)
+    return sides, tuple(steps)
+
+
+def _check_broadcast(call: OperatorCall) -> None:
+    df, first = call.grouped._df, next(iter(call.broadcast))
     check_broadcast(df.sparkSession, call.broadcast)
     if not df.isStreaming:
         raise ConfigurationError(
-            f"broadcast stream {next(iter(call.broadcast))!r} needs an operator on a streaming "
-            "DataFrame; in a batch job give its rows to the processor itself"
+            f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
+            "job give its rows to the processor itself"
         )
     if not callable(getattr(call.processor, "handleBroadcastRows", None)):
         raise ConfigurationError(
             f"{type(call.processor).__name__} has no method handleBroadcastRows(name, rows, "
-            f"state), which gets the rows of broadcast stream {next(iter(call.broadcast))!r}: "
-            "add it, or leave broadcast out"
+            f"state), which gets the rows of broadcast stream {first!r}: add it, or leave "
+            "broadcast out"
         )
-    sides = [
-        broadcast_rows(name, rows, configuration.parallelism)
-        for name, rows in call.broadcast.items()
-    ]
-    return sides, (HandleBroadcastRows(tuple(call.broadcast)),)
 
 
 def _clock_settings(

@@ -40,7 +40,6 @@ from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_
 from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
-    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
     runs_on_spark_instead,
@@ -55,7 +54,6 @@ from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -82,7 +80,9 @@ def transform_with_state(
       not change what the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
-    - `initial_state`: refused in this release, unless it is left out.
+    - `initial_state`: the result of `df.groupBy(…)` for a batch DataFrame, whose key has the types
+      of the operator's. `processor.handleInitialState` gets its rows in the first batch of a query.
+      A restart needs it again.
     - `event_time_column_name`: a timestamp column of the output, which becomes the event time for
       the operators behind; `df` must have a watermark. None of its rows may be late already.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
@@ -165,7 +165,6 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
     mode = time_mode_of(call.time_mode)
-    _check_inputs(call)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     rows = operator_input(call, mode, operator, configuration)
@@ -216,14 +215,6 @@ def _processor_spec(
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
         raise unknown_output_mode(output_mode)
-
-
-def _check_inputs(call: OperatorCall) -> None:
-    if call.initial_state is not None:
-        raise UnsupportedOperationError(
-            "an initial state is not supported: leave it out, and let handleInputRows begin the "
-            f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
-        )
 
 
 def _operator_name(processor: Any, name: str | None) -> str:
