@@ -114,12 +114,15 @@ def _planned_once(df: DataFrame) -> DataFrame:
     """The rows of `df`, of one plan however often they are read. Adaptive execution would shuffle
     now."""
     spark: Any = df.sparkSession
-    adaptive = spark.conf.get(_ADAPTIVE)
+    adaptive = dict(spark.conf.getAll).get(_ADAPTIVE)
     spark.conf.set(_ADAPTIVE, "false")
     try:
         rows = df.select("*")._jdf.queryExecution().toRdd()
     finally:
-        spark.conf.set(_ADAPTIVE, adaptive)
+        if adaptive is None:
+            spark.conf.unset(_ADAPTIVE)
+        else:
+            spark.conf.set(_ADAPTIVE, adaptive)
     planned = spark._jsparkSession.internalCreateDataFrame(rows, df._jdf.schema(), False)
     return DataFrame(planned, spark)
 
