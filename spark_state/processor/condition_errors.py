@@ -14,6 +14,7 @@ from pyspark.errors import (
     ParseException,
     PySparkException,
     PySparkRuntimeError,
+    SessionNotSameException,
 )
 
 from spark_state.errors import ConfigurationError
@@ -61,6 +62,20 @@ class SchemaTextError(SparkConditionError, ParseException):
 
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+class OtherSessionError(SparkConditionError, SessionNotSameException):
+    """DataFrames of two sessions are to be inputs of one operator."""
+
+
+def session_not_same(what: str) -> OtherSessionError:
+    """The error of DataFrames that belong to two sessions. `what`: these DataFrames."""
+    return OtherSessionError(
+        "SESSION_NOT_SAME",
+        "56K00",
+        f"Both Datasets must belong to the same SparkSession. These do not: {what}",
+        {},
+    )
 
 
 class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):

@@ -33,6 +33,7 @@ from spark_state.spark.operator.upstream_watermarks import (
 
 KEY_GROUP_COLUMN = "_cowstate_key_group"
 BATCH_TIME_COLUMN = "_cowstate_batch_ms"
+SIDE_COLUMN = "_cowstate_rows_"
 
 
 def keyed_input(
@@ -122,6 +123,11 @@ def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
     for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN, EVENT_TIME_COLUMN, UPSTREAM_COLUMN):
         if reserved in df.columns:
             raise ConfigurationError(f"column {reserved!r} is reserved; rename it")
+    for name in df.columns:
+        if name.startswith(SIDE_COLUMN):
+            raise ConfigurationError(
+                f"column {name!r} is reserved, as all that begin with {SIDE_COLUMN}; rename it"
+            )
     names = [field.name for field in key_fields]
     for field in key_fields:
         name = field.name

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -39,7 +40,6 @@ from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_
 from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
-    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
     runs_on_spark_instead,
@@ -54,7 +54,6 @@ from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -69,6 +68,7 @@ def transform_with_state(
     event_time_column_name: str = "",
     *,
     name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """Run a StatefulProcessor on keyed state that lives beside it in Python.
 
@@ -80,12 +80,18 @@ def transform_with_state(
       not change what the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
-    - `initial_state`: refused in this release, unless it is left out.
+    - `initial_state`: the result of `df.groupBy(…)` for a batch DataFrame, whose key has the types
+      of the operator's. `processor.handleInitialState` gets its rows in the first batch of a query.
+      A restart needs it again.
     - `event_time_column_name`: a timestamp column of the output, which becomes the event time for
       the operators behind; `df` must have a watermark. None of its rows may be late already.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
+
+    - `broadcast`: streaming DataFrames by name. All their rows reach every subtask, which calls
+      `processor.handleBroadcastRows(name, rows, state)` before it handles the keyed rows of a
+      batch. `state` has the broadcast states of the processor, by their names.
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
     for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
@@ -100,6 +106,7 @@ def transform_with_state(
         time_mode=time_mode,
         initial_state=initial_state,
         event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
     )
     return plan_or_fall_back(call, name)
 
@@ -114,6 +121,7 @@ def transform_with_state_in_pandas(
     event_time_column_name: str = "",
     *,
     name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
     an iterator of pandas DataFrames, and yields pandas DataFrames."""
@@ -126,6 +134,7 @@ def transform_with_state_in_pandas(
         time_mode=time_mode,
         initial_state=initial_state,
         event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
     )
     return plan_or_fall_back(call, name)
 
@@ -140,7 +149,7 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     try:
         return _planned(call, name)
     except (UnsupportedOperationError, KeyGroupError) as error:
-        if not runs_on_spark_instead(dict(spark.conf.getAll)):
+        if call.broadcast or not runs_on_spark_instead(dict(spark.conf.getAll)):
             raise
         warnings.warn(
             f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
@@ -156,10 +165,9 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
     mode = time_mode_of(call.time_mode)
-    _check_inputs(call)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    rows = operator_input(call.grouped, mode, operator, configuration)
+    rows = operator_input(call, mode, operator, configuration)
     output = _struct(call.output_schema, "output_schema")
     spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
@@ -184,7 +192,7 @@ def _processor_spec(
 ) -> ProcessorSpec:
     spark = rows.by_subtask.sparkSession
     states = _states(call.processor, mode)
-    steps = steps_of(mode.value, states.keyed)
+    steps = (*rows.first_steps, *steps_of(mode.value, states.keyed))
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
         pickled_processor=_pickle(call.processor),
@@ -207,14 +215,6 @@ def _processor_spec(
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
         raise unknown_output_mode(output_mode)
-
-
-def _check_inputs(call: OperatorCall) -> None:
-    if call.initial_state is not None:
-        raise UnsupportedOperationError(
-            "an initial state is not supported: leave it out, and let handleInputRows begin the "
-            f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
-        )
 
 
 def _operator_name(processor: Any, name: str | None) -> str:
