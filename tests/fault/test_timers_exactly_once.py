@@ -29,8 +29,8 @@ OUTPUT = "key string, rows bigint, total bigint"
 
 
 class Sessions(StatefulProcessor):
-    """Closes a session 2 s of event time after its last row, or 300 ms after the last batch with one,
-    and counts what became of each key."""
+    """Closes a session 2 s of event time after its last row, or 300 ms after its last batch, and
+    counts what became of each key."""
 
     def __init__(self, ttl_ms: int | None = None) -> None:
         self._ttl_ms = ttl_ms
