@@ -106,6 +106,19 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
     )
 
 
+def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
+    """The error of a state with a field that must not be null, where states are to be Avro."""
+    return ProcessorHandleError(
+        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
+        "XXKST",
+        f"If Avro encoding is enabled, all the fields in the schema for column family {state_name} "
+        "must be nullable when using the TransformWithState operator. Please make the schema "
+        f"nullable. Current schema: {schema}. cowstate does not encode states in Avro; set "
+        "spark.sql.streaming.stateStore.encodingFormat to unsaferow to keep such fields",
+        {"columnFamilyName": state_name, "schema": schema},
+    )
+
+
 def timer_without_time(operation: str) -> ProcessorHandleError:
     """The error of a timer in time mode "None". `operation`: as Spark calls it, such as
     "register_timer"."""

@@ -26,7 +26,12 @@ from spark_state.processor.handles import record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
-from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.processor.schemas import (
+    arrow_schema,
+    check_nullable,
+    column_schema,
+    state_descriptor,
+)
 from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
@@ -47,6 +52,7 @@ from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
+_ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -225,7 +231,10 @@ def _states(
         parsed = [_struct(spark, schema, f"state {name!r}") for schema in schemas]
         return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
-    return record_states(pickle.loads(_pickle(processor)), describe, mode.value)
+    states = record_states(pickle.loads(_pickle(processor)), describe, mode.value)
+    if spark.conf.get(_ENCODING_KEY) == "avro":
+        check_nullable(states)
+    return states
 
 
 def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
