@@ -19,6 +19,12 @@ from pyspark.errors import (
 from spark_state.errors import ConfigurationError
 
 _INVALID_PARAMETER = "42802"
+_DOING = {
+    "exists": "checking {} state exists",
+    "get": "getting {} state",
+    "update": "updating {} state",
+    "clear": "clearing {} state",
+}
 
 
 @dataclass(eq=False)
@@ -63,6 +69,10 @@ class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
 
 
+class DeletedStateError(ConfigurationError, PySparkRuntimeError):
+    """A processor uses a state that its `init` has deleted. Spark has no condition for it."""
+
+
 def unknown_output_mode(output_mode: object) -> UnknownModeError:
     """The error of an output mode that Spark does not have."""
     return UnknownModeError(
@@ -103,6 +113,17 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
         f"State variable with name {state_name} has already been defined in the "
         f"StatefulProcessor. State {state_name!r} is declared twice; give each its own name",
         {"stateVarName": state_name},
+    )
+
+
+def deleted_state(kind: str, state_name: str, operation: str) -> DeletedStateError:
+    """The error of using a deleted state. `operation`: the name of the state's method."""
+    # In Spark's messages a list is a value, too.
+    spark_kind = "map" if kind == "map" else "value"
+    doing = _DOING.get(operation, f"using {{}} state ({operation})").format(spark_kind)
+    return DeletedStateError(
+        f"Error {doing}: state {state_name!r} was deleted in init (deleteIfExists). Leave out the "
+        "call of deleteIfExists, or do not use the state"
     )
 
 

@@ -9,7 +9,7 @@ Where Spark's own operator has an error condition for what is refused, the error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
@@ -19,6 +19,7 @@ from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.state_kinds import State
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.processor.condition_errors import (
+    deleted_state,
     state_defined_twice,
     timer_in_init,
     timer_without_time,
@@ -132,6 +133,31 @@ def _timestamp(given: Any) -> int:
     return given
 
 
+class _UndeclaredState:
+    """Stands for a state that was not recorded when the query was planned: `init` deletes it, or
+    declares other states than it did there.
+
+    `recorded`: the states that were; `dropped`: those that `init` has deleted.
+    """
+
+    def __init__(
+        self, kind: StateKind, name: str, recorded: Collection[str], dropped: Collection[str]
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._recorded = recorded
+        self._dropped = dropped
+
+    def __getattr__(self, operation: str) -> NoReturn:
+        if self._name in self._dropped:
+            raise deleted_state(self._kind, self._name, operation)
+        raise ConfigurationError(
+            f"{self._kind} state {self._name!r} was not declared when the query was planned "
+            f"(declared: {', '.join(sorted(self._recorded)) or 'none'}); init must declare the "
+            "same states always"
+        )
+
+
 class _UnusableState:
     """Stands for a state on the driver, where `init` may create states but not use them."""
 
@@ -150,7 +176,7 @@ def record_states(
     describe: Callable[[StateKind, str, tuple[Any, ...]], StateDescriptor],
     time_mode: str = "None",
 ) -> tuple[StateDescriptor, ...]:
-    """Run `processor.init` and `close`, and return the states it declared.
+    """Run `processor.init` and `close`, and return the states it declared and did not delete.
 
     `describe(kind, name, schemas)` parses schemas; `time_mode`: one of "None", "ProcessingTime" and
     "EventTime". Raises ConfigurationError for a bad or repeated name and for a bad time to live,
@@ -158,6 +184,7 @@ def record_states(
     """
     states: dict[str, StateDescriptor] = {}
     dropped: set[str] = set()
+    declared_and_dropped: set[str] = set()
 
     def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
         if not isinstance(name, str) or not name or name.startswith(_RESERVED):
@@ -172,11 +199,7 @@ def record_states(
         return _UnusableState(name)
 
     def drop(name: str) -> None:
-        if name in states:
-            raise ConfigurationError(
-                f"init declares state {name!r} and then deletes it: leave one of the two out"
-            )
-        dropped.add(name)
+        (declared_and_dropped if name in states else dropped).add(name)
 
     processor.init(ProcessorHandle(record, _IN_INIT, drop))
     processor.close()
@@ -186,7 +209,7 @@ def record_states(
             f"init deletes state {both[0]!r} and then declares it, so it would be empty in every "
             "batch: leave one of the two out"
         )
-    return tuple(states.values())
+    return tuple(state for name, state in states.items() if name not in declared_and_dropped)
 
 
 def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
@@ -203,14 +226,22 @@ def serving_handle(
 ) -> ProcessorHandle:
     """A handle that hands out these states by name, and these timers."""
 
+    dropped: set[str] = set()
+
     def look_up(
         kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None
-    ) -> State:
-        if not isinstance(states.get(name), _CLASSES[kind]):
+    ) -> State | _UndeclaredState:
+        if name not in states:
+            return _UndeclaredState(kind, name, states, dropped)
+        if not isinstance(states[name], _CLASSES[kind]):
             raise ConfigurationError(
-                f"{kind} state {name!r} was not declared when the query was planned (declared: "
-                f"{', '.join(sorted(states)) or 'none'}); init must declare the same states always"
+                f"state {name!r} was no {kind} state when the query was planned; init must declare "
+                "the same states always"
             )
         return states[name]
 
-    return ProcessorHandle(look_up, timers, drop)
+    def drop_state(name: str) -> None:
+        dropped.add(name)
+        drop(name)
+
+    return ProcessorHandle(look_up, timers, drop_state)
