@@ -91,6 +91,18 @@ def test_the_pandas_form_gives_the_same(stream: Stream) -> None:
     assert sorted(stream.kept(), key=repr) == sparks(stream, BeginsWith())
 
 
+def test_the_state_of_another_query_may_be_the_initial_state(stream: Stream) -> None:
+    other = Stream(stream.spark, stream.folder / "other")
+    other.feed([("a", 100), ("b", 200), ("a", 1000)])
+    other.run()
+    totals = stream.spark.read.format("cowstate").load(str(other.store()))
+    stream.feed([("a", 1), ("c", 2)])
+    stream.run(ours(stream, BeginsWith(), initial_state=totals.groupBy("key")))
+    stream.feed([("b", 1)])
+    stream.run(ours(stream, BeginsWith(), initial_state=totals.groupBy("key")))
+    assert stream.totals() == {"a": (11, 1101), "b": (11, 201), "c": (1, 2)}
+
+
 class FailsAndBegins(BeginsWith, FailingAt):
     """Raises on a negative value."""
 
