@@ -20,6 +20,12 @@ from pyspark.errors import (
 from spark_state.errors import ConfigurationError
 
 _INVALID_PARAMETER = "42802"
+_DOING = {
+    "exists": "checking {} state exists",
+    "get": "getting {} state",
+    "update": "updating {} state",
+    "clear": "clearing {} state",
+}
 
 
 @dataclass(eq=False)
@@ -94,6 +100,10 @@ def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
     )
 
 
+class DeletedStateError(ConfigurationError, PySparkRuntimeError):
+    """A processor uses a state that its `init` has deleted. Spark has no condition for it."""
+
+
 def unknown_output_mode(output_mode: object) -> UnknownModeError:
     """The error of an output mode that Spark does not have."""
     return UnknownModeError(
@@ -134,6 +144,30 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
         f"State variable with name {state_name} has already been defined in the "
         f"StatefulProcessor. State {state_name!r} is declared twice; give each its own name",
         {"stateVarName": state_name},
+    )
+
+
+def deleted_state(kind: str, state_name: str, operation: str) -> DeletedStateError:
+    """The error of using a deleted state. `operation`: the name of the state's method."""
+    # In Spark's messages a list is a value, too.
+    spark_kind = "map" if kind == "map" else "value"
+    doing = _DOING.get(operation, f"using {{}} state ({operation})").format(spark_kind)
+    return DeletedStateError(
+        f"Error {doing}: state {state_name!r} was deleted in init (deleteIfExists). Leave out the "
+        "call of deleteIfExists, or do not use the state"
+    )
+
+
+def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
+    """The error of a state with a field that must not be null, where states are to be Avro."""
+    return ProcessorHandleError(
+        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
+        "XXKST",
+        f"If Avro encoding is enabled, all the fields in the schema for column family {state_name} "
+        "must be nullable when using the TransformWithState operator. Please make the schema "
+        f"nullable. Current schema: {schema}. cowstate does not encode states in Avro; set "
+        "spark.sql.streaming.stateStore.encodingFormat to unsaferow to keep such fields",
+        {"columnFamilyName": state_name, "schema": schema},
     )
 
 

@@ -9,7 +9,7 @@ Where Spark's own operator has an error condition for what is refused, the error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
@@ -22,6 +22,7 @@ from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.condition_errors import (
+    deleted_state,
     state_defined_twice,
     timer_in_init,
     timer_without_time,
@@ -161,6 +162,31 @@ def _timestamp(given: Any) -> int:
     return given
 
 
+class _UndeclaredState:
+    """Stands for a state that was not recorded when the query was planned: `init` deletes it, or
+    declares other states than it did there.
+
+    `recorded`: the states that were; `dropped`: those that `init` has deleted.
+    """
+
+    def __init__(
+        self, kind: StateKind, name: str, recorded: Collection[str], dropped: Collection[str]
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._recorded = recorded
+        self._dropped = dropped
+
+    def __getattr__(self, operation: str) -> NoReturn:
+        if self._name in self._dropped:
+            raise deleted_state(self._kind, self._name, operation)
+        raise ConfigurationError(
+            f"{self._kind} state {self._name!r} was not declared when the query was planned "
+            f"(declared: {', '.join(sorted(self._recorded)) or 'none'}); init must declare the "
+            "same states always"
+        )
+
+
 class _UnusableState:
     """Stands for a state on the driver, where `init` may create states but not use them."""
 
@@ -195,7 +221,7 @@ class Describe(Protocol):
 
 
 def record_states(processor: Any, describe: Describe, time_mode: str = "None") -> DeclaredStates:
-    """Run `processor.init` and `close`, and return the states it declared.
+    """Run `processor.init` and `close`, and return the states it declared and did not delete.
 
     `time_mode`: one of "None", "ProcessingTime" and "EventTime". Operator states are empty
     meanwhile. Raises ConfigurationError for a bad or repeated name and for a bad time to live, and
@@ -205,6 +231,7 @@ def record_states(processor: Any, describe: Describe, time_mode: str = "None") -
     operator_states: dict[str, OperatorStateMetaInfo] = {}
     empty = OperatorStates(OperatorStateBackend(STATE_FORMS), (), STATE_FORMS.make_row)
     dropped: set[str] = set()
+    declared_and_dropped: set[str] = set()
 
     def check_name(name: Any) -> None:
         if not isinstance(name, str) or not name or name.startswith(_RESERVED):
@@ -227,11 +254,12 @@ def record_states(processor: Any, describe: Describe, time_mode: str = "None") -
         return empty.declare(operator_states[name])
 
     def drop(name: str) -> None:
-        if name in states or name in operator_states:
+        if name in operator_states:
             raise ConfigurationError(
-                f"init declares state {name!r} and then deletes it: leave one of the two out"
+                f"init declares operator state {name!r} and then deletes it: leave one of the two "
+                "out"
             )
-        dropped.add(name)
+        (declared_and_dropped if name in states else dropped).add(name)
 
     processor.init(ProcessorHandle(record, _IN_INIT, drop, record_operator_state))
     processor.close()
@@ -241,7 +269,8 @@ def record_states(processor: Any, describe: Describe, time_mode: str = "None") -
             f"init deletes state {both[0]!r} and then declares it, so it would be empty in every "
             "batch: leave one of the two out"
         )
-    return DeclaredStates(tuple(states.values()), tuple(operator_states.values()))
+    kept = (state for name, state in states.items() if name not in declared_and_dropped)
+    return DeclaredStates(tuple(kept), tuple(operator_states.values()))
 
 
 def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
@@ -261,19 +290,27 @@ def serving_handle(
 ) -> ProcessorHandle:
     """A handle that hands out these states by name, and these timers."""
 
+    dropped: set[str] = set()
+
     def look_up(
         kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None
-    ) -> State:
-        if not isinstance(states.get(name), _CLASSES[kind]):
+    ) -> State | _UndeclaredState:
+        if name not in states:
+            return _UndeclaredState(kind, name, states, dropped)
+        if not isinstance(states[name], _CLASSES[kind]):
             raise ConfigurationError(
-                f"{kind} state {name!r} was not declared when the query was planned (declared: "
-                f"{', '.join(sorted(states)) or 'none'}); init must declare the same states always"
+                f"state {name!r} was no {kind} state when the query was planned; init must declare "
+                "the same states always"
             )
         return states[name]
+
+    def drop_state(name: str) -> None:
+        dropped.add(name)
+        drop(name)
 
     def look_up_operator_state(
         mode: OperatorStateMode, name: str, _schemas: tuple[Any, ...]
     ) -> Any:
         return operator_states.look_up(mode, name)
 
-    return ProcessorHandle(look_up, timers, drop, look_up_operator_state)
+    return ProcessorHandle(look_up, timers, drop_state, look_up_operator_state)

@@ -314,6 +314,28 @@ def test_wrong_arguments_are_the_errors_of_spark(
     assert message in str(on_cowstate.value)
 
 
+class NeverNull(RunningTotals):
+    """A processor that also declares a state whose field must not be null."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        handle.getListState("events", "id bigint not null, at timestamp")
+
+
+def test_with_avro_a_state_with_a_field_that_is_never_null_is_the_error_of_spark(
+    enabled: SparkSession,
+) -> None:
+    encoding = "spark.sql.streaming.stateStore.encodingFormat"
+    with (
+        configured(enabled, {encoding: "avro"}),
+        pytest.raises(PySparkException, match="column family events must be nullable") as refusal,
+    ):
+        called(batch(enabled), statefulProcessor=NeverNull())
+    assert refusal.value.getCondition() == "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE"
+    with configured(enabled, {encoding: "unsaferow"}):
+        called(batch(enabled), statefulProcessor=NeverNull())
+
+
 @pytest.mark.parametrize("mode", ["Append", "UPDATE", "complete"])
 def test_output_modes_are_those_of_spark(enabled: SparkSession, mode: str) -> None:
     assert called(batch(enabled), outputMode=mode).count() == 2

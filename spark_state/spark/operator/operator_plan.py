@@ -31,6 +31,7 @@ from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import (
     arrow_schema,
+    check_nullable,
     column_schema,
     operator_state_meta_info,
     state_descriptor,
@@ -54,6 +55,7 @@ from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
+_ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -191,7 +193,7 @@ def _processor_spec(
     configuration: OperatorConfiguration,
 ) -> ProcessorSpec:
     spark = rows.by_subtask.sparkSession
-    states = _states(call.processor, mode)
+    states = _states(spark, call.processor, mode)
     steps = (*rows.first_steps, *steps_of(mode.value, states.keyed))
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
@@ -232,8 +234,11 @@ def _operator_name(processor: Any, name: str | None) -> str:
     return operator
 
 
-def _states(processor: StatefulProcessor, mode: TimeMode) -> DeclaredStates:
-    return record_states(pickle.loads(_pickle(processor)), _ParsedSchemas(), mode.value)
+def _states(spark: SparkSession, processor: StatefulProcessor, mode: TimeMode) -> DeclaredStates:
+    states = record_states(pickle.loads(_pickle(processor)), _ParsedSchemas(), mode.value)
+    if spark.conf.get(_ENCODING_KEY) == "avro":
+        check_nullable(states.keyed)
+    return states
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
@@ -54,9 +55,11 @@ class Described:
         return ParsedSchemas().operator(mode, name, schemas)
 
 
-def serving(states: dict[str, Any]) -> ProcessorHandle:
+def serving(
+    states: dict[str, Any], drop: Callable[[str], None] = lambda name: None
+) -> ProcessorHandle:
     none = OperatorStates(OperatorStateBackend(), (), STATE_FORMS.make_row)
-    return serving_handle(states, WITHOUT_TIME, lambda name: None, none)
+    return serving_handle(states, WITHOUT_TIME, drop, none)
 
 
 def recorded(init: Init) -> tuple[StateDescriptor, ...]:
@@ -111,16 +114,47 @@ def test_a_time_to_live_is_recorded_in_processing_time() -> None:
     assert [state.ttl_ms for state in states] == [1000, 2000, 3000, None]
 
 
-@pytest.mark.parametrize("first", ["declare", "delete"])
-def test_a_state_that_is_declared_and_deleted_is_refused(first: str) -> None:
+def test_a_state_that_is_deleted_and_then_declared_is_refused() -> None:
     def init(handle: Any) -> None:
-        if first == "declare":
-            handle.getValueState("v", "x int")
         handle.deleteIfExists("v")
         handle.getValueState("v", "x int")
 
     with pytest.raises(ConfigurationError, match=r"'v'.*leave one of the two out"):
         recorded(init)
+
+
+def test_a_state_that_is_declared_and_then_deleted_is_not_there_and_its_name_is_taken() -> None:
+    def init(handle: Any) -> None:
+        handle.getValueState("v", "x int")
+        handle.deleteIfExists("v")
+        handle.getListState("l", "x int")
+
+    def init_again(handle: Any) -> None:
+        init(handle)
+        handle.getValueState("v", "x int")
+
+    assert [state.name for state in recorded(init)] == ["l"]
+    with pytest.raises(ConfigurationError, match=r"State .v. is declared twice"):
+        recorded(init_again)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda handle: handle.getValueState("v", "x int").exists(), "checking value state exists"),
+        (lambda handle: handle.getValueState("v", "x int").update((1,)), "updating value state"),
+        (lambda handle: handle.getListState("v", "x int").exists(), "checking value state exists"),
+        (lambda handle: handle.getMapState("v", "k int", "x int").clear(), "clearing map state"),
+        (lambda handle: handle.getListState("v", "x int").put([]), r"using value state \(put\)"),
+    ],
+)
+def test_use_of_a_deleted_state_is_the_error_of_spark(use: Init, message: str) -> None:
+    deleted: list[str] = []
+    handle = serving({}, deleted.append)
+    handle.deleteIfExists("v")
+    assert deleted == ["v"]
+    with pytest.raises(PySparkRuntimeError, match=f"^Error {message}: state 'v' was deleted"):
+        use(handle)
 
 
 def test_a_state_declared_twice_is_refused() -> None:
@@ -138,11 +172,11 @@ def test_a_state_needs_a_name(name: Any) -> None:
 
 def test_a_state_that_was_not_declared_on_the_driver_is_refused_in_the_host() -> None:
     with pytest.raises(ConfigurationError, match=r"state 'late' was not declared .*declared: none"):
-        serving({}).getValueState("late", "x int")
+        serving({}).getValueState("late", "x int").get()
 
 
 def test_a_state_that_was_declared_of_another_kind_is_refused_in_the_host() -> None:
     backend = HeapKeyedStateBackend(KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS)
     state = backend.state(Described().keyed("value", "s", ("x int",)))
-    with pytest.raises(ConfigurationError, match="map state 's' was not declared"):
+    with pytest.raises(ConfigurationError, match="state 's' was no map state"):
         serving({"s": state}).getMapState("s", "k int", "v int")

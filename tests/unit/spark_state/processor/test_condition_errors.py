@@ -47,6 +47,15 @@ OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str
         "State variable with name s has already been defined in the StatefulProcessor.",
     ),
     (
+        lambda: condition_errors.state_not_nullable("s", "struct<n:int>"),
+        PySparkRuntimeError,
+        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
+        "XXKST",
+        "If Avro encoding is enabled, all the fields in the schema for column family s must be "
+        "nullable when using the TransformWithState operator. Please make the schema nullable. "
+        "Current schema: struct<n:int>",
+    ),
+    (
         lambda: condition_errors.timer_without_time("register_timer"),
         PySparkRuntimeError,
         "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_TIME_MODE",
