@@ -177,6 +177,11 @@ def test_the_pandas_form_gets_data_frames(
 
 
 REFUSED: list[tuple[Callable[[Payments], dict[str, Any]], type[Exception], str]] = [
+    (
+        lambda p: {"broadcast": p.source("rules", RULE)},
+        ConfigurationError,
+        "is a dict .* DataFrame",
+    ),
     (lambda p: {"broadcast": {"limits": 1}}, ConfigurationError, "must be a DataFrame, got int"),
     (lambda p: {"broadcast": {7: p.source("rules", RULE)}}, ConfigurationError, "is a str, not 7"),
     (

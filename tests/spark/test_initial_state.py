@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import SessionNotSameException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
@@ -91,6 +91,18 @@ def test_the_pandas_form_gives_the_same(stream: Stream) -> None:
     assert sorted(stream.kept(), key=repr) == sparks(stream, BeginsWith())
 
 
+def test_the_state_of_another_query_may_be_the_initial_state(stream: Stream) -> None:
+    other = Stream(stream.spark, stream.folder / "other")
+    other.feed([("a", 100), ("b", 200), ("a", 1000)])
+    other.run()
+    totals = stream.spark.read.format("cowstate").load(str(other.store()))
+    stream.feed([("a", 1), ("c", 2)])
+    stream.run(ours(stream, BeginsWith(), initial_state=totals.groupBy("key")))
+    stream.feed([("b", 1)])
+    stream.run(ours(stream, BeginsWith(), initial_state=totals.groupBy("key")))
+    assert stream.totals() == {"a": (11, 1101), "b": (11, 201), "c": (1, 2)}
+
+
 class FailsAndBegins(BeginsWith, FailingAt):
     """Raises on a negative value."""
 
@@ -122,6 +134,53 @@ def test_timers_of_an_initial_state_fire(stream: Stream) -> None:
     )
     fired = [(key, total) for _, key, rows, total in stream.kept() if rows == -1]
     assert sorted(fired) == [("a", 100), ("a", 1000), ("b", 200), ("only here", 5)]
+
+
+class ExpiresByRules(ExpiresWith):
+    """ExpiresWith, which keeps the rows of a broadcast stream."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._rules = handle.getBroadcastState("rules", "key string", "value bigint")
+
+    def handleBroadcastRows(self, name: str, rows: Iterator[Row], state: Any) -> None:
+        for row in rows:
+            state["rules"].updateValue((row.key,), (row.value,))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        assert self._rules.exists()
+        return super().handleInputRows(key, rows, timerValues)
+
+
+def test_neither_other_input_moves_the_watermark_or_is_late(stream: Stream) -> None:
+    """Values are event times in ms; those of the broadcast stream are far in the future, and those
+    of the initial state far in the past."""
+    rules = Stream(stream.spark, stream.folder / "rules")
+    for value in (1_000_000, 150_000, 100_000):
+        stream.feed([("t", value)])
+        rules.feed([("r", 10 * value), ("past", 0)])
+    keyed, broadcast = (
+        own.source().withColumn("at", F.timestamp_millis("value")).withWatermark("at", "0 seconds")
+        for own in (stream, rules)
+    )
+    past = initial(stream.spark).where("name = 'b'").withColumn("at", F.timestamp_millis("total"))
+    stream.run(
+        spark_state.transform_with_state(
+            keyed.groupBy("key"),
+            ExpiresByRules(),
+            TOTALS_SCHEMA,
+            "update",
+            "EventTime",
+            past.groupBy("name"),
+            broadcast={"rules": broadcast},
+        )
+    )
+    # The watermark of batch 1 is 1,000,000, which makes later rows late from batch 2 on.
+    assert [row for row in stream.kept() if row[2] >= 0] == [
+        (0, "t", 1, 1_000_000),
+        (1, "t", 2, 1_150_000),
+    ]
+    assert [row[1:] for row in stream.kept() if row[2] < 0] == [("b", -1, 200)]
 
 
 def test_a_batch_dataframe_has_one_too(spark: SparkSession) -> None:

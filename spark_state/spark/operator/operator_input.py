@@ -103,8 +103,9 @@ def _sides(
 
 
 def _check_broadcast(call: OperatorCall) -> None:
-    df, first = call.grouped._df, next(iter(call.broadcast))
+    df: DataFrame = call.grouped._df
     check_broadcast(df.sparkSession, call.broadcast)
+    first = next(iter(call.broadcast))
     if not df.isStreaming:
         raise ConfigurationError(
             f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "

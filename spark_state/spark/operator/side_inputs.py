@@ -48,8 +48,13 @@ class SideRows:
     df: DataFrame
 
 
-def check_broadcast(spark: SparkSession, broadcast: Mapping[Any, Any]) -> None:
+def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
     """Raise ConfigurationError unless these are streaming DataFrames of this session, by name."""
+    if not isinstance(broadcast, Mapping):
+        raise ConfigurationError(
+            "broadcast is a dict of streaming DataFrames by their names, got "
+            f"{type(broadcast).__name__}"
+        )
     for name, df in broadcast.items():
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"the name of a broadcast stream is a str, not {name!r}")
