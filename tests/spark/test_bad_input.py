@@ -133,7 +133,8 @@ def test_two_key_columns_of_one_name_are_refused(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("column", "type_text"),
     [
-        ("struct(id)", "struct<id:bigint>"),
+        ("struct(array(id) as a)", "struct<a:array<bigint>>"),
+        ("struct(collate('a', 'UTF8_LCASE') as s)", "struct<s:string collate UTF8_LCASE>"),
         ("array(id)", "array<bigint>"),
         ("collate('a', 'UTF8_LCASE')", "string collate UTF8_LCASE"),
     ],
