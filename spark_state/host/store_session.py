@@ -44,11 +44,16 @@ def store_metadata(request: EpochRequest) -> StoreMetadata:
     """What the store of this request must say of itself; the same for every writer of it."""
     spec = request.spec
     return StoreMetadata(
-        store_id=str(uuid5(NAMESPACE_URL, f"cowstate:{request.task.query_id}/{spec.operator}")),
+        store_id=store_id(request.task.query_id, spec.operator),
         operator=spec.operator,
         max_parallelism=spec.max_parallelism,
         key_schema_json=spec.key_schema_json,
     )
+
+
+def store_id(query_id: str, operator: str) -> str:
+    """The id of the store of an operator of a query."""
+    return str(uuid5(NAMESPACE_URL, f"cowstate:{query_id}/{operator}"))
 
 
 class StoreBegunAnewError(FencedError):

@@ -60,7 +60,7 @@ def keyed_input(
     projected = df.select(*distinct)
     # The key group uses the computed columns: an expression may have another value a second time.
     output = [_column(spark, attribute) for attribute in _output(projected)]
-    key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
+    key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output, key_group)
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
 
@@ -125,6 +125,11 @@ def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
     for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN):
         if reserved in df.columns:
             raise ConfigurationError(f"column {reserved!r} is reserved; rename it")
+    check_key_fields(key_fields)
+
+
+def check_key_fields(key_fields: Sequence[StructField]) -> None:
+    """Raise ConfigurationError or KeyGroupError for keys that no state can have."""
     names = [field.name for field in key_fields]
     for field in key_fields:
         name = field.name
@@ -151,6 +156,7 @@ def _check_key_type(field: StructField) -> None:
         )
 
 
-def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
+def key_group_column(keys: Sequence[Column], max_parallelism: int) -> Column:
+    """The key group of a key with these columns."""
     key_hash = F.xxhash64(*keys) if keys else F.lit(SEED).cast("long")
     return F.pmod(key_hash, F.lit(max_parallelism)).cast("int").alias(KEY_GROUP_COLUMN)

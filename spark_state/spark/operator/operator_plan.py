@@ -41,6 +41,7 @@ from spark_state.spark.operator.operator_input import OperatorInput, operator_in
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
@@ -161,6 +162,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
     complete_epochs_of_foreach_batch()
+    refuse_state_of_spark()
     return rows.by_subtask.mapInArrow(function, output)
 
 
