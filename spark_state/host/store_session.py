@@ -145,6 +145,27 @@ class StoreSession:
             )
         return base
 
+    def restored_from(
+        self, request: EpochRequest
+    ) -> tuple[CompletedCheckpoint, CompletedCheckpointStore] | None:
+        """What the first epoch of an empty store begins with, and where its files are; None if it
+        begins with nothing. Raises ConfigurationError if it is not there any more."""
+        settings = request.spec.checkpoints
+        source = settings.restore_from
+        if source is None:
+            return None
+        other = CompletedCheckpointStore(
+            RetryingObjectStore(open_object_store(source.url), settings.store_retry_seconds)
+        )
+        checkpoint = other.latest_before(source.epoch + 1)
+        if checkpoint is None or checkpoint.epoch != source.epoch:
+            raise ConfigurationError(
+                f"epoch {source.epoch} of {source.url}, which {self.url} was to begin with, is not "
+                "there any more: start the query again, or name another epoch in "
+                "spark.cowstate.restoreFrom"
+            )
+        return checkpoint, other
+
     def complete(self, epoch: int, run: Run, parallelism: int) -> None:
         """Write the manifest of `epoch` if this was its last barrier (aligned)."""
         self.checkpoints.complete(epoch, run, parallelism)

@@ -29,6 +29,7 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.host.resident_state import Backend, EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
+from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import run_processor
@@ -68,6 +69,7 @@ class SubtaskSession:
         self._newest: Claim | None = None
         self._plan: tuple[Run, str] | None = None
         self._published: tuple[Run, int] | None = None
+        self._taken_over: KeyedStateSnapshot | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
@@ -125,6 +127,15 @@ class SubtaskSession:
     def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
+        backend = self.state.backend
+        self._taken_over = None if base.other_store is None else backend.snapshot()
+        try:
+            return self._run_from(attempt, base, table)
+        finally:
+            if self._taken_over is not None:
+                self._taken_over.release()
+
+    def _run_from(self, attempt: EpochAttempt, base: EpochStart, table: pa.Table) -> DurableEpoch:
         spec, backend = attempt.spec.processor, self.state.backend
         try:
             with attempt.timed("process"):
@@ -150,13 +161,17 @@ class SubtaskSession:
             own_epoch = self._published[1]
         checkpoint = self._store.base_of(attempt.request, run, own_epoch)
         base = EpochStart.of(checkpoint, self.key_groups, spec.max_parallelism)
+        other = None if checkpoint is not None else self._store.restored_from(attempt.request)
+        if other is not None:
+            base = EpochStart.of_other_store(*other, self.key_groups, spec.max_parallelism)
         plan = self.state.plan(base, spec)
         if isinstance(plan, Restore):
             self.snapshots.begin_anew(base.handles)
         restored = self.state.bring_to(base, plan, attempt)
         # A subtask that has published before is of a run that goes on: it names a snapshot that
         # is written beside its epochs, and does not wait for a part.
-        if restored is not None and self._published is None:
+        # What another store holds is written here as a whole, see _written.
+        if restored is not None and self._published is None and other is None:
             self.snapshots.begin_part(restored, attempt, self.state.backend)
         return base
 
@@ -199,8 +214,12 @@ class SubtaskSession:
         return replace(report, publish_ms=attempt.milliseconds("publish"))
 
     def _written(self, attempt: EpochAttempt, base: Handles, changes: pa.Table) -> Handles:
-        """The files of the state after the epoch, all durable."""
-        handles = self.snapshots.named(base, attempt.check)
+        """The files of the state after the epoch, all durable. What another store holds is
+        written here, too: that store may delete its files at any time."""
+        if self._taken_over is None:
+            handles = self.snapshots.named(base, attempt.check)
+        else:
+            handles = self._taken_over.write(attempt)
         attempt.check()
         if changes.num_rows:
             handles = (*handles, attempt.write_changelog(changes, self.key_groups))
@@ -240,8 +259,9 @@ def _barrier(
 def _state_schemas(
     descriptors: Iterable[StateDescriptor], attempt: EpochAttempt, base: EpochStart
 ) -> tuple[StateSchema, ...]:
-    """The states after an epoch. One that its base does not have begins with it."""
-    since = {state.name: state.since for state in base.states}
+    """The states after an epoch. One that its base in this store does not have begins with it."""
+    held = base.states if base.other_store is None else ()
+    since = {state.name: state.since for state in held}
     return tuple(
         StateSchema(
             state.name,
