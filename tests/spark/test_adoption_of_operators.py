@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import LongType, StructField, StructType
 
+import spark_state
 from checkpoint_store.state_reader import open_store
+from cowstate.cli.command_line import main
 from spark_state.errors import ConfigurationError
+from spark_state.spark.adoption import operator_adoption
+from tests.spark.test_time_modes import TimedStream
+from tests.spark.test_timers import BATCHES as TIMED_BATCHES
+from tests.spark.test_timers import FIRED, EmitsWhenIdle
 from tests.support.adopted_operators import (
     AVRO,
     BATCHES,
@@ -25,8 +33,14 @@ from tests.support.adopted_operators import (
     StoppedError,
     stop_after,
 )
-from tests.support.adoption_jobs import contents
-from tests.support.provider_jobs import Options
+from tests.support.adoption_jobs import contents, damage, forget_last_commit
+from tests.support.provider_jobs import (
+    PROVIDER_KEY,
+    ROCKSDB,
+    STATE_STORE,
+    THROUGH_MANAGER,
+    Options,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -35,6 +49,7 @@ JOBS: dict[str, tuple[type[StatefulProcessor], str, Options]] = {
     "avro": (EveryState, "None", AVRO),
     "pandas": (EveryStateOfFrames, "None", UNSAFE_ROWS),
     "timed": (EveryTimedState, "ProcessingTime", UNSAFE_ROWS),
+    "format 2": (EveryState, "None", {f"{STATE_STORE}.checkpointFormatVersion": "2"}),
     "timed avro": (EveryTimedState, "ProcessingTime", AVRO),
 }
 Stopped = Callable[[str], AdoptedJob]
@@ -172,8 +187,178 @@ def test_an_adoption_that_is_killed_at_any_write_is_undone_and_a_second_one_succ
                 break
             except StoppedError:
                 pass
-        assert job.adopt("--apply", "--force") == 2
-        assert job.adopt("--revert") == 0
+        if (job.checkpoint / "_cowstate_adopt").exists():
+            assert job.adopt("--apply", "--force") == 2
+            assert job.adopt("--revert") == 0
         assert contents(job.checkpoint) == before, f"stopped after {writes} writes"
     assert writes >= 5
     assert not (job.checkpoint / "state").exists()
+
+
+def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    (job.checkpoint / "commits" / "1").touch()
+    before = contents(job.checkpoint)
+    assert job.adopt("--apply") == 2
+    assert "the query seems to be running" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+
+
+def test_damaged_state_is_told_and_nothing_is_changed(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    for file in job.checkpoint.glob("state/0/*/2.zip"):
+        damage(file)
+    before = contents(job.checkpoint)
+    assert job.adopt("--apply", "--force") == 2
+    assert "CANNOT_LOAD_STATE_STORE" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+
+
+def test_what_the_store_has_differently_is_told_and_nothing_is_changed(
+    stopped: Stopped,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    counted = operator_adoption.checksums
+    seen: list[dict[int, tuple[int, int]]] = []
+
+    def one_row_less(rows: DataFrame) -> dict[int, tuple[int, int]]:
+        seen.append(counted(rows.limit(11) if seen else rows))
+        return seen[-1]
+
+    monkeypatch.setattr(operator_adoption, "checksums", one_row_less)
+    assert job.adopt("--apply", "--force") == 2
+    assert "rows with checksum" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+    assert contents(Path(store_of(job).removeprefix("file://"))) == {}
+
+
+def test_a_store_that_has_epochs_is_not_written_over(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    manifests = Path(store_of(job).removeprefix("file://")) / "manifests"
+    manifests.mkdir(parents=True)
+    (manifests / "0.json").write_text("{}")
+    for arguments in ([], ["--apply", "--force"]):
+        assert job.adopt(*arguments) == 2
+        assert "has epochs of this query already" in capsys.readouterr().err
+
+
+def test_a_key_that_cowstate_cannot_hold_is_named_in_the_dry_run(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = AdoptedJob(spark, tmp_path, EveryState(), key=F.struct("key", "value"))
+    job.feed([("a", 1)])
+    job.on_spark()
+    assert job.adopt() == 2
+    error = capsys.readouterr().err
+    assert "key column 'key' of type struct<key:string,value:bigint> has no stable hash" in error
+
+
+def test_in_event_time_timers_and_watermark_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    def output(stream: TimedStream) -> DataFrame:
+        grouped = stream.watermarked().groupBy("key")
+        return grouped.transformWithState(EmitsWhenIdle(), FIRED, "update", "EventTime")
+
+    own, adopted = (TimedStream(spark, tmp_path / name) for name in ("spark", "cowstate"))
+    for number, batch in enumerate(TIMED_BATCHES):
+        for stream in (own, adopted):
+            stream.feed_all([batch])
+            stream.settings = {**THROUGH_MANAGER, PROVIDER_KEY: ROCKSDB}
+        own.run(output(own))
+        if number == 2:
+            assert main(["adopt", str(adopted.checkpoint), "--apply", "--force"]) == 0
+        if number >= 2:
+            adopted.settings = THROUGH_MANAGER
+            spark_state.enable(spark)
+        adopted.run(output(adopted))
+        spark_state.disable(spark)
+    assert sorted(adopted.kept()) == sorted(own.kept())
+    assert len(own.kept()) >= 5
+
+
+class FromCowstate(EveryState):
+    """Begins with states that were read with format("cowstate")."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        self.total.update((initialState["total"], tuple(initialState["parts"])))
+        self.last.put([(item["value"], item["name"]) for item in initialState["list_value"]])
+        for entry in initialState["entries"]:
+            user_key, value = entry["key"], entry["value"]
+            self.kinds.updateValue(
+                (user_key["kind"], user_key["name"]), (value["times"], dict(value["by"]))
+            )
+
+
+def test_spark_s_own_operator_goes_on_from_what_is_read_of_cowstate(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    base = stopped("unsaferow")
+    job = base.copy(tmp_path / "cowstate")
+    assert job.adopt("--apply") == 0
+
+    def state(name: str) -> DataFrame:
+        reader = job.spark.read.format("cowstate").option("stateVarName", name)
+        return reader.load(store_of(job))
+
+    entries = state("kinds").select("key", F.map_entries("map_value").alias("entries"))
+    on_key = F.col("t.key").eqNullSafe(F.col("l.key")) & F.col("t.key").eqNullSafe(F.col("e.key"))
+    joined = state("total").alias("t").join(state("last").alias("l"), F.expr("t.key <=> l.key"))
+    initial = joined.join(entries.alias("e"), on_key).select(
+        "t.key", "t.total", "t.parts", "l.list_value", "e.entries"
+    )
+    back = AdoptedJob(job.spark, tmp_path / "back", FromCowstate())
+    back.initial = initial.localCheckpoint()
+    if base.stream._files == 2:
+        base.feed(BATCHES[2])
+    job.on_cowstate()
+    back.feed(BATCHES[2])
+    back.on_spark()
+    assert back.shown() == job.shown()
+    assert len(back.shown()) == 6
+
+
+def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    base = stopped("timed")
+    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
+    for each in (expected, job):
+        assert forget_last_commit(each.checkpoint) == 1
+    assert job.adopt("--apply", "--force") == 0
+    if base.stream._files == 2:
+        base.feed(BATCHES[2])
+    expected.on_spark(JOBS["timed"][2])
+    job.on_cowstate()
+    assert job.shown() == expected.shown()
+
+
+class WithoutNulls(EveryState):
+    """Its schemas forbid nulls."""
+
+    def init(self, handle: Any) -> None:
+        schema = StructType([StructField("total", LongType(), nullable=False)])
+        self.sum = handle.getValueState("sum", schema)
+
+    def keep(self, key: str | None, values: list[int]) -> str:
+        total = (self.sum.get()[0] if self.sum.exists() else 0) + sum(values)
+        self.sum.update((total,))
+        return str(total)
+
+
+def test_fields_that_are_not_null_stay_so_in_avro(spark: SparkSession, tmp_path: Path) -> None:
+    job = AdoptedJob(spark, tmp_path, WithoutNulls())
+    job.feed([("a", 1)])
+    job.on_spark(AVRO)
+    assert job.adopt("--apply", "--force") == 0
+    job.feed([("a", 2)])
+    job.on_cowstate()
+    assert job.shown() == [("a", "1"), ("a", "3")]

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pandas as pd
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
@@ -82,7 +82,8 @@ class EveryState(StatefulProcessor):
         return json.dumps([value, parts[0], list(parts[1]), last, kinds])
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        yield Row(key=key[0], seen=self.keep(key[0], sorted(row.value for row in rows)))
+        values = sorted(row.value for row in rows)
+        yield Row(key=str(key[0]), seen=self.keep(str(key[0]), values))
 
     def close(self) -> None:
         pass
@@ -120,12 +121,19 @@ class AdoptedJob:
     """A stream with one processor. `folder` has its input, which copies share."""
 
     def __init__(
-        self, spark: SparkSession, folder: Path, processor: StatefulProcessor, mode: str = "None"
+        self,
+        spark: SparkSession,
+        folder: Path,
+        processor: StatefulProcessor,
+        mode: str = "None",
+        key: Column | None = None,
     ) -> None:
         self.stream = Stream(spark, folder)
         self.spark = spark
         self.processor = processor
         self.mode = mode
+        self.key = key
+        self.initial: DataFrame | None = None
         self.in_pandas = isinstance(processor, EveryStateOfFrames)
 
     @property
@@ -144,9 +152,13 @@ class AdoptedJob:
         os.utime(self.stream.input / f"{number:05d}.parquet", (1_000 + number, 1_000 + number))
 
     def output(self) -> DataFrame:
-        grouped: Any = self.stream.source().groupBy("key")
+        source = self.stream.source()
+        if self.key is not None:
+            source = source.withColumn("key", self.key)
+        grouped: Any = source.groupBy("key")
         method = "transformWithStateInPandas" if self.in_pandas else "transformWithState"
-        df: DataFrame = getattr(grouped, method)(self.processor, SEEN, "update", self.mode)
+        initial = None if self.initial is None else self.initial.groupBy("key")
+        df: DataFrame = getattr(grouped, method)(self.processor, SEEN, "update", self.mode, initial)
         return df
 
     def on_spark(self, settings: Options = UNSAFE_ROWS) -> None:
@@ -166,7 +178,7 @@ class AdoptedJob:
     def copy(self, folder: Path) -> AdoptedJob:
         """The same query with an id, a checkpoint and a sink of its own. It reads the same
         input."""
-        other = AdoptedJob(self.spark, folder, self.processor, self.mode)
+        other = AdoptedJob(self.spark, folder, self.processor, self.mode, self.key)
         shutil.rmtree(other.stream.input)
         other.stream.input = self.stream.input
         other.stream._files = self.stream._files

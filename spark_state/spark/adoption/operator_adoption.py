@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
@@ -115,11 +116,12 @@ def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedA
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     try:
         states = spark_states(spark, plan, configuration.max_parallelism)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise AdoptionError(
             f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
         ) from error
     url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
+    _check_empty(_object_store(url, configuration.store_retry_seconds))
     return CheckedAdoption(plan, states, configuration, url)
 
 
@@ -139,8 +141,6 @@ def apply(
     """
     check_finished(files, checkpoint)
     checked = check(spark, checkpoint, to)
-    store = _object_store(checked.store_url, checked.configuration.store_retry_seconds)
-    _check_empty(store, checked)
     folder = new_folder()
     texts = {entry.path: checked.plan.edited(entry) for entry in checked.plan.edits}
     record = AdoptionRecord(
@@ -202,7 +202,7 @@ def _object_store(url: str, retry_seconds: float) -> ObjectStore:
     return RetryingObjectStore(open_object_store(url), retry_seconds)
 
 
-def _check_empty(store: ObjectStore, checked: CheckedAdoption) -> None:
+def _check_empty(store: ObjectStore) -> None:
     directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
     if not any(store.list(directory) for directory in directories):
         return
@@ -215,8 +215,9 @@ def _check_empty(store: ObjectStore, checked: CheckedAdoption) -> None:
 def _delete_store(store: ObjectStore) -> None:
     """Delete an operator's store, what makes an epoch count first."""
     directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
-    for directory in (*directories, object_names.RUNS, ""):
+    for directory in (*directories, object_names.RUNS):
         store.delete([info.name for info in store.list(directory)])
+    store.delete([object_names.STORE])
 
 
 def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> dict[str, int]:
@@ -303,12 +304,12 @@ def _verified(
 
     expected, stored = _with_progress(spark, both, progress)
     for index, name in enumerate(names):
-        wanted, found = expected.get(index, (0, 0)), stored.get(index, (0, 0))
-        if wanted != found:
+        of_spark, of_store = expected.get(index, (0, 0)), stored.get(index, (0, 0))
+        if of_spark != of_store:
             raise AdoptionError(
-                f"state {name!r} has {wanted[0]:,} rows with checksum {wanted[1]} in Spark's "
-                f"store, and {found[0]:,} with checksum {found[1]} in {target.url}. Nothing was "
-                "changed"
+                f"state {name!r} has {of_spark[0]:,} rows with checksum {of_spark[1]} in Spark's "
+                f"store, and {of_store[0]:,} rows with checksum {of_store[1]} in {target.url}. "
+                "Nothing was changed"
             )
     return {name: stored.get(index, (0, 0))[0] for index, name in enumerate(names)}
 
@@ -343,12 +344,15 @@ def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Pro
         thread.join()
     try:
         return outcome.result()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise AdoptionError(f"{_first_line(error)}. Nothing was changed") from error
 
 
-def _first_line(error: PySparkException) -> str:
-    return str(error).strip().split("\n")[0][:_MOST_CHARACTERS]
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        text = str(error.java_exception.toString())
+    return text.strip().split("\n")[0][:_MOST_CHARACTERS]
 
 
 def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress: Progress) -> None:
@@ -356,8 +360,8 @@ def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress
     for job in tracker.getJobIdsForGroup(group):
         info = tracker.getJobInfo(job)
         for stage in info.stageIds if info is not None else ():
-            known = tracker.getStageInfo(stage)
-            if known is not None:
-                stages[stage] = known.numCompletedTasks, known.numTasks
+            progress_of_stage = tracker.getStageInfo(stage)
+            if progress_of_stage is not None:
+                stages[stage] = progress_of_stage.numCompletedTasks, progress_of_stage.numTasks
     if stages:
         progress(sum(done for done, _ in stages.values()), sum(n for _, n in stages.values()))
