@@ -8,6 +8,14 @@ from spark_state.processor.processor_run import ProcessorSpec
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreSource:
+    """The epoch of another operator's store that an operator begins with. `url`: the store's."""
+
+    url: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSettings:
     """How an operator's checkpoints are kept.
 
@@ -15,7 +23,8 @@ class CheckpointSettings:
     `min_epochs_for_snapshot`: changelogs before a snapshot may replace them;
     `orphan_grace_seconds`: age from which orphans are deleted;
     `store_retry_seconds`: a call to the store that fails is tried again for so long;
-    `start_empty`: whether a query that has run epochs already may start with an empty store.
+    `start_empty`: whether a query that has run epochs already may start with an empty store;
+    `restore_from`: what an empty store begins with, None for nothing.
     """
 
     min_epochs_to_retain: int
@@ -23,6 +32,7 @@ class CheckpointSettings:
     orphan_grace_seconds: int
     store_retry_seconds: int
     start_empty: bool
+    restore_from: RestoreSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

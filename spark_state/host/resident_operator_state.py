@@ -19,6 +19,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     CompletedCheckpoint,
     OperatorStateHandle,
 )
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.operator_state.broadcast_checksum import check_broadcast_agrees
 from spark_state.operator_state.operator_state_backend import (
@@ -47,16 +48,22 @@ class ResidentOperatorState:
         self._sealed: _Equal | None = None
         self._before: _Equal | None = None
 
-    def bring_to(self, base: CompletedCheckpoint | None, attempt: EpochAttempt) -> None:
-        """Bring the state to what the attempt's epoch starts from.
+    def bring_to(
+        self,
+        base: CompletedCheckpoint | None,
+        attempt: EpochAttempt,
+        other_store: CompletedCheckpointStore | None = None,
+    ) -> None:
+        """Bring the state to what the attempt's epoch starts from. `other_store`: where the objects
+        of the base are, if they are not in the operator's store.
 
         Raises BroadcastStateError if the subtasks of the base hold different broadcast states.
         """
         handles = () if base is None else tuple(b.operator_state for b in base.barriers)
         check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
-        is_of_run = base is not None and base.run == attempt.claim.run
+        is_of_run = base is not None and base.run == attempt.claim.run and other_store is None
         if not is_of_run:
-            self._deal(handles, attempt)
+            self._deal(handles, attempt, other_store or attempt.checkpoints)
         elif not self._has(handles[attempt.task.subtask]):
             self._read(handles[attempt.task.subtask], attempt)
         self._start = self.backend.mark()
@@ -93,10 +100,15 @@ class ResidentOperatorState:
         self._restored(OperatorStateBackend.restore(snapshots, forms=STATE_FORMS))
         self._base = handle
 
-    def _deal(self, handles: tuple[OperatorStateHandle | None, ...], attempt: EpochAttempt) -> None:
+    def _deal(
+        self,
+        handles: tuple[OperatorStateHandle | None, ...],
+        attempt: EpochAttempt,
+        store: CompletedCheckpointStore,
+    ) -> None:
         """This subtask's part of what all subtasks of an older run had."""
         present = [handle for handle in handles if handle is not None]
-        read = iter(attempt.checkpoints.read_operator_states(present))
+        read = iter(store.read_operator_states(present))
         nothing = OperatorStateBackend().snapshot().to_bytes()
         snapshots = [nothing if handle is None else next(read) for handle in handles]
         subtask, parallelism = attempt.task.subtask, attempt.spec.parallelism

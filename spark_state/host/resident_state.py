@@ -18,6 +18,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     StateSchema,
     SubtaskTime,
 )
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.restore_plan import (
     Extend,
     Handles,
@@ -44,13 +45,14 @@ Backend = KeyedStateBackend[Any]
 class EpochStart:
     """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
     schemas of those who wrote them (I4). `times`: those of all subtasks of the base, see
-    watermarks."""
+    watermarks. `other_store`: where the files are, if they are not in the operator's store."""
 
     handles: Handles = ()
     barriers: tuple[str, ...] = ()
     epoch: int | None = None
     states: tuple[StateSchema, ...] = ()
     times: tuple[SubtaskTime, ...] = ()
+    other_store: CompletedCheckpointStore | None = None
 
     @classmethod
     def of(
@@ -67,6 +69,19 @@ class EpochStart:
             states=tuple(state for barrier in barriers for state in barrier.states),
             times=tuple(b.time for b in checkpoint.barriers if b.time is not None),
         )
+
+    @classmethod
+    def of_other_store(
+        cls,
+        checkpoint: CompletedCheckpoint,
+        store: CompletedCheckpointStore,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+    ) -> EpochStart:
+        """The state of another operator, to begin with. Its time is not that of this query, and its
+        barriers are of another lineage."""
+        there = cls.of(checkpoint, key_groups, max_parallelism)
+        return cls(handles=there.handles, states=there.states, other_store=store)
 
 
 class ResidentState:
@@ -149,7 +164,8 @@ class ResidentState:
     ) -> Counts:
         """Apply these files of the base; returns how many rows of changelogs each key group had."""
         rows = np.zeros(len(self.key_groups), np.int64)
-        for handle, batches in attempt.checkpoints.read_states(handles, self.key_groups):
+        store = base.other_store or attempt.checkpoints
+        for handle, batches in store.read_states(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             for batch in batches:

@@ -44,11 +44,16 @@ def store_metadata(request: EpochRequest) -> StoreMetadata:
     """What the store of this request must say of itself; the same for every writer of it."""
     spec = request.spec
     return StoreMetadata(
-        store_id=str(uuid5(NAMESPACE_URL, f"cowstate:{request.task.query_id}/{spec.operator}")),
+        store_id=store_id(request.task.query_id, spec.operator),
         operator=spec.operator,
         max_parallelism=spec.max_parallelism,
         key_schema_json=spec.key_schema_json,
     )
+
+
+def store_id(query_id: str, operator: str) -> str:
+    """The id of the store of an operator of a query."""
+    return str(uuid5(NAMESPACE_URL, f"cowstate:{query_id}/{operator}"))
 
 
 class StoreBegunAnewError(FencedError):
@@ -139,6 +144,27 @@ class StoreSession:
                 "the same, set spark.cowstate.startEmpty to true and start the query again"
             )
         return base
+
+    def restored_from(
+        self, request: EpochRequest
+    ) -> tuple[CompletedCheckpoint, CompletedCheckpointStore] | None:
+        """What the first epoch of an empty store begins with, and where its files are; None if it
+        begins with nothing. Raises ConfigurationError if it is not there any more."""
+        settings = request.spec.checkpoints
+        source = settings.restore_from
+        if source is None:
+            return None
+        other = CompletedCheckpointStore(
+            RetryingObjectStore(open_object_store(source.url), settings.store_retry_seconds)
+        )
+        checkpoint = other.latest_before(source.epoch + 1)
+        if checkpoint is None or checkpoint.epoch != source.epoch:
+            raise ConfigurationError(
+                f"epoch {source.epoch} of {source.url}, which {self.url} was to begin with, is not "
+                "there any more: start the query again, or name another epoch in "
+                "spark.cowstate.restoreFrom"
+            )
+        return checkpoint, other
 
     def complete(self, epoch: int, run: Run, parallelism: int) -> None:
         """Write the manifest of `epoch` if this was its last barrier (aligned)."""

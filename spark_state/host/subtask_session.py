@@ -35,6 +35,7 @@ from spark_state.host.resident_operator_state import ResidentOperatorState
 from spark_state.host.resident_state import Backend, EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
+from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import Backends, run_processor
@@ -75,6 +76,7 @@ class SubtaskSession:
         self._newest: Claim | None = None
         self._plan: tuple[Run, str] | None = None
         self._published: tuple[Run, int] | None = None
+        self._taken_over: KeyedStateSnapshot | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
@@ -132,6 +134,14 @@ class SubtaskSession:
     def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
+        self._taken_over = None if base.other_store is None else self.state.backend.snapshot()
+        try:
+            return self._run_from(attempt, base, table)
+        finally:
+            if self._taken_over is not None:
+                self._taken_over.release()
+
+    def _run_from(self, attempt: EpochAttempt, base: EpochStart, table: pa.Table) -> DurableEpoch:
         spec = attempt.spec.processor
         backends = Backends(self.state.backend, self.operator_state.backend)
         try:
@@ -162,15 +172,20 @@ class SubtaskSession:
             own_epoch = self._published[1]
         checkpoint = self._store.base_of(attempt.request, run, own_epoch)
         base = EpochStart.of(checkpoint, self.key_groups, spec.max_parallelism)
+        other = None if checkpoint is not None else self._store.restored_from(attempt.request)
+        if other is not None:
+            base = EpochStart.of_other_store(*other, self.key_groups, spec.max_parallelism)
         plan = self.state.plan(base, spec)
         if isinstance(plan, Restore):
             self.snapshots.begin_anew(base.handles)
         restored = self.state.bring_to(base, plan, attempt)
         # A subtask that has published before is of a run that goes on: it names a snapshot that
         # is written beside its epochs, and does not wait for a part.
-        if restored is not None and self._published is None:
+        # What another store holds is written here as a whole, see _written.
+        if restored is not None and self._published is None and other is None:
             self.snapshots.begin_part(restored, attempt, self.state.backend)
-        self.operator_state.bring_to(checkpoint, attempt)
+        taken_over = checkpoint if other is None else other[0]
+        self.operator_state.bring_to(taken_over, attempt, base.other_store)
         return base
 
     def _make_durable(
@@ -216,8 +231,12 @@ class SubtaskSession:
         return replace(report, publish_ms=attempt.milliseconds("publish"))
 
     def _written(self, attempt: EpochAttempt, base: Handles, changes: pa.Table) -> Handles:
-        """The files of the state after the epoch, all durable."""
-        handles = self.snapshots.named(base, attempt.check)
+        """The files of the state after the epoch, all durable. What another store holds is
+        written here, too: that store may delete its files at any time."""
+        if self._taken_over is None:
+            handles = self.snapshots.named(base, attempt.check)
+        else:
+            handles = self._taken_over.write(attempt)
         attempt.check()
         if changes.num_rows:
             handles = (*handles, attempt.write_changelog(changes, self.key_groups))
@@ -257,8 +276,9 @@ def _barrier(
 def _state_schemas(
     descriptors: Iterable[StateDescriptor], attempt: EpochAttempt, base: EpochStart
 ) -> tuple[StateSchema, ...]:
-    """The states after an epoch. One that its base does not have begins with it."""
-    since = {state.name: state.since for state in base.states}
+    """The states after an epoch. One that its base in this store does not have begins with it."""
+    held = base.states if base.other_store is None else ()
+    since = {state.name: state.since for state in held}
     return tuple(
         StateSchema(
             state.name,

@@ -52,7 +52,7 @@ class Counts(StatefulProcessor):
 
 @dataclass(slots=True)
 class Measured:
-    """Of each epoch after the first: CPU seconds, bytes of its changelog, and of all its files."""
+    """For each epoch after the first: CPU seconds, bytes of its changelog, and of all files."""
 
     seconds: list[float] = field(default_factory=list)
     changelogs: list[int] = field(default_factory=list)

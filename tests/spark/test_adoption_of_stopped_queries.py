@@ -190,7 +190,7 @@ class TestRefusals:
                 ),
                 "metadata is missing: an older Spark",
             ),
-            (lambda path: v2_metadata(path), r"in column families \(transformWithState"),
+            (lambda path: v2_metadata(path), r"stateStoreSave, keeps its state in column families"),
             (
                 lambda path: delete(path / "commits" / "2") or delete(path / "commits" / "3"),
                 "batch 3 is the last that was planned, and batch 1 is the last that is committed",

@@ -1,9 +1,7 @@
 """Lets a stopped query go on from its checkpoint with another state store provider.
 
-The folder <checkpoint>/_cowstate_adopt/<time>/ holds one adoption:
+The folder of the adoption, see adoption_record, has beside its record and copies:
 
-    adoption.json      the edited, removed and created files; written before any change
-    files/<path>       edited and removed files, as they were
     converted/         state that is being written for the other provider; deleted at the end
 
 New state is written below `converted`, read back and compared. Only then it is moved to the stores,
@@ -14,18 +12,15 @@ itself; `revert` undoes one that was killed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from spark_state.errors import ConfigurationError, CowstateError
+from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
@@ -33,20 +28,28 @@ from spark_state.spark.adoption.adoption_plan import (
     plan_adoption,
     short_name,
 )
+from spark_state.spark.adoption.adoption_record import (
+    AdoptionError,
+    AdoptionRecord,
+    Progress,
+    back_up,
+    check_edited,
+    check_finished,
+    check_quiet,
+    check_unchanged,
+    digest,
+    forget,
+    last_folder,
+    new_folder,
+    put_back_edited,
+    read_record,
+    saved,
+)
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, list_files, read_checkpoint
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
 
-ADOPTIONS = "_cowstate_adopt"
-QUIET_SECONDS = 30
-_RECORD = "adoption.json"
 _CONVERTED = "converted"
 _POLL_SECONDS = 0.1
-Progress = Callable[[int, int], None]
-"""Called with the number of converted stores and the number of all stores."""
-
-
-class AdoptionError(CowstateError):
-    """The state could not be written for the other provider; the checkpoint is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,47 +84,6 @@ class _Converted:
     ids: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptionRecord:
-    """The content of adoption.json. edited: by path, the SHA-256 of the new content."""
-
-    source: str
-    target: str
-    planned: int
-    committed: int | None
-    edited: dict[str, str]
-    removed: tuple[str, ...]
-    created: tuple[str, ...]
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "format": 1,
-                "from": self.source,
-                "to": self.target,
-                "last_planned_batch": self.planned,
-                "last_committed_batch": self.committed,
-                "edited": self.edited,
-                "removed": list(self.removed),
-                "created": list(self.created),
-            },
-            indent=1,
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> AdoptionRecord:
-        content: dict[str, Any] = json.loads(text)
-        return cls(
-            content["from"],
-            content["to"],
-            content["last_planned_batch"],
-            content["last_committed_batch"],
-            content["edited"],
-            tuple(content["removed"]),
-            tuple(content["created"]),
-        )
-
-
 def apply(
     spark: SparkSession, location: str, to: str, progress: Progress, *, force: bool = False
 ) -> AppliedAdoption:
@@ -133,18 +95,18 @@ def apply(
     """
     files = CheckpointFiles(spark, location)
     adoption = plan_adoption(read_checkpoint(files), to)
-    _check_finished(files, adoption.checkpoint)
-    folder = f"{ADOPTIONS}/{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}"
+    check_finished(files, adoption.checkpoint)
+    folder = new_folder()
     try:
         if not force:
-            _check_quiet(files, adoption.checkpoint, folder)
+            check_quiet(files, adoption.checkpoint, folder)
         converted = _convert(files, adoption, folder, progress)
         texts = _new_texts(adoption, converted.ids)
         record = _record_of(adoption, texts, converted)
-        _back_up(files, folder, record)
-        _check_unchanged(files, adoption.checkpoint)
+        back_up(files, folder, record)
+        check_unchanged(files, adoption.checkpoint)
     except BaseException:
-        _forget(files, folder)
+        forget(files, folder)
         raise
     try:
         for path in record.removed:
@@ -167,77 +129,17 @@ def revert(spark: SparkSession, location: str, *, force: bool = False) -> Revert
     be running.
     """
     files = CheckpointFiles(spark, location)
-    folders = files.folders(ADOPTIONS)
-    if not folders:
-        raise ConfigurationError(f"{files.url} has no adoption to revert: none was applied")
-    folder = f"{ADOPTIONS}/{folders[-1]}"
-    record = _read_record(files, folder)
+    folder = last_folder(files)
+    record = read_record(files, folder)
     if record is None:
-        _forget(files, folder)
+        forget(files, folder)
         return RevertedAdoption(files.url, folder, None)
     checkpoint = read_checkpoint(files)
     _check_not_run_since(files, checkpoint, folder, record)
     if not force:
-        _check_quiet(files, checkpoint, folder)
+        check_quiet(files, checkpoint, folder)
     _restore(files, folder, record)
     return RevertedAdoption(files.url, folder, record)
-
-
-def seconds_since_change(files: CheckpointFiles, checkpoint: QueryCheckpoint, now_ms: int) -> float:
-    """The age of the newest file that a running query may have changed, and not an adoption."""
-    own = _written_by_last_adoption(files)
-    changed = max((f.changed_ms for f in checkpoint.files if f.path not in own), default=0)
-    return (now_ms - changed) / 1000
-
-
-def _written_by_last_adoption(files: CheckpointFiles) -> set[str]:
-    for name in reversed(files.folders(ADOPTIONS)):
-        record = _read_record(files, f"{ADOPTIONS}/{name}")
-        if record is not None:
-            return {*record.edited, *record.created, *record.removed}
-    return set()
-
-
-def _read_record(files: CheckpointFiles, folder: str) -> AdoptionRecord | None:
-    path = f"{folder}/{_RECORD}"
-    return AdoptionRecord.from_json(files.read_text(path)) if files.exists(path) else None
-
-
-def _check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    """Raises ConfigurationError unless the last adoption took effect.
-
-    It did if its edit of the offset log is still there, or if the query has planned later batches.
-    """
-    folders = files.folders(ADOPTIONS)
-    if not folders:
-        return
-    folder = f"{ADOPTIONS}/{folders[-1]}"
-    record = _read_record(files, folder)
-    if record is not None:
-        path, digest = list(record.edited.items())[-1]
-        if checkpoint.planned > record.planned or _digest(files.read_text(path)) == digest:
-            return
-    raise ConfigurationError(
-        f"{files.url_of(folder)} belongs to an adoption that is running or was killed. If it is "
-        f"not running, undo it first: cowstate adopt --revert {files.url}"
-    )
-
-
-def _check_quiet(files: CheckpointFiles, checkpoint: QueryCheckpoint, folder: str) -> None:
-    seconds = seconds_since_change(files, checkpoint, files.now_ms(folder))
-    if seconds < QUIET_SECONDS:
-        raise ConfigurationError(
-            f"{files.url} changed {max(seconds, 0):.0f} s ago: the query seems to be running. Stop "
-            f"the query and wait {QUIET_SECONDS} s, or pass --force if it is stopped already"
-        )
-
-
-def _check_unchanged(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    if list_files(files) != checkpoint.files:
-        raise ConfigurationError(
-            f"{files.url} changed during the adoption: the query is running. Nothing was adopted; "
-            "stop the query and run the command again"
-        )
 
 
 def _check_not_run_since(
@@ -258,13 +160,7 @@ def _check_not_run_since(
             f"{files.url} has gone on to batch {checkpoint.planned} since {folder}: going back to "
             f"batch {record.planned} would lose state. Run cowstate adopt{way} instead"
         )
-    for path, digest in record.edited.items():
-        allowed = (digest, _digest(files.read_text(_saved(folder, path))))
-        if _digest(files.read_text(path)) not in allowed:
-            raise ConfigurationError(
-                f"{files.url_of(path)} was changed after {folder}, and not by adopt. Its former "
-                f"content is in {files.url_of(_saved(folder, path))}; put it back first"
-            )
+    check_edited(files, folder, record)
 
 
 def _convert(
@@ -353,41 +249,17 @@ def _record_of(
         adoption.target,
         adoption.checkpoint.planned,
         adoption.checkpoint.committed,
-        {path: _digest(text) for path, text in texts.items()},
+        {path: digest(text) for path, text in texts.items()},
         tuple(file.path for file in adoption.removals),
         tuple(converted.moves),
     )
 
 
-def _back_up(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
-    for path in (*record.edited, *record.removed):
-        files.copy(path, _saved(folder, path))
-    files.write_text(f"{folder}/{_RECORD}", record.to_json())
-
-
 def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
     """Put back all files, the newest entry of the offset log first. May be called again."""
-    for path in reversed(record.edited):
-        text = files.read_text(_saved(folder, path))
-        if files.read_text(path) != text:
-            files.write_text(path, text)
+    put_back_edited(files, folder, record)
     for path in record.created:
         files.delete(path)
     for path in record.removed:
-        files.copy(_saved(folder, path), path)
-    _forget(files, folder)
-
-
-def _forget(files: CheckpointFiles, folder: str) -> None:
-    files.delete(f"{folder}/{_RECORD}")
-    files.delete(folder)
-    if not files.folders(ADOPTIONS):
-        files.delete(ADOPTIONS)
-
-
-def _saved(folder: str, path: str) -> str:
-    return f"{folder}/files/{path}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        files.copy(saved(folder, path), path)
+    forget(files, folder)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from spark_state.spark.adoption.adoption import AppliedAdoption, Progress, RevertedAdoption
+from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
+from spark_state.spark.adoption.adoption_record import Progress
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, StatefulOperator
 
@@ -17,15 +18,15 @@ _TENTHS = 10
 
 
 @contextmanager
-def shown_progress() -> Iterator[Progress]:
+def shown_progress(unit: str = "store") -> Iterator[Progress]:
     """Progress on standard error: tqdm's bar, or a line for each tenth if there is no terminal or
-    no tqdm."""
+    no tqdm. `unit`: what is counted."""
     if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
-        yield _lines()
+        yield _lines(unit)
         return
     from tqdm import tqdm
 
-    with tqdm(unit="store", desc="converting", leave=False) as bar:
+    with tqdm(unit=unit, desc="converting", leave=False) as bar:
 
         def show(done: int, total: int) -> None:
             bar.total = total
@@ -34,7 +35,7 @@ def shown_progress() -> Iterator[Progress]:
         yield show
 
 
-def _lines() -> Progress:
+def _lines(unit: str) -> Progress:
     shown = 0
 
     def show(done: int, total: int) -> None:
@@ -42,7 +43,7 @@ def _lines() -> Progress:
         tenths = done * _TENTHS // total
         if tenths > shown:
             shown = tenths
-            print(f"converted {done} of {total} stores", file=sys.stderr, flush=True)
+            print(f"converted {done} of {total} {unit}s", file=sys.stderr, flush=True)
 
     return show
 
@@ -64,6 +65,7 @@ def _size(count: int) -> str:
 
 
 def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
+    """What was found."""
     operators = []
     for operator in checkpoint.operators:
         files, size = _usage(checkpoint, operator)
@@ -120,7 +122,8 @@ def reverted_as_json(reverted: RevertedAdoption) -> dict[str, Any]:
     }
 
 
-def _checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
+def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
+    """What was found, for people."""
     planned, committed = checkpoint.planned, checkpoint.committed
     done = "no batch is committed" if committed is None else f"batch {committed} is committed"
     lines = [
@@ -161,22 +164,29 @@ def _steps(plan: AdoptionPlan) -> list[str]:
 
 def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float) -> str:
     lines = [
-        *_checkpoint_as_lines(plan.checkpoint),
+        *checkpoint_as_lines(plan.checkpoint),
         "",
         f"To continue on {short_name(plan.target)}, adopt would",
         *(f"  - {step}" for step in _steps(plan)),
         "",
+        *when_to_apply(seconds_quiet, needed_seconds),
     ]
+    return "\n".join(lines)
+
+
+def when_to_apply(seconds_quiet: float, needed_seconds: float) -> list[str]:
+    """The end of a dry run."""
+    lines = []
     if seconds_quiet < needed_seconds:
         lines.append(
             f"The checkpoint changed {max(seconds_quiet, 0):.0f} s ago: the query seems to be "
             "running, and --apply would refuse, unless --force says that it is stopped."
         )
-    lines += [
+    lines.append(
         "Nothing was changed. Stop the query, then run this command with --apply. adopt only sees "
         "whether files change: it does not notice a query that runs and waits for input."
-    ]
-    return "\n".join(lines)
+    )
+    return lines
 
 
 def applied_as_text(applied: AppliedAdoption) -> str:
@@ -189,7 +199,7 @@ def applied_as_text(applied: AppliedAdoption) -> str:
             "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or "
             "the output of `cowstate jar --options`."
         )
-    lines = [*_checkpoint_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
+    lines = [*checkpoint_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
     if plan.conversions:
         lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were converted.")
     lines += [

@@ -73,7 +73,7 @@ def keyed_input(
     projected = carrying.select(*distinct, *carried)
     # The key group uses the computed columns: an expression may have another value a second time.
     output = [column_of(spark, attribute) for attribute in output_of(projected)]
-    key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
+    key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
 
@@ -128,6 +128,11 @@ def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
             raise ConfigurationError(
                 f"column {name!r} is reserved, as all that begin with {SIDE_COLUMN}; rename it"
             )
+    check_key_fields(key_fields)
+
+
+def check_key_fields(key_fields: Sequence[StructField]) -> None:
+    """Raise ConfigurationError or KeyGroupError for keys that no state can have."""
     names = [field.name for field in key_fields]
     for field in key_fields:
         name = field.name
@@ -158,6 +163,7 @@ def _is_collated(data_type: DataType) -> bool:
     return isinstance(data_type, StringType) and data_type != StringType()
 
 
-def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
+def key_group_column(keys: Sequence[Column], max_parallelism: int) -> Column:
+    """The key group of a key with these columns."""
     key_hash = F.xxhash64(*keys) if keys else F.lit(SEED).cast("long")
     return F.pmod(key_hash, F.lit(max_parallelism)).cast("int").alias(KEY_GROUP_COLUMN)

@@ -6,6 +6,7 @@ An unknown key or a bad value raises an error that names the key and the allowed
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from spark_state.errors import ConfigurationError
 
 PREFIX = "spark.cowstate."
 STORE_KEY = f"{PREFIX}store"
+RESTORE_KEY = f"{PREFIX}restoreFrom"
 ENABLED_KEY = f"{PREFIX}enabled"
 FALLBACK_KEY = f"{PREFIX}fallback"
 LOCAL_STORE = "./cowstate-store"
@@ -42,6 +44,7 @@ class OperatorConfiguration:
     orphan_grace_seconds: how old orphans, which no epoch needs, must be before they are deleted.
     store_retry_seconds: how long a failing call to the store is tried again.
     start_empty: whether a query that has run epochs already may start with an empty store.
+    restore_from: the store that an empty store begins with, None for nothing.
     """
 
     store: str
@@ -56,6 +59,16 @@ class OperatorConfiguration:
     orphan_grace_seconds: int
     store_retry_seconds: int
     start_empty: bool
+    restore_from: RestoreFrom | None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFrom:
+    """The URL of an operator's store, or of a query's directory; and the epoch, None for the
+    newest."""
+
+    url: str
+    epoch: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,14 @@ def _url(key: str, text: str) -> str:
         raise ConfigurationError(f"{PREFIX}{key} is {url!r}: {error.problem}") from error
 
 
+def _restore_from(key: str, text: str) -> RestoreFrom | None:
+    if not text.strip():
+        return None
+    url, epoch = _WITH_EPOCH.fullmatch(text.strip()).groups()  # type: ignore[union-attr]
+    return RestoreFrom(_url(key, url), None if epoch is None else int(epoch))
+
+
+_WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 _MOST = 2**31 - 1
 _KEYS: dict[str, Callable[[str, str], Any]] = {
     "store": _url,
@@ -117,6 +138,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "orphanGraceSeconds": _Integer(60, _MOST),
     "storeRetrySeconds": _Integer(1, _MOST),
     "startEmpty": _Choice(("false", "true")),
+    "restoreFrom": _restore_from,
     "enabled": _Choice(("false", "true")),
     "fallback": _Choice(("error", "spark")),
 }
@@ -130,6 +152,7 @@ _DEFAULTS = {
     "orphanGraceSeconds": "86400",
     "storeRetrySeconds": str(RETRY_SECONDS),
     "startEmpty": "false",
+    "restoreFrom": "",
     "enabled": "false",
     "fallback": "error",
 }
@@ -216,6 +239,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         orphan_grace_seconds=values["orphanGraceSeconds"],
         store_retry_seconds=values["storeRetrySeconds"],
         start_empty=values["startEmpty"] == "true",
+        restore_from=values["restoreFrom"],
     )
 
 

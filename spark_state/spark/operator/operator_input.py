@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
@@ -128,6 +128,11 @@ def _clock_settings(
 
 def _by_subtask(keyed: DataFrame, configuration: OperatorConfiguration) -> DataFrame:
     key_group, first_control = F.col(KEY_GROUP_COLUMN), F.lit(control_key_group(0))
-    of_keys = F.floor(key_group * configuration.parallelism / configuration.max_parallelism)
+    of_keys = subtask_column(key_group, configuration)
     subtask = F.when(key_group < 0, first_control - key_group).otherwise(of_keys).cast("int")
     return keyed.repartitionById(configuration.parallelism, subtask)
+
+
+def subtask_column(key_group: Column, configuration: OperatorConfiguration) -> Column:
+    """The subtask that has a key group."""
+    return F.floor(key_group * configuration.parallelism / configuration.max_parallelism)

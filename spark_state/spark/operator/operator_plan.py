@@ -49,7 +49,9 @@ from spark_state.spark.operator.operator_input import OperatorInput, operator_in
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.pandas_settings import pandas_form
+from spark_state.spark.operator.restore_source import restore_source
 from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
@@ -181,6 +183,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
     complete_epochs_of_foreach_batch()
+    refuse_state_of_spark()
     emitted = rows.by_subtask.mapInArrow(function, output)
     return with_event_time(emitted, call.event_time_column_name, df)
 
@@ -290,13 +293,14 @@ def _operator_spec(
     key_fields: list[StructField],
     processor: ProcessorSpec,
 ) -> OperatorSpec:
+    key_schema_json = StructType([StructField(f.name, f.dataType) for f in key_fields]).json()
     return OperatorSpec(
         operator=operator,
         plan_id=uuid4().hex,
         store_root=configuration.store,
         parallelism=configuration.parallelism,
         max_parallelism=configuration.max_parallelism,
-        key_schema_json=StructType([StructField(f.name, f.dataType) for f in key_fields]).json(),
+        key_schema_json=key_schema_json,
         processor=processor,
         checkpoints=CheckpointSettings(
             min_epochs_to_retain=configuration.min_epochs_to_retain,
@@ -304,5 +308,6 @@ def _operator_spec(
             orphan_grace_seconds=configuration.orphan_grace_seconds,
             store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
+            restore_from=restore_source(configuration, operator, key_schema_json),
         ),
     )

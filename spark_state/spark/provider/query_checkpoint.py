@@ -5,6 +5,7 @@
                                         "conf" has the state store's provider class
     commits/<batch>                     exists when the batch is done
     state/<operator>/_metadata/metadata the operator's name and stores
+    state/<operator>/_metadata/v2/<batch>   the same of a transformWithState, and its states
     state/<operator>/<partition>[/<store>]/   the provider's files
 
 Batch n starts from the state of version n and makes version n + 1.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ from spark_state.spark.provider.provider_class import PROVIDER_KEY
 LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+TRANSFORM_WITH_STATE = "transformWithState"
 _HDFS_FILE = re.compile(r"(\d+)\.(delta|snapshot)(\.crc)?")
 
 
@@ -50,13 +52,15 @@ class StoreDirectory:
 
 @dataclass(frozen=True, slots=True)
 class StatefulOperator:
-    """An operator with the stores of each of its partitions."""
+    """An operator with the stores of each of its partitions. properties: what a transformWithState
+    notes of itself, None for other operators."""
 
     number: int
     name: str
     stores: tuple[str, ...]
     partitions: int
     directories: tuple[StoreDirectory, ...]
+    properties: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,7 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     _check_partitions(files, offsets)
     commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
     query_id = json.loads(files.read_text("metadata"))["id"]
-    operators = tuple(_operators(files, listed, query_id))
+    operators = tuple(_operators(files, listed, query_id, last_committed))
     return QueryCheckpoint(
         files.url, query_id, planned[-1], last_committed, offsets, commit, operators, listed
     )
@@ -195,6 +199,13 @@ def provider_of_last_batch(files: CheckpointFiles) -> str | None:
     if not planned:
         return None
     return _read_log(files, f"offsets/{planned[-1]}").settings.get(PROVIDER_KEY)
+
+
+def last_batches(files: CheckpointFiles) -> tuple[int | None, int | None]:
+    """The last planned and the last committed batch; None if there is none."""
+    planned = _batches(files.below("offsets"), "offsets")
+    committed = _batches(files.below("commits"), "commits")
+    return (planned[-1] if planned else None), (committed[-1] if committed else None)
 
 
 def _batches(listed: Sequence[CheckpointFile], folder: str) -> list[int]:
@@ -245,12 +256,15 @@ def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
 
 
 def _operators(
-    files: CheckpointFiles, listed: Sequence[CheckpointFile], query_id: str
+    files: CheckpointFiles,
+    listed: Sequence[CheckpointFile],
+    query_id: str,
+    last_committed: int | None,
 ) -> list[StatefulOperator]:
     folders = [int(name) for name in files.folders("state") if name.isdecimal()]
     if not folders:
         raise _without_state(files, query_id)
-    return [_operator(files, number, listed) for number in sorted(folders)]
+    return [_operator(files, number, listed, last_committed) for number in sorted(folders)]
 
 
 def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
@@ -281,20 +295,12 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
 
 
 def _operator(
-    files: CheckpointFiles, number: int, listed: Sequence[CheckpointFile]
+    files: CheckpointFiles,
+    number: int,
+    listed: Sequence[CheckpointFile],
+    last_committed: int | None,
 ) -> StatefulOperator:
-    path = f"state/{number}/_metadata/metadata"
-    if not any(file.path == path for file in listed):
-        newer = any(file.path.startswith(f"state/{number}/_metadata/v2/") for file in listed)
-        raise UnsupportedOperationError(
-            f"operator {number} of {files.url} keeps its state in column families "
-            "(transformWithState, or a join of state format 3 or 4), which only "
-            "RocksDBStateStoreProvider has"
-            if newer
-            else f"{files.url_of(path)} is missing: an older Spark wrote this checkpoint. Run the "
-            "query once with its present provider on the Spark that you use now: it writes the file"
-        )
-    content = _read_log(files, path).content
+    content = _metadata(files, number, listed, last_committed)
     stores = tuple(content["stateStoreInfo"])
     partitions = [int(name) for name in files.folders(f"state/{number}") if name.isdecimal()]
     partitions.sort()
@@ -304,6 +310,7 @@ def _operator(
             f"{files.url_of(f'state/{number}')} has only partitions {partitions} of {expected}. "
             "Restore the missing ones from a copy"
         )
+    properties = content.get("operatorPropertiesJson")
     return StatefulOperator(
         number,
         content["operatorInfo"]["operatorName"],
@@ -314,4 +321,32 @@ def _operator(
             for partition in partitions
             for store in stores
         ),
+        None if properties is None else json.loads(properties),
     )
+
+
+def _metadata(
+    files: CheckpointFiles,
+    number: int,
+    listed: Sequence[CheckpointFile],
+    last_committed: int | None,
+) -> dict[str, Any]:
+    """What Spark has written of an operator, as it was in the last committed batch."""
+    path = f"state/{number}/_metadata/metadata"
+    if any(file.path == path for file in listed):
+        return _read_log(files, path).content
+    versions = _batches(listed, f"state/{number}/_metadata/v2")
+    if not versions:
+        raise UnsupportedOperationError(
+            f"{files.url_of(path)} is missing: an older Spark wrote this checkpoint. Run the query "
+            "once with its present provider on the Spark that you use now: it writes the file"
+        )
+    newest = max((v for v in versions if v <= (last_committed or 0)), default=versions[0])
+    content = _read_log(files, f"state/{number}/_metadata/v2/{newest}").content
+    name = str(content["operatorInfo"]["operatorName"])
+    if not name.startswith(TRANSFORM_WITH_STATE):
+        raise UnsupportedOperationError(
+            f"operator {number} of {files.url}, {name}, keeps its state in column families (a join "
+            "of state format 3 or 4), which only RocksDBStateStoreProvider has"
+        )
+    return content

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
+from spark_state.spark.operator.operator_configuration import (
+    RestoreFrom,
+    SessionFacts,
+    parse_configuration,
+)
 
 STORE = {"spark.cowstate.store": "s3://bucket/state"}
 
@@ -81,3 +85,14 @@ def test_speculative_execution_is_refused() -> None:
 def test_an_unknown_key_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"unknown configuration key .*zzz; The keys are"):
         parse_configuration({**STORE, "spark.cowstate.zzz": "1"}, facts())
+
+
+def test_a_store_to_restore_from_may_name_its_epoch(tmp_path: Path) -> None:
+    def restore_from(text: str) -> RestoreFrom | None:
+        given = {**STORE, "spark.cowstate.restoreFrom": text}
+        return parse_configuration(given, facts()).restore_from
+
+    assert parse_configuration(STORE, facts()).restore_from is None
+    assert restore_from("s3://me@bucket/q") == RestoreFrom("s3://me@bucket/q", None)
+    assert restore_from("s3://me@bucket/q@41") == RestoreFrom("s3://me@bucket/q", 41)
+    assert restore_from(str(tmp_path)) == RestoreFrom(str(tmp_path), None)

@@ -1,0 +1,367 @@
+"""Lets a stopped query whose transformWithState ran on Spark go on with its state on cowstate.
+
+    files of the store     a Spark job: each task writes the state of one subtask
+    barriers, manifest     the driver: the last committed batch is an epoch of the store
+    verified               a Spark job: what a host would restore against what Spark's reader reads
+    offset log edited      time modes only, see operator_adoption_plan
+    state/ moved away      from here on, the query is one of cowstate
+
+Until the last step the query goes on as before, or in a time mode refuses to start, and nothing
+reads the store. Spark's files stay as they are, so `revert` has only to move them back. An adoption
+that fails undoes itself; `revert` undoes one that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from checkpoint_store import object_names
+from checkpoint_store.files.document import decode_handle
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.operators.completed_checkpoint import Barrier, StateSchema
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from spark_state.errors import ConfigurationError
+from spark_state.host.epoch_request import operator_store_url
+from spark_state.host.store_session import store_id
+from spark_state.spark.adoption.adoption_plan import ROCKSDB_CLASS
+from spark_state.spark.adoption.adoption_record import (
+    STATE,
+    AdoptionError,
+    AdoptionRecord,
+    Progress,
+    back_up,
+    check_edited,
+    check_finished,
+    check_quiet,
+    check_unchanged,
+    digest,
+    forget,
+    new_folder,
+    put_back_edited,
+)
+from spark_state.spark.adoption.operator_adoption_plan import (
+    OPERATOR,
+    OperatorAdoptionPlan,
+    plan_operator_adoption,
+)
+from spark_state.spark.adoption.spark_states import (
+    KEY_GROUP,
+    SparkStates,
+    checksums,
+    spark_states,
+)
+from spark_state.spark.adoption.store_tasks import (
+    WRITTEN,
+    TargetStore,
+    read_subtasks,
+    write_subtask,
+)
+from spark_state.spark.operator.operator_configuration import (
+    OperatorConfiguration,
+    parse_configuration,
+)
+from spark_state.spark.operator.operator_input import subtask_column
+from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.worker_loading import called_in_workers
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
+
+_POLL_SECONDS = 0.1
+_MOST_CHARACTERS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAdoption:
+    """A plan with what the session and Spark's reader say: it can be applied."""
+
+    plan: OperatorAdoptionPlan
+    states: SparkStates
+    configuration: OperatorConfiguration
+    store_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedOperatorAdoption:
+    """An applied adoption. rows: by state, how many values, elements, entries or timers it has."""
+
+    checked: CheckedAdoption
+    folder: str
+    rows: dict[str, int]
+
+
+def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedAdoption:
+    """What an adoption would do. Changes nothing.
+
+    Raises the errors of `plan_operator_adoption` and `spark_states`, and ConfigurationError if the
+    store has epochs already.
+    """
+    plan = plan_operator_adoption(checkpoint, to)
+    configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
+    try:
+        states = spark_states(spark, plan, configuration.max_parallelism)
+    except (PySparkException, Py4JJavaError) as error:
+        raise AdoptionError(
+            f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
+        ) from error
+    url = operator_store_url(configuration.store, checkpoint.query_id, OPERATOR)
+    _check_empty(_object_store(url, configuration.store_retry_seconds))
+    return CheckedAdoption(plan, states, configuration, url)
+
+
+def apply(
+    spark: SparkSession,
+    files: CheckpointFiles,
+    checkpoint: QueryCheckpoint,
+    to: str,
+    progress: Progress,
+    *,
+    force: bool = False,
+) -> AppliedOperatorAdoption:
+    """Let the query continue on cowstate. `force` skips the check whether the query is running.
+
+    Raises the errors of `check`, ConfigurationError if the query seems to be running or another
+    adoption is not finished, and AdoptionError. After an error the checkpoint is as it was.
+    """
+    check_finished(files, checkpoint)
+    checked = check(spark, checkpoint, to)
+    folder = new_folder()
+    texts = {entry.path: checked.plan.edited(entry) for entry in checked.plan.edits}
+    record = AdoptionRecord(
+        source=ROCKSDB_CLASS,
+        target=OPERATOR,
+        planned=checkpoint.planned,
+        committed=checkpoint.committed,
+        edited={path: digest(text) for path, text in texts.items()},
+        store=checked.store_url,
+    )
+    try:
+        if not force:
+            check_quiet(files, checkpoint, folder)
+        back_up(files, folder, record)
+    except BaseException:
+        forget(files, folder)
+        raise
+    try:
+        rows = _fill(spark, checked, progress)
+        check_unchanged(files, checkpoint)
+        for path, text in texts.items():
+            files.write_text(path, text)
+        files.move(files.url_of(STATE), f"{folder}/{STATE}")
+    except BaseException:
+        put_back(files, folder, record)
+        raise
+    return AppliedOperatorAdoption(checked, folder, rows)
+
+
+def revert(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+    """Undo an adoption, even one that was killed.
+
+    Raises ConfigurationError if the query has run since, or somebody else has changed its log.
+    """
+    planned, committed = last_batches(files)
+    has_run = (planned, committed) != (record.planned, record.committed)
+    if has_run and not files.exists(STATE):
+        raise ConfigurationError(
+            f"{files.url} has gone on to batch {planned} since {folder}: going back to batch "
+            f"{record.planned} would lose state. Spark's own operator can begin with this state "
+            'in a new checkpoint: see "Back to Spark\'s own operator" in '
+            "docs/how-to/adopt-a-checkpoint.md"
+        )
+    check_edited(files, folder, record)
+    put_back(files, folder, record)
+
+
+def put_back(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+    """Put Spark's files back, and delete the store. May be called again."""
+    assert record.store is not None
+    if files.exists(f"{folder}/{STATE}"):
+        files.move(files.url_of(f"{folder}/{STATE}"), STATE)
+    put_back_edited(files, folder, record)
+    _delete_store(_object_store(record.store, RETRY_SECONDS))
+    forget(files, folder)
+
+
+def _object_store(url: str, retry_seconds: float) -> ObjectStore:
+    return RetryingObjectStore(open_object_store(url), retry_seconds)
+
+
+def _check_empty(store: ObjectStore) -> None:
+    directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
+    if not any(store.list(directory) for directory in directories):
+        return
+    raise ConfigurationError(
+        f"{store.url} has epochs of this query already, so the state of Spark's operator cannot "
+        "go there. If nothing needs them, move the directory away, and run the command again"
+    )
+
+
+def _delete_store(store: ObjectStore) -> None:
+    """Delete an operator's store, what makes an epoch count first."""
+    directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
+    for directory in (*directories, object_names.RUNS):
+        store.delete([info.name for info in store.list(directory)])
+    store.delete([object_names.STORE])
+
+
+def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> dict[str, int]:
+    """Write the epoch and verify it. Raises AdoptionError if the two sides differ."""
+    plan, states, configuration = checked.plan, checked.states, checked.configuration
+    store = _object_store(checked.store_url, configuration.store_retry_seconds)
+    checkpoints = CompletedCheckpointStore(store)
+    metadata = StoreMetadata(
+        store_id=store_id(plan.checkpoint.query_id, OPERATOR),
+        operator=OPERATOR,
+        max_parallelism=configuration.max_parallelism,
+        key_schema_json=states.key_schema_json,
+    )
+    checkpoints.open(metadata)
+    timers = [i for i, state in enumerate(states.descriptors) if state.kind == "timers"]
+    target = TargetStore(
+        url=checked.store_url,
+        retry_seconds=configuration.store_retry_seconds,
+        metadata=metadata,
+        parallelism=configuration.parallelism,
+        epoch=plan.epoch,
+        run=checkpoints.register_run(f"adoption-{uuid4().hex}"),
+        keys=len(states.key_fields),
+        file_schema=states.file_schema,
+        timers=timers[0] if timers else None,
+    )
+    subtask = subtask_column(F.col(KEY_GROUP), configuration).cast("int")
+    by_subtask = states.rows.repartitionById(configuration.parallelism, subtask)
+    write = called_in_workers(partial(write_subtask, target))
+    written = _with_progress(spark, by_subtask.mapInArrow(write, WRITTEN).collect, progress)
+    for barrier in _barriers(checked, target, written):
+        checkpoints.publish_barrier(barrier)
+    completed = checkpoints.complete(plan.epoch, target.run, configuration.parallelism)
+    assert completed is not None, "every subtask has its barrier"
+    return _verified(spark, checked, target, progress)
+
+
+def _barriers(
+    checked: CheckedAdoption, target: TargetStore, written: Sequence[Row]
+) -> list[Barrier]:
+    plan = checked.plan
+    schemas = tuple(
+        StateSchema(state.name, state.kind, state.schema_json, state.ttl_ms, plan.epoch)
+        for state in checked.states.descriptors
+    )
+    barriers, plan_id = [], uuid4().hex
+    for subtask in range(target.parallelism):
+        own = [row for row in written if row.subtask == subtask]
+        handles = tuple(decode_handle(json.loads(row.handle)) for row in own)
+        rows, size = sum(h.rows for h in handles), sum(h.length for h in handles)
+        next_timer_ms = next((row.next_timer_ms for row in own), None)
+        barriers.append(
+            Barrier(
+                barrier_id=uuid4().hex,
+                epoch=plan.epoch,
+                subtask=subtask,
+                parallelism=target.parallelism,
+                run=target.run,
+                attempt=0,
+                plan_id=plan_id,
+                base=(),
+                base_epoch=None,
+                handles=handles,
+                states=schemas,
+                report=EpochReport(0, 0, rows, 0, rows, size, 0, 0, 0),
+                time=plan.time and replace(plan.time, next_timer_ms=next_timer_ms),
+            )
+        )
+    return barriers
+
+
+def _verified(
+    spark: SparkSession, checked: CheckedAdoption, target: TargetStore, progress: Progress
+) -> dict[str, int]:
+    """By state, how many rows the store has. Raises AdoptionError if it has others than Spark."""
+    expected_rows = checked.states.rows
+    subtasks = spark.range(0, target.parallelism, 1, target.parallelism)
+    read = called_in_workers(partial(read_subtasks, target))
+    stored_rows = subtasks.mapInArrow(read, expected_rows.schema)
+    names = [state.name for state in checked.states.descriptors]
+
+    def both() -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        return checksums(expected_rows), checksums(stored_rows)
+
+    expected, stored = _with_progress(spark, both, progress)
+    for index, name in enumerate(names):
+        of_spark, of_store = expected.get(index, (0, 0)), stored.get(index, (0, 0))
+        if of_spark != of_store:
+            raise AdoptionError(
+                f"state {name!r} has {of_spark[0]:,} rows with checksum {of_spark[1]} in Spark's "
+                f"store, and {of_store[0]:,} rows with checksum {of_store[1]} in {target.url}. "
+                "Nothing was changed"
+            )
+    return {name: stored.get(index, (0, 0))[0] for index, name in enumerate(names)}
+
+
+def _with_progress(spark: SparkSession, action: Callable[[], Any], progress: Progress) -> Any:
+    """The result of an action in another thread, while `progress` is told of its tasks.
+
+    Raises AdoptionError if Spark cannot do it.
+    """
+    context: Any = spark.sparkContext
+    group = f"cowstate-adoption-{uuid4().hex}"
+    outcome: Future[Any] = Future()
+
+    def run() -> None:
+        context.setJobGroup(group, "cowstate adopt", True)
+        try:
+            outcome.set_result(action())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = InheritableThread(target=run)
+    thread.start()
+    stages: dict[int, tuple[int, int]] = {}
+    try:
+        while not outcome.done():
+            _tell(context.statusTracker(), group, stages, progress)
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        thread.join()
+    try:
+        return outcome.result()
+    except (PySparkException, Py4JJavaError) as error:
+        raise AdoptionError(f"{_first_line(error)}. Nothing was changed") from error
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, Py4JJavaError):
+        text = str(error.java_exception.toString())
+    return text.strip().split("\n")[0][:_MOST_CHARACTERS]
+
+
+def _tell(tracker: Any, group: str, stages: dict[int, tuple[int, int]], progress: Progress) -> None:
+    """Tell how many tasks are done of those that are known by now; `stages` are remembered."""
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            progress_of_stage = tracker.getStageInfo(stage)
+            if progress_of_stage is not None:
+                stages[stage] = progress_of_stage.numCompletedTasks, progress_of_stage.numTasks
+    if stages:
+        progress(sum(done for done, _ in stages.values()), sum(n for _, n in stages.values()))

@@ -1,0 +1,200 @@
+"""Plans how a transformWithState of Spark goes on as an operator of cowstate. Pure.
+
+The state of the last committed batch becomes an epoch of that number in a new store. Spark's own
+state moves out of the query's way, because Spark refuses a query that lacks an operator whose state
+is there. In time modes other than "None" the operator has a source more than the query had, its
+clock, see clock_source. The offset log gets a line for it that says: no offset yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint_store.operators.completed_checkpoint import SubtaskTime
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.spark.provider.query_checkpoint import (
+    TRANSFORM_WITH_STATE,
+    LogEntry,
+    QueryCheckpoint,
+    StatefulOperator,
+)
+from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS, StateKind
+
+OPERATOR = "operator-0"
+"""The name that `enable` gives the only operator of a query."""
+
+NO_OFFSET = "-"
+"""How Spark's offset log says that a source has no offset yet."""
+
+_KINDS: dict[str, StateKind] = {
+    "ValueState": "value",
+    "ListState": "list",
+    "MapState": "map",
+    "TimerState": "timers",
+}
+_TIME_MODES = {
+    "NoTime": "None",
+    "ProcessingTime": "ProcessingTime",
+    "EventTime": "EventTime",
+}
+_TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
+
+
+@dataclass(frozen=True, slots=True)
+class StateVariable:
+    """A state as Spark's operator has it. name: on cowstate. expires: whether values have a time
+    to live."""
+
+    name: str
+    kind: StateKind
+    expires: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorAdoptionPlan:
+    """The steps of an adoption.
+
+    epoch: the last committed batch. batch_ms: its time. time: of the barriers, except for the
+    timers; None in time mode "None". edits: log entries that get a line for the clock.
+    """
+
+    checkpoint: QueryCheckpoint
+    operator: StatefulOperator
+    time_mode: str
+    variables: tuple[StateVariable, ...]
+    epoch: int
+    batch_ms: int
+    time: SubtaskTime | None
+    edits: tuple[LogEntry, ...]
+
+    @staticmethod
+    def edited(entry: LogEntry) -> str:
+        """The text of an offset log entry that has a line more, for the clock."""
+        return f"{entry.text.rstrip()}\n{NO_OFFSET}"
+
+
+def holds_transform_with_state(checkpoint: QueryCheckpoint) -> bool:
+    """Whether the state of a query is that of a transformWithState of Spark, or has it, too."""
+    return any(
+        operator.name.startswith(TRANSFORM_WITH_STATE) and operator.properties is not None
+        for operator in checkpoint.operators
+    )
+
+
+def plan_operator_adoption(checkpoint: QueryCheckpoint, to: str) -> OperatorAdoptionPlan:
+    """The plan for a checkpoint that `holds_transform_with_state`.
+
+    Raises UnsupportedOperationError or ConfigurationError, which say why it is impossible, and what
+    to do instead.
+    """
+    operator = _only_operator(checkpoint, to)
+    epoch = _committed(checkpoint)
+    assert operator.properties is not None
+    time_mode = _time_mode(checkpoint, operator.properties)
+    timed = time_mode != "None"
+    if timed:
+        _check_sources(checkpoint, time_mode)
+    logged = checkpoint.offsets[epoch].content
+    time = None
+    if timed:
+        time = SubtaskTime(
+            watermark_ms=int(logged["batchWatermarkMs"]),
+            reached_ms=(_next_watermark(checkpoint, epoch) or None,),
+            next_timer_ms=None,
+            batch_ms=int(logged["batchTimestampMs"]),
+        )
+    return OperatorAdoptionPlan(
+        checkpoint=checkpoint,
+        operator=operator,
+        time_mode=time_mode,
+        variables=tuple(_variables(checkpoint, operator.properties, time_mode)),
+        epoch=epoch,
+        batch_ms=int(logged["batchTimestampMs"]),
+        time=time,
+        edits=tuple(entry for _, entry in sorted(checkpoint.offsets.items()) if timed),
+    )
+
+
+def _only_operator(checkpoint: QueryCheckpoint, to: str) -> StatefulOperator:
+    if to != "cowstate":
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} has the state of a transformWithState, which "
+            "HDFSBackedStateStoreProvider cannot keep. Run cowstate adopt without --to"
+        )
+    if len(checkpoint.operators) > 1:
+        names = ", ".join(f"{each.number} {each.name}" for each in checkpoint.operators)
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} has the state of several operators ({names}), and adopt takes over "
+            "a transformWithState only if it is the query's one operator with state: Spark would "
+            "number the others anew. Start the query with a new checkpoint"
+        )
+    (operator,) = checkpoint.operators
+    return operator
+
+
+def _committed(checkpoint: QueryCheckpoint) -> int:
+    if checkpoint.committed is None:
+        raise ConfigurationError(
+            f"{checkpoint.url} has no committed batch, so there is no state to adopt: start the "
+            "query on cowstate with a new checkpoint"
+        )
+    if checkpoint.committed not in checkpoint.offsets:
+        raise UnsupportedOperationError(
+            f"{checkpoint.url}/offsets/{checkpoint.committed} is missing, which has the time of "
+            "the last committed batch. Restore it from a copy"
+        )
+    return checkpoint.committed
+
+
+def _time_mode(checkpoint: QueryCheckpoint, properties: Any) -> str:
+    noted = str(properties["timeMode"])
+    if noted not in _TIME_MODES:
+        raise UnsupportedOperationError(
+            f"{checkpoint.url} has a transformWithState of time mode {noted!r}; adopt knows "
+            f"{', '.join(_TIME_MODES)}. Start the query with a new checkpoint"
+        )
+    return _TIME_MODES[noted]
+
+
+def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
+    """Raises UnsupportedOperationError unless the query has one source, beside which the clock is
+    the second one. Among several, its place depends on the plan of the query."""
+    for entry in checkpoint.offsets.values():
+        version, _, *offsets = entry.text.rstrip().split("\n")
+        if version != "v1" or len(offsets) != 1:
+            raise UnsupportedOperationError(
+                f"{checkpoint.url}/{entry.path} has the offsets of {len(offsets)} sources in "
+                f"version {version}. In time mode {time_mode!r} adopt takes over a query of one "
+                "source, with a log of version v1. Start the query with a new checkpoint"
+            )
+
+
+def _next_watermark(checkpoint: QueryCheckpoint, epoch: int) -> int:
+    """The watermark of the batch after the epoch, as far as Spark has written it."""
+    if epoch + 1 in checkpoint.offsets:
+        return int(checkpoint.offsets[epoch + 1].content["batchWatermarkMs"])
+    reached = int(checkpoint.offsets[epoch].content["batchWatermarkMs"])
+    if checkpoint.commit is not None:
+        reached = max(reached, int(checkpoint.commit.content.get("nextBatchWatermarkMs", reached)))
+    return reached
+
+
+def _variables(checkpoint: QueryCheckpoint, properties: Any, time_mode: str) -> list[StateVariable]:
+    variables = []
+    for noted in properties["stateVariables"]:
+        kind = _KINDS.get(noted["stateVariableType"])
+        if kind is None:
+            raise UnsupportedOperationError(
+                f"state {noted['stateName']!r} of {checkpoint.url} is a "
+                f"{noted['stateVariableType']}; adopt knows {', '.join(_KINDS)}. Start the query "
+                "with a new checkpoint"
+            )
+        name = _TIMERS[time_mode] if kind == "timers" else str(noted["stateName"])
+        variables.append(StateVariable(name, kind, bool(noted["ttlEnabled"])))
+    if not variables:
+        raise ConfigurationError(
+            f"{checkpoint.url} has a transformWithState that declares no state, so there is "
+            "nothing to adopt: start the query with a new checkpoint"
+        )
+    return sorted(variables, key=lambda variable: variable.name)

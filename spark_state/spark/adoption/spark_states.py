@@ -1,0 +1,218 @@
+"""The states of Spark's transformWithState, as rows of cowstate's files.
+
+Spark's own reader, `format("statestore")`, reads them, whatever their encoding is. Each row is an
+entry of a file, see state_rows, whose columns have names by their place:
+
+    key_0, key_1, …    the key
+    key_group          int
+    state              int: the place of the state
+    state_0, …         a struct each, null unless `state` says so
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+from checkpoint_store.files.element_columns import (
+    EXPIRES,
+    EXPIRY,
+    LIST_ELEMENT,
+    LIST_POSITION,
+    LIST_VALUE,
+    USER_KEY,
+    USER_VALUE,
+)
+from spark_state.keyed_state.expiring_tables import EpochClock
+from spark_state.keyed_state.state_kinds import kept_state
+from spark_state.keyed_state.state_rows import StateEntries, to_table
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.schemas import column_schema, state_descriptor, timers_descriptor
+from spark_state.spark.adoption.operator_adoption_plan import OperatorAdoptionPlan, StateVariable
+from spark_state.spark.operator.keyed_input import (
+    check_key_fields,
+    key_columns,
+    key_group_column,
+)
+from spark_state.state_descriptor import StateDescriptor
+
+KEY_GROUP, STATE_INDEX = "key_group", "state"
+_VALUE, _EXPIRATION = "value", "ttlExpirationMs"
+_HASH_OF_MAPS = "spark.sql.legacy.allowHashOnMapType"
+_UNKNOWN_TTL_MS = 1
+"""A time to live is in no checkpoint of Spark. The processor declares it with its first epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStates:
+    """The states after a batch. key_fields: the fields of the key. descriptors: the states as
+    cowstate keeps them. rows: the rows, see above. file_schema: the columns of cowstate's files."""
+
+    key_fields: tuple[StructField, ...]
+    descriptors: tuple[StateDescriptor, ...]
+    rows: DataFrame
+    file_schema: pa.Schema
+
+    @property
+    def key_schema_json(self) -> str:
+        """The schema of the key, as stores keep it."""
+        fields = [StructField(field.name, field.dataType) for field in self.key_fields]
+        return StructType(fields).json()
+
+
+def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
+    """By place of a state: how many rows it has, and the sum of their hashes, whatever their
+    order."""
+    row_hash = F.xxhash64(*(F.col(name) for name in rows.columns)).cast("decimal(38,0)")
+    with _hashes_of_maps(rows.sparkSession):
+        sums = rows.groupBy(STATE_INDEX).agg(F.count("*"), F.sum(row_hash))
+        return {index: (count, int(total)) for index, count, total in sums.collect()}
+
+
+@contextmanager
+def _hashes_of_maps(spark: SparkSession) -> Iterator[None]:
+    """Spark hashes no maps, unless it is told that their order is the same every time."""
+    before = spark.conf.get(_HASH_OF_MAPS, "false")
+    spark.conf.set(_HASH_OF_MAPS, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_HASH_OF_MAPS, str(before))
+
+
+def spark_states(
+    spark: SparkSession, plan: OperatorAdoptionPlan, max_parallelism: int
+) -> SparkStates:
+    """The states after the last committed batch. Runs no job.
+
+    Raises KeyGroupError, ConfigurationError, UnsupportedOperationError and StateValueError for what
+    cowstate cannot keep.
+    """
+    read = [_read(spark, plan, variable) for variable in plan.variables]
+    key_type = read[0].schema["key"].dataType
+    assert isinstance(key_type, StructType)
+    check_key_fields(key_type.fields)
+    descriptors = tuple(
+        _descriptor(variable, df.schema) for variable, df in zip(plan.variables, read, strict=True)
+    )
+    entries = [
+        _entries(df, variable, plan.batch_ms)
+        for variable, df in zip(plan.variables, read, strict=True)
+    ]
+    types = [df.schema["entry"].dataType for df in entries]
+    parts = [
+        _placed(df, index, types, key_type, max_parallelism) for index, df in enumerate(entries)
+    ]
+    clock = EpochClock()
+    empty = [
+        StateEntries(each.name, kept_state(each, STATE_FORMS, clock).serializer, [], [], [])
+        for each in descriptors
+    ]
+    return SparkStates(
+        tuple(key_type.fields),
+        descriptors,
+        reduce(DataFrame.union, parts),
+        to_table(key_columns(key_type.fields), empty).schema,
+    )
+
+
+def _read(spark: SparkSession, plan: OperatorAdoptionPlan, variable: StateVariable) -> DataFrame:
+    reader = (
+        spark.read.format("statestore")
+        .option("batchId", plan.epoch)
+        .option("operatorId", plan.operator.number)
+    )
+    if variable.kind == "timers":
+        reader = reader.option("readRegisteredTimers", "true")
+    else:
+        reader = reader.option("stateVarName", variable.name)
+    if variable.kind == "list":
+        # The order of elements is in the array only.
+        reader = reader.option("flattenCollectionTypes", "false")
+    return reader.load(plan.checkpoint.url)
+
+
+def _descriptor(variable: StateVariable, schema: StructType) -> StateDescriptor:
+    match variable.kind:
+        case "timers":
+            return timers_descriptor(variable.name)
+        case "list":
+            collection = schema[LIST_VALUE].dataType
+            assert isinstance(collection, ArrayType)
+            schemas = [_plain(collection.elementType, variable)]
+        case "map":
+            user_key = schema[USER_KEY].dataType
+            assert isinstance(user_key, StructType)
+            schemas = [user_key, _plain(schema[USER_VALUE].dataType, variable)]
+        case _:
+            schemas = [_plain(schema[_VALUE].dataType, variable)]
+    columns = column_schema(variable.kind, variable.name, schemas)
+    ttl_ms = _UNKNOWN_TTL_MS if variable.expires else None
+    return state_descriptor(variable.name, variable.kind, columns.json(), ttl_ms)
+
+
+def _plain(value: DataType, variable: StateVariable) -> StructType:
+    """The type of a value, without its expiry."""
+    if variable.expires:
+        assert isinstance(value, StructType)
+        value = value[_VALUE].dataType
+    assert isinstance(value, StructType)
+    return value
+
+
+def _entries(df: DataFrame, variable: StateVariable, batch_ms: int) -> DataFrame:
+    """The key, and the struct of an entry. What has expired by the batch is left out: no later
+    batch would see it."""
+    match variable.kind:
+        case "timers":
+            entry = F.struct(F.col("expiration_timestamp_ms").alias(EXPIRY))
+            return df.select("key", entry.alias("entry"))
+        case "list":
+            exploded = df.select("key", F.posexplode(LIST_VALUE).alias(LIST_POSITION, "held"))
+            held, name = F.col("held"), LIST_ELEMENT
+            before = [F.col(LIST_POSITION).cast("bigint").alias(LIST_POSITION)]
+        case "map":
+            exploded, held, name = df, F.col(USER_VALUE), USER_VALUE
+            before = [F.col(USER_KEY)]
+        case _:
+            return _values(df, variable, batch_ms)
+    if not variable.expires:
+        return exploded.select("key", F.struct(*before, held.alias(name)).alias("entry"))
+    live = exploded.where(held[_EXPIRATION] > batch_ms)
+    parts = [*before, held[_VALUE].alias(name), held[_EXPIRATION].alias(EXPIRES)]
+    return live.select("key", F.struct(*parts).alias("entry"))
+
+
+def _values(df: DataFrame, variable: StateVariable, batch_ms: int) -> DataFrame:
+    held = F.col(_VALUE)
+    if not variable.expires:
+        return df.select("key", held.alias("entry"))
+    value_type = _plain(df.schema[_VALUE].dataType, variable)
+    fields = [held[_VALUE].getField(field.name).alias(field.name) for field in value_type]
+    entry = F.struct(*fields, held[_EXPIRATION].alias(EXPIRES))
+    return df.where(held[_EXPIRATION] > batch_ms).select("key", entry.alias("entry"))
+
+
+def _placed(
+    df: DataFrame, index: int, types: list[DataType], key: StructType, max_parallelism: int
+) -> DataFrame:
+    keys = [F.col("key").getField(field.name) for field in key.fields]
+    return df.select(
+        *(column.alias(f"key_{place}") for place, column in enumerate(keys)),
+        key_group_column(keys, max_parallelism).alias(KEY_GROUP),
+        F.lit(index).alias(STATE_INDEX),
+        *_states(index, types),
+    )
+
+
+def _states(index: int, types: list[DataType]) -> Iterator[Column]:
+    for place, data_type in enumerate(types):
+        column = F.col("entry") if place == index else F.lit(None).cast(data_type)
+        yield column.alias(f"state_{place}")

@@ -1,0 +1,188 @@
+"""The tasks of an adoption: one for each subtask writes its state, and reads it back.
+
+Rows are those of spark_states; files have the columns of state_rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from pyspark import TaskContext
+
+from checkpoint_store.files.document import encode_handle
+from checkpoint_store.files.key_group_range import (
+    KeyGroupRange,
+    key_group_range_of_subtask,
+    subtask_of_key_group,
+)
+from checkpoint_store.files.state_file import KEY_GROUP_COLUMN, OP, PUT, STATE
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from checkpoint_store.operators.store_metadata import StoreMetadata
+from spark_state.heap.heap_snapshot import ROWS_OF_FILE
+from spark_state.key_group_hash import with_one_nan_and_zero
+from spark_state.keyed_state.state_rows import state_columns
+
+# The type stubs of pyarrow.compute reject arguments that its functions take.
+pc: Any = pyarrow.compute
+
+WRITTEN = "subtask int, handle string, next_timer_ms bigint"
+"""What a task says of each file that it has written."""
+
+_WRITTEN_FIELDS: list[Any] = [
+    pa.field("subtask", pa.int32()),
+    pa.field("handle", pa.string()),
+    pa.field("next_timer_ms", pa.int64()),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStore:
+    """The store that an adoption fills. Pickles.
+
+    epoch: of the state. run: of the adoption. keys: the number of key columns. file_schema: the
+    columns of files. timers: the place of the state that holds timers, None if none does.
+    """
+
+    url: str
+    retry_seconds: float
+    metadata: StoreMetadata
+    parallelism: int
+    epoch: int
+    run: Run
+    keys: int
+    file_schema: pa.Schema
+    timers: int | None
+
+    def key_groups(self, subtask: int) -> KeyGroupRange:
+        """Those of a subtask."""
+        most = self.metadata.max_parallelism
+        return key_group_range_of_subtask(most, self.parallelism, subtask)
+
+    def open(self) -> CompletedCheckpointStore:
+        """The checkpoints in the store, which is created if need be."""
+        store = RetryingObjectStore(open_object_store(self.url), self.retry_seconds)
+        checkpoints = CompletedCheckpointStore(store)
+        checkpoints.open(self.metadata)
+        return checkpoints
+
+
+def write_subtask(
+    target: TargetStore, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write the rows of a subtask as files of a snapshot, durable before they are told."""
+    received = [batch for batch in batches if batch.num_rows]
+    if not received:
+        return
+    rows = pa.Table.from_batches(received)
+    context = TaskContext.get()
+    assert context is not None
+    next_timer_ms = _next_timer_ms(target, rows)
+    table = _file_table(target, rows)
+    key_groups = table.column(KEY_GROUP_COLUMN).to_numpy()
+    most = target.metadata.max_parallelism
+    subtask = subtask_of_key_group(int(key_groups[0]), most, target.parallelism)
+    own = target.key_groups(subtask)
+    assert int(key_groups[-1]) in own, (key_groups[-1], own)
+    checkpoints = target.open()
+    for part, of_part in _parts(table, key_groups, own):
+        writer = StateFileWriter(
+            target.epoch, subtask, target.run, context.taskAttemptId(), of_part
+        )
+        handle = checkpoints.write_state("snapshot", part, writer)
+        yield pa.RecordBatch.from_pylist(
+            [
+                {
+                    "subtask": subtask,
+                    "handle": json.dumps(encode_handle(handle)),
+                    "next_timer_ms": next_timer_ms,
+                }
+            ],
+            pa.schema(_WRITTEN_FIELDS),
+        )
+
+
+def read_subtasks(
+    target: TargetStore, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of subtasks, whose numbers are in `batches`, as a host would restore them."""
+    checkpoints = target.open()
+    checkpoint = checkpoints.latest_before(target.epoch + 1)
+    assert checkpoint is not None, f"{target.url} has no epoch"
+    for batch in batches:
+        for subtask in cast(list[int], batch.column(0).to_pylist()):
+            key_groups = target.key_groups(subtask)
+            handles = checkpoint.handles_for(key_groups)
+            for _, in_file in checkpoints.read_states(handles, key_groups):
+                yield from (_as_rows(target, rows) for rows in in_file)
+
+
+def _next_timer_ms(target: TargetStore, rows: pa.Table) -> int | None:
+    if target.timers is None:
+        return None
+    times = pc.struct_field(rows.column(f"state_{target.timers}"), 0)
+    return cast(int | None, pc.min(times).as_py())
+
+
+def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
+    """The sorted rows of files."""
+    names = [column.name for column in state_columns(target.file_schema)]
+    states = pc.take(pa.array(names, pa.string()), rows.column("state").combine_chunks())
+    key_names = target.file_schema.names[: target.keys]
+    columns: list[Any] = [
+        _key(rows.column(f"key_{place}"), target.file_schema.field(place).type)
+        for place in range(target.keys)
+    ]
+    columns += [rows.column("key_group"), states, pa.repeat(pa.scalar(PUT), rows.num_rows)]
+    columns += [rows.column(f"state_{place}") for place in range(len(names))]
+    cast_columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, target.file_schema, strict=True)
+    ]
+    table = pa.Table.from_arrays(cast_columns, schema=target.file_schema)
+    return table.sort_by([(name, "ascending") for name in (KEY_GROUP_COLUMN, *key_names)])
+
+
+def _key(column: Any, arrow_type: pa.DataType) -> Any:
+    return with_one_nan_and_zero(column) if pa.types.is_floating(arrow_type) else column
+
+
+def _parts(
+    table: pa.Table, key_groups: np.ndarray[Any, Any], own: KeyGroupRange
+) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
+    """The rows of each file, with its key groups: a key group is in one file."""
+    first_row, first_group = 0, own.start
+    while first_row < table.num_rows:
+        last_group, end = own.end, table.num_rows
+        if first_row + ROWS_OF_FILE < table.num_rows:
+            last_group = int(key_groups[first_row + ROWS_OF_FILE - 1])
+            end = int(np.searchsorted(key_groups, last_group, side="right"))
+            last_group = own.end if end == table.num_rows else last_group
+        part = KeyGroupRange(first_group, last_group)
+        yield table.slice(first_row, end - first_row), part
+        first_row, first_group = end, last_group + 1
+
+
+def _as_rows(target: TargetStore, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a file under the names of spark_states."""
+    columns = state_columns(batch.schema)
+    names = pa.array([column.name for column in columns], pa.string())
+    arrays: list[Any] = [batch.column(place) for place in range(target.keys)]
+    arrays.append(batch.column(KEY_GROUP_COLUMN))
+    arrays.append(pc.index_in(batch.column(STATE), names).cast(pa.int32()))
+    arrays += [batch.column(column.index) for column in columns]
+    labels = [f"key_{place}" for place in range(target.keys)]
+    labels += ["key_group", "state", *(f"state_{place}" for place in range(len(columns)))]
+    assert batch.column(OP).to_pylist().count(PUT) == batch.num_rows, "a snapshot has puts only"
+    return pa.RecordBatch.from_arrays(arrays, labels)

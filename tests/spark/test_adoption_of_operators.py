@@ -1,0 +1,364 @@
+"""`cowstate adopt` takes over the state of Spark's own transformWithState."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import LongType, StructField, StructType
+
+import spark_state
+from checkpoint_store.state_reader import open_store
+from cowstate.cli.command_line import main
+from spark_state.errors import ConfigurationError
+from spark_state.spark.adoption import operator_adoption
+from tests.spark.test_time_modes import TimedStream
+from tests.spark.test_timers import BATCHES as TIMED_BATCHES
+from tests.spark.test_timers import FIRED, EmitsWhenIdle
+from tests.support.adopted_operators import (
+    AVRO,
+    BATCHES,
+    UNSAFE_ROWS,
+    AdoptedJob,
+    EveryState,
+    EveryStateOfFrames,
+    EveryTimedState,
+    StoppedError,
+    stop_after,
+)
+from tests.support.adoption_jobs import contents, damage, forget_last_commit
+from tests.support.provider_jobs import (
+    PROVIDER_KEY,
+    ROCKSDB,
+    STATE_STORE,
+    THROUGH_MANAGER,
+    Options,
+)
+
+pytestmark = pytest.mark.spark
+
+JOBS: dict[str, tuple[type[StatefulProcessor], str, Options]] = {
+    "unsaferow": (EveryState, "None", UNSAFE_ROWS),
+    "avro": (EveryState, "None", AVRO),
+    "pandas": (EveryStateOfFrames, "None", UNSAFE_ROWS),
+    "timed": (EveryTimedState, "ProcessingTime", UNSAFE_ROWS),
+    "format 2": (EveryState, "None", {f"{STATE_STORE}.checkpointFormatVersion": "2"}),
+    "timed avro": (EveryTimedState, "ProcessingTime", AVRO),
+}
+Stopped = Callable[[str], AdoptedJob]
+
+
+@pytest.fixture(scope="module")
+def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """A job that ran two batches on Spark and is stopped; each test gets copies of it."""
+
+    @cache
+    def job(name: str) -> AdoptedJob:
+        processor, mode, settings = JOBS[name]
+        ran = AdoptedJob(spark, tmp_path_factory.mktemp("stopped"), processor(), mode)
+        for rows in BATCHES[:2]:
+            ran.feed(rows)
+            ran.on_spark(settings)
+        return ran
+
+    return job
+
+
+def store_of(job: AdoptedJob) -> str:
+    return f"{job.spark.conf.get('spark.cowstate.store')}/{job.query_id}/operator-0"
+
+
+def as_text(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows in any order; entries of a map in any order."""
+    for row in rows:
+        if "map_value" in row:
+            row["map_value"] = sorted(map(repr, row["map_value"]))
+    return sorted(map(repr, rows))
+
+
+def rows_of_store(job: AdoptedJob, state: str) -> list[str]:
+    return as_text(open_store(store_of(job), state=state).read().to_pylist())
+
+
+def rows_of_spark(job: AdoptedJob, state: str) -> list[str]:
+    reader = job.spark.read.format("statestore").option("stateVarName", state)
+    df = reader.option("flattenCollectionTypes", "false").load(str(job.checkpoint))
+    columns = [column for column in df.columns if column not in ("key", "partition_id")]
+    df = df.select("key.*", *("value.*" if column == "value" else column for column in columns))
+    return as_text(df.toArrow().to_pylist())
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_query_goes_on_as_if_it_had_stayed_on_spark(
+    stopped: Stopped, tmp_path: Path, name: str
+) -> None:
+    base = stopped(name)
+    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
+    assert job.adopt("--apply") == 0
+    if base.stream._files == 2:
+        base.feed(BATCHES[2])
+    expected.on_spark(JOBS[name][2])
+    job.on_cowstate()
+    assert job.shown() == expected.shown()
+    assert len(job.shown()) >= 6
+    if base.mode == "None":
+        for state in ("total", "last", "kinds"):
+            assert rows_of_store(job, state) == rows_of_spark(expected, state)
+
+
+def test_without_adoption_the_query_is_refused_and_the_command_is_named(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    with pytest.raises(ConfigurationError, match=rf"cowstate adopt {job.checkpoint} --apply"):
+        job.on_cowstate()
+    assert contents(job.checkpoint) == before
+    assert not Path(store_of(job).removeprefix("file://")).exists()
+
+
+def test_a_dry_run_says_what_is_there_and_changes_nothing(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("timed").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    assert job.adopt() == 0
+    text = capsys.readouterr().out
+    assert job.adopt("--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert contents(job.checkpoint) == before
+    assert not Path(store_of(job).removeprefix("file://")).exists()
+    assert report["target"] == store_of(job)
+    assert (report["epoch"], report["time_mode"]) == (1, "ProcessingTime")
+    assert [(state["name"], state["kind"], state["expires"]) for state in report["states"]] == [
+        ("$procTimers", "timers", False),
+        ("kinds", "map", True),
+        ("last", "list", True),
+        ("total", "value", True),
+    ]
+    assert report["edits"] == ["offsets/0", "offsets/1"]
+    for word in (store_of(job), "kinds: map, with a time to live", "Nothing was changed"):
+        assert word in text
+
+
+def test_reverting_leaves_every_file_as_it_was_and_no_store(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("timed").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    assert job.adopt("--apply") == 0
+    assert "all are as in Spark's store" in capsys.readouterr().out
+    assert contents(job.checkpoint) != before
+    assert job.adopt() == 2
+    assert "is on cowstate already" in capsys.readouterr().err
+    assert job.adopt("--revert") == 0
+    assert contents(job.checkpoint) == before
+    assert contents(Path(store_of(job).removeprefix("file://"))) == {}
+    assert job.adopt("--apply", "--force") == 0
+
+
+def test_after_a_new_batch_reverting_is_refused_and_names_the_way_back(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    assert job.adopt("--apply") == 0
+    (job.checkpoint / "offsets" / "2").write_text("v1\n{}")
+    assert job.adopt("--revert") == 2
+    assert "Back to Spark's own operator" in capsys.readouterr().err
+
+
+def test_an_adoption_that_is_killed_at_any_write_is_undone_and_a_second_one_succeeds(
+    stopped: Stopped, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = stopped("timed").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    for writes in range(100):
+        with monkeypatch.context() as patch:
+            stop_after(patch, writes)
+            try:
+                assert job.adopt("--apply", "--force") == 0
+                break
+            except StoppedError:
+                pass
+        if (job.checkpoint / "_cowstate_adopt").exists():
+            assert job.adopt("--apply", "--force") == 2
+            assert job.adopt("--revert") == 0
+        assert contents(job.checkpoint) == before, f"stopped after {writes} writes"
+    assert writes >= 5
+    assert not (job.checkpoint / "state").exists()
+
+
+def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    (job.checkpoint / "commits" / "1").touch()
+    before = contents(job.checkpoint)
+    assert job.adopt("--apply") == 2
+    assert "the query seems to be running" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+
+
+def test_damaged_state_is_told_and_nothing_is_changed(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    for file in job.checkpoint.glob("state/0/*/2.zip"):
+        damage(file)
+    before = contents(job.checkpoint)
+    assert job.adopt("--apply", "--force") == 2
+    assert "CANNOT_LOAD_STATE_STORE" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+
+
+def test_what_the_store_has_differently_is_told_and_nothing_is_changed(
+    stopped: Stopped,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    counted = operator_adoption.checksums
+    seen: list[dict[int, tuple[int, int]]] = []
+
+    def one_row_less(rows: DataFrame) -> dict[int, tuple[int, int]]:
+        seen.append(counted(rows.limit(11) if seen else rows))
+        return seen[-1]
+
+    monkeypatch.setattr(operator_adoption, "checksums", one_row_less)
+    assert job.adopt("--apply", "--force") == 2
+    assert "rows with checksum" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+    assert contents(Path(store_of(job).removeprefix("file://"))) == {}
+
+
+def test_a_store_that_has_epochs_is_not_written_over(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    manifests = Path(store_of(job).removeprefix("file://")) / "manifests"
+    manifests.mkdir(parents=True)
+    (manifests / "0.json").write_text("{}")
+    for arguments in ([], ["--apply", "--force"]):
+        assert job.adopt(*arguments) == 2
+        assert "has epochs of this query already" in capsys.readouterr().err
+
+
+def test_a_key_that_cowstate_cannot_hold_is_named_in_the_dry_run(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = AdoptedJob(spark, tmp_path, EveryState(), key=F.struct("key", "value"))
+    job.feed([("a", 1)])
+    job.on_spark()
+    assert job.adopt() == 2
+    error = capsys.readouterr().err
+    assert "key column 'key' of type struct<key:string,value:bigint> has no stable hash" in error
+
+
+def test_in_event_time_timers_and_watermark_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    def output(stream: TimedStream) -> DataFrame:
+        grouped = stream.watermarked().groupBy("key")
+        return grouped.transformWithState(EmitsWhenIdle(), FIRED, "update", "EventTime")
+
+    own, adopted = (TimedStream(spark, tmp_path / name) for name in ("spark", "cowstate"))
+    for number, batch in enumerate(TIMED_BATCHES):
+        for stream in (own, adopted):
+            stream.feed_all([batch])
+            stream.settings = {**THROUGH_MANAGER, PROVIDER_KEY: ROCKSDB}
+        own.run(output(own))
+        if number == 2:
+            assert main(["adopt", str(adopted.checkpoint), "--apply", "--force"]) == 0
+        if number >= 2:
+            adopted.settings = THROUGH_MANAGER
+            spark_state.enable(spark)
+        adopted.run(output(adopted))
+        spark_state.disable(spark)
+    assert sorted(adopted.kept()) == sorted(own.kept())
+    assert len(own.kept()) >= 5
+
+
+class FromCowstate(EveryState):
+    """Begins with states that were read with format("cowstate")."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        self.total.update((initialState["total"], tuple(initialState["parts"])))
+        self.last.put([(item["value"], item["name"]) for item in initialState["list_value"]])
+        for entry in initialState["entries"]:
+            user_key, value = entry["key"], entry["value"]
+            self.kinds.updateValue(
+                (user_key["kind"], user_key["name"]), (value["times"], dict(value["by"]))
+            )
+
+
+def test_spark_s_own_operator_goes_on_from_what_is_read_of_cowstate(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    base = stopped("unsaferow")
+    job = base.copy(tmp_path / "cowstate")
+    assert job.adopt("--apply") == 0
+
+    def state(name: str) -> DataFrame:
+        reader = job.spark.read.format("cowstate").option("stateVarName", name)
+        return reader.load(store_of(job))
+
+    entries = state("kinds").select("key", F.map_entries("map_value").alias("entries"))
+    on_key = F.col("t.key").eqNullSafe(F.col("l.key")) & F.col("t.key").eqNullSafe(F.col("e.key"))
+    joined = state("total").alias("t").join(state("last").alias("l"), F.expr("t.key <=> l.key"))
+    initial = joined.join(entries.alias("e"), on_key).select(
+        "t.key", "t.total", "t.parts", "l.list_value", "e.entries"
+    )
+    back = AdoptedJob(job.spark, tmp_path / "back", FromCowstate())
+    back.initial = initial.localCheckpoint()
+    if base.stream._files == 2:
+        base.feed(BATCHES[2])
+    job.on_cowstate()
+    back.feed(BATCHES[2])
+    back.on_spark()
+    assert back.shown() == job.shown()
+    assert len(back.shown()) == 6
+
+
+def test_a_batch_that_was_not_committed_runs_again_from_the_state_before_it(
+    stopped: Stopped, tmp_path: Path
+) -> None:
+    base = stopped("timed")
+    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
+    for each in (expected, job):
+        assert forget_last_commit(each.checkpoint) == 1
+    assert job.adopt("--apply", "--force") == 0
+    if base.stream._files == 2:
+        base.feed(BATCHES[2])
+    expected.on_spark(JOBS["timed"][2])
+    job.on_cowstate()
+    assert job.shown() == expected.shown()
+
+
+class WithoutNulls(EveryState):
+    """Its schemas forbid nulls."""
+
+    def init(self, handle: Any) -> None:
+        schema = StructType([StructField("total", LongType(), nullable=False)])
+        self.sum = handle.getValueState("sum", schema)
+
+    def keep(self, key: str | None, values: list[int]) -> str:
+        total = (self.sum.get()[0] if self.sum.exists() else 0) + sum(values)
+        self.sum.update((total,))
+        return str(total)
+
+
+def test_fields_that_are_not_null_stay_so_in_avro(spark: SparkSession, tmp_path: Path) -> None:
+    job = AdoptedJob(spark, tmp_path, WithoutNulls())
+    job.feed([("a", 1)])
+    job.on_spark(AVRO)
+    assert job.adopt("--apply", "--force") == 0
+    job.feed([("a", 2)])
+    job.on_cowstate()
+    assert job.shown() == [("a", "1"), ("a", "3")]

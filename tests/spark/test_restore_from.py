@@ -1,0 +1,89 @@
+"""A new query begins with the state of an older one: `spark.cowstate.restoreFrom`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_state
+from spark_state.errors import ConfigurationError
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider_jobs import configured
+from tests.support.streams import Stream
+
+pytestmark = pytest.mark.spark
+
+RESTORE = "spark.cowstate.restoreFrom"
+
+
+@pytest.fixture(scope="module")
+def old(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stream:
+    """Two epochs of totals."""
+    stream = Stream(spark, tmp_path_factory.mktemp("old"))
+    for rows in ([("a", 1), ("b", 2)], [("a", 3)]):
+        stream.feed(rows)
+    stream.run(stream.operator(name="totals"))
+    return stream
+
+
+def test_it_goes_on_with_the_old_state_and_then_with_its_own(
+    spark: SparkSession, tmp_path: Path, old: Stream
+) -> None:
+    kept = tmp_path / "moved" / "totals"
+    shutil.copytree(old.store(), kept)
+    new = Stream(spark, tmp_path)
+    new.feed([("a", 10), ("c", 5)])
+    with configured(spark, {RESTORE: str(kept.parent)}):
+        new.run(new.operator(name="totals"))
+    assert new.totals() == {"a": (3, 14), "c": (1, 5)}
+    shutil.rmtree(kept)
+    new.feed([("a", 1), ("b", 1)])
+    with configured(spark, {"spark.cowstate.parallelism": "3"}):
+        new.run(new.operator(name="totals"))
+    assert new.totals() == {"a": (4, 15), "b": (2, 3), "c": (1, 5)}
+
+
+def test_an_epoch_may_be_named_and_the_operator_called_otherwise(
+    spark: SparkSession, tmp_path: Path, old: Stream
+) -> None:
+    new = Stream(spark, tmp_path)
+    new.feed([("a", 10)])
+    with configured(spark, {RESTORE: f"{old.store()}@0"}):
+        new.run(new.operator(name="others"))
+    assert new.totals() == {"a": (2, 11)}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "settings", "message"),
+    [
+        ("/nowhere", {}, "is the store of an operator: set it to <spark.cowstate.store>/<query"),
+        ("@9", {}, "does not have epoch 9, but epoch 1 before it"),
+        ("", {"spark.cowstate.maxParallelism": "64"}, "has 128 key groups, and .* is 64: set"),
+    ],
+)
+def test_what_is_not_there_or_does_not_fit_is_refused_when_the_operator_is_planned(
+    spark: SparkSession,
+    tmp_path: Path,
+    old: Stream,
+    suffix: str,
+    settings: dict[str, str],
+    message: str,
+) -> None:
+    new = Stream(spark, tmp_path)
+    with (
+        configured(spark, {RESTORE: f"{old.store()}{suffix}", **settings}),
+        pytest.raises(ConfigurationError, match=message),
+    ):
+        new.operator(name="totals")
+
+
+def test_another_key_is_refused(spark: SparkSession, tmp_path: Path, old: Stream) -> None:
+    grouped = Stream(spark, tmp_path).source().groupBy("value")
+    with (
+        configured(spark, {RESTORE: str(old.store())}),
+        pytest.raises(ConfigurationError, match=r"has the key \(key string\), and the operator"),
+    ):
+        spark_state.transform_with_state(grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None")
