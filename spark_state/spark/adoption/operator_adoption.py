@@ -65,6 +65,7 @@ from spark_state.spark.adoption.spark_states import (
     KEY_GROUP,
     SparkStates,
     checksums,
+    in_format_of,
     spark_states,
 )
 from spark_state.spark.adoption.store_tasks import (
@@ -115,7 +116,8 @@ def check(spark: SparkSession, checkpoint: QueryCheckpoint, to: str) -> CheckedA
     plan = plan_operator_adoption(checkpoint, to)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
     try:
-        states = spark_states(spark, plan, configuration.max_parallelism)
+        with in_format_of(spark, checkpoint):
+            states = spark_states(spark, plan, configuration.max_parallelism)
     except (PySparkException, Py4JJavaError) as error:
         raise AdoptionError(
             f"Spark cannot read the state of {checkpoint.url}: {_first_line(error)}"
@@ -159,7 +161,8 @@ def apply(
         forget(files, folder)
         raise
     try:
-        rows = _fill(spark, checked, progress)
+        with in_format_of(spark, checkpoint):
+            rows = _fill(spark, checked, progress)
         check_unchanged(files, checkpoint)
         for path, text in texts.items():
             files.write_text(path, text)

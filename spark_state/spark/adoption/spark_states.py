@@ -35,12 +35,14 @@ from spark_state.keyed_state.state_kinds import kept_state
 from spark_state.keyed_state.state_rows import StateEntries, to_table
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor, timers_descriptor
+from spark_state.spark.adoption.adoption_plan import CHECKPOINT_FORMAT
 from spark_state.spark.adoption.operator_adoption_plan import OperatorAdoptionPlan, StateVariable
 from spark_state.spark.operator.keyed_input import (
     check_key_fields,
     key_columns,
     key_group_column,
 )
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint
 from spark_state.state_descriptor import StateDescriptor
 
 KEY_GROUP, STATE_INDEX = "key_group", "state"
@@ -71,20 +73,30 @@ def checksums(rows: DataFrame) -> dict[int, tuple[int, int]]:
     """By place of a state: how many rows it has, and the sum of their hashes, whatever their
     order."""
     row_hash = F.xxhash64(*(F.col(name) for name in rows.columns)).cast("decimal(38,0)")
-    with _hashes_of_maps(rows.sparkSession):
+    # Spark hashes no maps, unless it is told that their order is the same every time.
+    with _setting(rows.sparkSession, _HASH_OF_MAPS, "true"):
         sums = rows.groupBy(STATE_INDEX).agg(F.count("*"), F.sum(row_hash))
         return {index: (count, int(total)) for index, count, total in sums.collect()}
 
 
 @contextmanager
-def _hashes_of_maps(spark: SparkSession) -> Iterator[None]:
-    """Spark hashes no maps, unless it is told that their order is the same every time."""
-    before = spark.conf.get(_HASH_OF_MAPS, "false")
-    spark.conf.set(_HASH_OF_MAPS, "true")
+def in_format_of(spark: SparkSession, checkpoint: QueryCheckpoint) -> Iterator[None]:
+    """Let Spark's reader read the format of this checkpoint, which only the session knows."""
+    with _setting(spark, CHECKPOINT_FORMAT, "1" if checkpoint.state_ids is None else "2"):
+        yield
+
+
+@contextmanager
+def _setting(spark: SparkSession, key: str, text: str) -> Iterator[None]:
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, text)
     try:
         yield
     finally:
-        spark.conf.set(_HASH_OF_MAPS, str(before))
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)
 
 
 def spark_states(
