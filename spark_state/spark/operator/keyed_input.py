@@ -60,7 +60,7 @@ def keyed_input(
     projected = df.select(*distinct)
     # The key group uses the computed columns: an expression may have another value a second time.
     output = [_column(spark, attribute) for attribute in _output(projected)]
-    key_group = _key_group([output[index] for index in key_indexes], max_parallelism)
+    key_group = key_group_of([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output, key_group)
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
 
@@ -155,6 +155,7 @@ def _is_collated(data_type: DataType) -> bool:
     return isinstance(data_type, StringType) and data_type != StringType()
 
 
-def _key_group(keys: Sequence[Column], max_parallelism: int) -> Column:
+def key_group_of(keys: Sequence[Column], max_parallelism: int) -> Column:
+    """The column of the key group of these key columns."""
     key_hash = F.xxhash64(*keys) if keys else F.lit(SEED).cast("long")
     return F.pmod(key_hash, F.lit(max_parallelism)).cast("int").alias(KEY_GROUP_COLUMN)
