@@ -79,6 +79,14 @@ def checkpoints(spark: SparkSession, tmp_path_factory: Any) -> Iterator[Checkpoi
     spark_state.disable(spark)
 
 
+@pytest.fixture
+def enabled(spark: SparkSession) -> Iterator[SparkSession]:
+    was = spark.conf.get("spark.cowstate.enabled", "false")
+    spark_state.enable(spark)
+    yield spark
+    spark.conf.set("spark.cowstate.enabled", was or "false")
+
+
 def read(checkpoints: Checkpoints, at: Path, options: dict[str, str]) -> DataFrame:
     return checkpoints.spark.read.format("statestore").options(**options).load(str(at))
 
@@ -180,3 +188,51 @@ def test_a_session_that_is_not_enabled_asks_spark_only(checkpoints: Checkpoints)
     other = checkpoints.spark.newSession()
     at = str(checkpoints.on_cowstate)
     assert other.read.format("state-metadata").load(at).collect() == []
+
+
+def test_progress_has_the_operator_with_its_rows(enabled: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(enabled, tmp_path)
+    stream.feed([("a", 1), ("b", 2), ("a", 3)])
+    with configured(enabled, {"spark.cowstate.parallelism": "2"}):
+        query = stream.run(by_rows(stream.source()))
+    progress = query.lastProgress
+    assert progress is not None
+    (operator,) = progress.stateOperators
+    assert (operator.operatorName, operator.numRowsTotal) == ("operator-0", 7)
+    assert (operator.numRowsUpdated, operator.numRowsRemoved) == (7, 0)
+    assert operator.numShufflePartitions == 2
+    assert operator.customMetrics["numValueStateVars"] == 1
+    assert operator.customMetrics["numListStateVars"] == 1
+    (recent,) = [progress.stateOperators for progress in query.recentProgress]
+    assert [operator.numRowsTotal for operator in recent] == [7]
+    spark_state.disable(enabled)
+    assert query.lastProgress is not None
+    assert query.lastProgress.stateOperators == []
+
+
+def test_the_progress_of_an_idle_query_shows_the_state_as_it_is(
+    enabled: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(enabled, tmp_path)
+    stream.feed([("a", 1)])
+    query = (
+        by_rows(stream.source())
+        .writeStream.foreachBatch(lambda batch, _: batch.collect())
+        .outputMode("update")
+        .option("checkpointLocation", str(stream.checkpoint))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        progress = query.lastProgress
+        for _ in range(600):
+            if progress is not None and progress.batchId == 1:
+                break
+            query.awaitTermination(0.1)  # type: ignore[arg-type]
+            progress = query.lastProgress
+    finally:
+        query.stop()
+    assert progress is not None
+    assert progress.batchId == 1
+    (operator,) = progress.stateOperators
+    assert (operator.numRowsTotal, operator.numRowsUpdated) == (3, 0)

@@ -13,65 +13,20 @@ struct of its own, `value`, as in Spark; when it expires is not told.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from checkpoint_store.open_history import open_history
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
-from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.completed_checkpoint import StateSchema
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.operator.keyed_input import key_group_of
+from spark_state.spark.operator.stored_operators import StoredOperator, states_of
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 
 _COLLECTIONS = {"list": ("list_element",), "map": ("user_map_key", "user_map_value")}
 _WHOLE = {"list": ("list_value",), "map": ("map_value",)}
-
-
-@dataclass(frozen=True)
-class StoredOperator:
-    """An operator's store. If a batch had no epoch, the epoch before it counts."""
-
-    name: str
-    url: str
-
-    @cached_property
-    def _history(self) -> OperatorHistory:
-        history = open_history(self.url)
-        assert isinstance(history, OperatorHistory), "the store of an operator"
-        return history
-
-    @property
-    def max_parallelism(self) -> int:
-        """The number of key groups."""
-        return self._history.max_parallelism
-
-    @cached_property
-    def key_names(self) -> list[str]:
-        """The names of the key columns."""
-        key_schema = StructType.fromJson(json.loads(self._history.metadata.key_schema_json))
-        return list(key_schema.names)
-
-    def epoch_of(self, batch: int) -> int:
-        """The epoch of a batch. Raises VersionNotRetainedError."""
-        versions = self._history.versions()
-        place = bisect_right(versions, batch)
-        if not place:
-            raise self._history.absent(batch, versions)
-        return versions[place - 1]
-
-    def checkpoint(self, epoch: int) -> CompletedCheckpoint:
-        """The barriers of an epoch. Raises VersionNotRetainedError."""
-        return self._history.checkpoint_at(epoch)
-
-
-def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
-    """The states that an epoch has, by name."""
-    return {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ names of their own have no number, and so are not found.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from functools import wraps
 from typing import Any
@@ -31,22 +30,18 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint import StateSchema
 from checkpoint_store.provider.spark_checkpoint import listed_commits, query_id_of
 from spark_state.errors import ConfigurationError
-from spark_state.host.epoch_request import operator_store_url
-from spark_state.spark.operator.operator_configuration import is_enabled, parse_configuration
-from spark_state.spark.operator.session_facts import session_facts
+from spark_state.spark.operator.operator_configuration import is_enabled
 from spark_state.spark.operator.spark_state_columns import (
     StateRead,
-    StoredOperator,
     changes_frame,
     state_frame,
-    states_of,
     timers_frame,
 )
+from spark_state.spark.operator.stored_operators import StoredOperator, operators_of, states_of
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 
 _STATE, _METADATA = "statestore", "state-metadata"
 _MARK = "_cowstate_answers"
-_OPERATOR = re.compile(r"operator-(\d+)")
 _METADATA_SCHEMA = (
     "operatorId bigint, operatorName string, stateStoreName string, numPartitions int, "
     "minBatchId bigint, maxBatchId bigint, operatorProperties string"
@@ -169,15 +164,7 @@ def _operators(spark: SparkSession, checkpoint: str) -> dict[int, StoredOperator
         query_id = query_id_of(open_object_store(checkpoint))
     except (ObjectMissingError, StoreAccessError):
         return {}  # Spark says what is wrong with the location, or can read it itself
-    root = parse_configuration(dict(spark.conf.getAll), session_facts(spark)).store
-    operators = {}
-    for directory in open_object_store(root).list_directories(query_id):
-        name = directory.rpartition("/")[2]
-        numbered = _OPERATOR.fullmatch(name)
-        if numbered:
-            url = operator_store_url(root, query_id, name)
-            operators[int(numbered[1])] = StoredOperator(name, url)
-    return operators
+    return operators_of(query_id, dict(spark.conf.getAll))
 
 
 def _committed(checkpoint: str, asked: str | None) -> int:
