@@ -14,6 +14,7 @@ from pyspark.errors import (
     ParseException,
     PySparkException,
     PySparkRuntimeError,
+    SessionNotSameException,
 )
 
 from spark_state.errors import ConfigurationError
@@ -67,6 +68,36 @@ class SchemaTextError(SparkConditionError, ParseException):
 
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+class OtherSessionError(SparkConditionError, SessionNotSameException):
+    """DataFrames of two sessions are to be inputs of one operator."""
+
+
+def session_not_same(what: str) -> OtherSessionError:
+    """The error of DataFrames that belong to two sessions. `what`: these DataFrames."""
+    return OtherSessionError(
+        "SESSION_NOT_SAME",
+        "56K00",
+        f"Both Datasets must belong to the same SparkSession. These do not: {what}",
+        {},
+    )
+
+
+class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):
+    """A processor emits a row that is late for the operators behind."""
+
+
+def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
+    """The error of a row whose event time the watermark has passed."""
+    return EmittedTooLateError(
+        "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED",
+        "42815",
+        f"Previous node emitted a row with eventTime={event_ms} which is older than "
+        f"current_watermark_value={watermark_ms}. Operators behind would drop it: emit rows that "
+        "are later than the watermark",
+        {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
+    )
 
 
 class DeletedStateError(ConfigurationError, PySparkRuntimeError):

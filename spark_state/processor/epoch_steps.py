@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from spark_state.errors import OutputRowError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.key_grouping import group_by_key
 from spark_state.processor.row_form import RowForm
@@ -37,6 +38,7 @@ class EpochRun:
     row_form: RowForm
     timer_values: TimerValues
     check: Callable[[], None]
+    operator_states: OperatorStates
 
 
 Step = Callable[[EpochRun], Iterator[Any]]

@@ -12,6 +12,8 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructFiel
 
 from checkpoint_store.files.element_columns import EXPIRY, LIST_VALUE, MAP_VALUE
 from spark_state.errors import UnsupportedOperationError
+from spark_state.operator_state.broadcast_state import broadcast_item_type
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.condition_errors import state_not_nullable
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
@@ -46,6 +48,16 @@ def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> 
         return StructType([StructField(MAP_VALUE, MapType(key, value, valueContainsNull=False))])
     (schema,) = schemas
     return schema
+
+
+def operator_state_meta_info(
+    mode: OperatorStateMode, name: str, schemas: Sequence[StructType]
+) -> OperatorStateMetaInfo:
+    """An operator state with these schemas: of its items, or of the keys and the values of a
+    broadcast state."""
+    types = [pa.struct(list(arrow_schema(schema))) for schema in schemas]
+    item_type = broadcast_item_type(*types) if mode == "broadcast" else types[0]
+    return OperatorStateMetaInfo(name, mode, item_type)
 
 
 def element_schema(state: StateDescriptor) -> StructType:

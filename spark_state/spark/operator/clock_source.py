@@ -84,18 +84,18 @@ class ClockSettings:
 
 
 def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
-    """The rows of `keyed`, whose last column is the key group, and control rows when the clock
-    ticks."""
+    """The rows of `keyed`, and control rows when the clock ticks."""
     spark = keyed.sparkSession
     register_source(spark, ClockSource)
     stands_still = spark.conf.get(_BATCHES_WITHOUT_ROWS_KEY) == "false"
     settings = replace(settings, stands_still=stands_still)
     ticks = spark.readStream.format(ClockSource.name()).options(**settings.options()).load()
-    row_fields = keyed.schema.fields[:-1]
-    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in row_fields]
-    first = control_key_group(0)
-    key_group = (F.lit(first) - F.col(_SUBTASK)).cast("int").alias(KEY_GROUP_COLUMN)
-    return keyed.union(ticks.select(*nulls, key_group))
+    key_group = (F.lit(control_key_group(0)) - F.col(_SUBTASK)).cast("int")
+    columns = [
+        key_group if field.name == KEY_GROUP_COLUMN else F.lit(None).cast(field.dataType)
+        for field in keyed.schema.fields
+    ]
+    return keyed.union(ticks.select(*columns))
 
 
 class ClockSource(LoadedInWorkers, DataSource):

@@ -6,7 +6,12 @@ import pickle
 from collections.abc import Callable
 
 import pytest
-from pyspark.errors import IllegalArgumentException, PySparkException, PySparkRuntimeError
+from pyspark.errors import (
+    IllegalArgumentException,
+    PySparkException,
+    PySparkRuntimeError,
+    SessionNotSameException,
+)
 
 from spark_state.errors import ConfigurationError
 from spark_state.processor import condition_errors
@@ -26,6 +31,13 @@ OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str
         "STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE",
         "42802",
         "Unknown time mode foo. Accepted timeMode modes are 'none', 'processingTime', 'eventTime'",
+    ),
+    (
+        lambda: condition_errors.session_not_same("a and b"),
+        SessionNotSameException,
+        "SESSION_NOT_SAME",
+        "56K00",
+        "Both Datasets must belong to the same SparkSession.",
     ),
     (
         lambda: condition_errors.state_defined_twice("s"),
