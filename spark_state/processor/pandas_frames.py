@@ -259,9 +259,11 @@ class _OutputColumn:
         try:
             return self._array(pd.Series(values))
         except _CONVERSION_ERRORS as error:
+            # The message begins as Spark's does: jobs match on it.
             raise OutputRowError(
-                f"output column {self._field.name!r} of dtype {values.dtype} for key {key!r} does "
-                f"not become {self._field.type}: {error}"
+                f"Exception thrown when converting pandas.Series ({values.dtype}) with name "
+                f"{self._field.name!r} to Arrow Array ({self._field.type}). Output of key {key!r}: "
+                f"{error}"
             ) from error
 
     def _array(self, series: Any) -> pa.Array[Any]:
