@@ -6,6 +6,7 @@
     ├── KeyGroupError               group by another key: this one has no stable hash
     ├── StateValueError             a processor put a value that its state's schema does not hold
     ├── OutputRowError              a processor emitted a row that is not of its output schema
+    ├── BroadcastStateError         subtasks hold different broadcast states: repair the processor
     ├── StateMigrationError         the store holds this state under another schema or kind
     ├── CorruptStreamError          a channel breaks the order of its epochs: stop its second writer
     ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread
@@ -38,6 +39,10 @@ class StateValueError(CowstateError):
 
 class OutputRowError(CowstateError):
     """An output row does not fit the operator's output schema."""
+
+
+class BroadcastStateError(CowstateError):
+    """Subtasks hold different entries in a broadcast state, which is to be the same in all."""
 
 
 class StateMigrationError(CowstateError):

@@ -11,6 +11,7 @@ hash as it is. One column is hashed as these bytes, little endian:
     binary                                its bytes
     decimal(p <= 18, s)                   8 bytes, the unscaled value
     decimal(p > 18, s)                    the unscaled value, two's complement, big endian, shortest
+    struct                                its fields, each in turn, as if they were columns
 
 `key group = hash mod max parallelism` (mod never negative). Source of the algorithm: XXH64 of
 Yann Collet, chained as in Spark's `XxHash64` expression; golden values pin it in the tests.
@@ -21,7 +22,7 @@ from __future__ import annotations
 import datetime
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -35,6 +36,10 @@ _EPOCH_NAIVE = datetime.datetime(1970, 1, 1)
 _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
+KeyType = str | Mapping[str, Any]
+"""A type as Spark's JSON has it: a name, or the description of a struct."""
+
+_Hash = Callable[[Any, int], int]
 _Pack = Callable[[Any], bytes]
 _pack_int: _Pack = struct.Struct("<i").pack
 _pack_long: _Pack = struct.Struct("<q").pack
@@ -104,6 +109,29 @@ def hash_bytes(values: Iterable[bytes], seeds: Iterable[int]) -> Iterator[int]:
     return map(xxhash.xxh64_intdigest, values, seeds)
 
 
+def _hash_of(key_type: KeyType) -> _Hash:
+    """How a value of this type, which is not None, changes the hash that it is given."""
+    if isinstance(key_type, Mapping) and key_type["type"] == "struct":
+        return _hash_of_struct(key_type["fields"])
+    to_bytes = _bytes_of(str(key_type))
+    return lambda value, seed: xxhash.xxh64_intdigest(to_bytes(value), seed)
+
+
+def _hash_of_struct(fields: Sequence[Mapping[str, Any]]) -> _Hash:
+    hashes = [(field["name"], _hash_of(field["type"])) for field in fields]
+
+    def hash_struct(value: Any, seed: int) -> int:
+        by_name = isinstance(value, Mapping)
+        if not by_name and len(value) != len(hashes):
+            raise TypeError(f"{len(value)} fields instead of {len(hashes)}")
+        for index, (name, hash_field) in enumerate(hashes):
+            field = value[name] if by_name else value[index]
+            seed = seed if field is None else hash_field(field, seed)
+        return seed
+
+    return hash_struct
+
+
 def _bytes_of(type_name: str) -> Callable[[Any], bytes]:
     if type_name.startswith("decimal("):
         precision, scale = type_name[len("decimal(") : -1].split(",")
@@ -113,35 +141,38 @@ def _bytes_of(type_name: str) -> Callable[[Any], bytes]:
     except KeyError:
         raise KeyGroupError(
             f"a key column of type {type_name!r} has no stable hash and so no key group; group by "
-            f"columns of type {', '.join(_BYTES_OF)} or decimal (a field of a struct, or a cast)"
+            f"columns of type {', '.join(_BYTES_OF)} or decimal, or structs of these"
         ) from None
 
 
-def is_hashable_type(type_name: str) -> bool:
-    """Whether a column of this Spark type (its JSON name) can be part of a key."""
-    return type_name in _BYTES_OF or type_name.startswith("decimal(")
+def is_hashable_type(key_type: KeyType) -> bool:
+    """Whether a column of this Spark type (as Spark's JSON has it) can be part of a key."""
+    if isinstance(key_type, Mapping):
+        is_struct = key_type["type"] == "struct"
+        return is_struct and all(is_hashable_type(field["type"]) for field in key_type["fields"])
+    return key_type in _BYTES_OF or key_type.startswith("decimal(")
 
 
 class KeyGroupAssignment:
     """Assigns keys of fixed column types to key groups.
 
-    `type_names`: Spark's JSON names of the key columns' types, in key order.
+    `key_types`: the key columns' types as Spark's JSON has them, in key order.
     `max_parallelism`: number of key groups.
     """
 
-    def __init__(self, type_names: Sequence[str], max_parallelism: int) -> None:
-        self._bytes_of = tuple(_bytes_of(name) for name in type_names)
+    def __init__(self, key_types: Sequence[KeyType], max_parallelism: int) -> None:
+        self._hashes = tuple(map(_hash_of, key_types))
         self.max_parallelism = max_parallelism
 
     def hash(self, key: tuple[Any, ...]) -> int:
         """The unsigned 64-bit hash of a key. Raises KeyGroupError for a value of another type."""
         value = SEED
-        for to_bytes, column in zip(self._bytes_of, key, strict=True):
+        for hash_column, column in zip(self._hashes, key, strict=True):
             if column is None:
                 continue
             try:
-                value = xxhash.xxh64_intdigest(to_bytes(column), value)
-            except (struct.error, TypeError, AttributeError, OverflowError) as error:
+                value = hash_column(column, value)
+            except (struct.error, LookupError, TypeError, AttributeError, OverflowError) as error:
                 raise KeyGroupError(f"key {key!r}: {column!r} cannot be hashed: {error}") from error
         return value
 

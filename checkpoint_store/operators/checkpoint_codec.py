@@ -17,6 +17,7 @@ from checkpoint_store.files.document import (
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
+    OperatorStateHandle,
     Run,
     StateSchema,
     SubtaskTime,
@@ -101,9 +102,12 @@ def _run(body: Body) -> Run:
 def _barrier_body(barrier: Barrier) -> Body:
     report = {} if barrier.report is None else {"report": _report_body(barrier.report)}
     time = {} if barrier.time is None else {"time": _time_body(barrier.time)}
+    held = barrier.operator_state
+    operator_state = {} if held is None else {"operator_state": _operator_state_body(held)}
     return {
         **report,
         **time,
+        **operator_state,
         "barrier_id": barrier.barrier_id,
         "epoch": barrier.epoch,
         "subtask": barrier.subtask,
@@ -123,6 +127,28 @@ def _state_body(state: StateSchema) -> Body:
     if state.ttl_ms is not None:
         body["ttl_ms"] = state.ttl_ms
     return body | {"since": state.since} if state.since else body
+
+
+def _operator_state_body(handle: OperatorStateHandle) -> Body:
+    return {
+        "name": handle.name,
+        "length": handle.length,
+        "checksum": handle.checksum,
+        "epoch": handle.epoch,
+        "broadcast": [list(state) for state in handle.broadcast],
+    }
+
+
+def _operator_state(body: Body) -> OperatorStateHandle:
+    return OperatorStateHandle(
+        name=decode_text(body["name"]),
+        length=decode_number(body["length"]),
+        checksum=decode_text(body["checksum"]),
+        epoch=decode_number(body["epoch"]),
+        broadcast=tuple(
+            (decode_text(name), decode_text(checksum)) for name, checksum in body["broadcast"]
+        ),
+    )
 
 
 def _report_body(report: EpochReport) -> Body:
@@ -161,6 +187,7 @@ def _number_or_none(value: object) -> int | None:
 
 def _barrier(body: Body) -> Barrier:
     base_epoch, report, time = body["base_epoch"], body.get("report"), body.get("time")
+    operator_state = body.get("operator_state")
     return Barrier(
         barrier_id=decode_text(body["barrier_id"]),
         epoch=decode_number(body["epoch"]),
@@ -184,4 +211,5 @@ def _barrier(body: Body) -> Barrier:
         ),
         report=None if report is None else _report(report),
         time=None if time is None else _time(time),
+        operator_state=None if operator_state is None else _operator_state(operator_state),
     )

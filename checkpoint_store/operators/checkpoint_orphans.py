@@ -82,7 +82,7 @@ class _Needs:
             if isinstance(said, Unknown):
                 self._keep_all_of(said)
             elif said is not None:
-                self._files.update(handle.name for handle in said.handles)
+                self._files |= said.object_names()
 
     def _keep_all_of(self, unknown: Unknown) -> None:
         self._unknown_epoch = max(self._unknown_epoch, unknown.epoch)

@@ -57,13 +57,29 @@ class SubtaskTime:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorStateHandle:
+    """A reference to the operator state of a subtask: one object, written whole.
+
+    `name` is relative to the store; `length` and `checksum` (sha256, hex) are of the whole object;
+    `epoch`: the one that wrote it. `broadcast`: for each broadcast state that is not empty its name
+    and the checksum of its content, which is the same on all subtasks.
+    """
+
+    name: str
+    length: int
+    checksum: str
+    epoch: int
+    broadcast: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Barrier:
     """A subtask's statement that its part of `epoch` is durable.
 
     `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
     epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
     what the epoch did; None if an early build wrote the barrier. `time`: None if the operator knows
-    no time.
+    no time. `operator_state`: None if the subtask has none.
     """
 
     barrier_id: str
@@ -79,6 +95,12 @@ class Barrier:
     states: tuple[StateSchema, ...]
     report: EpochReport | None = None
     time: SubtaskTime | None = None
+    operator_state: OperatorStateHandle | None = None
+
+    def object_names(self) -> frozenset[str]:
+        """The objects that a restore may need."""
+        names = frozenset(handle.name for handle in self.handles)
+        return names if self.operator_state is None else names | {self.operator_state.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +140,5 @@ class CompletedCheckpoint:
         )
 
     def object_names(self) -> frozenset[str]:
-        """The state files that a restore may need."""
-        return frozenset(h.name for barrier in self.barriers for h in barrier.handles)
+        """The objects that a restore may need."""
+        return frozenset().union(*(barrier.object_names() for barrier in self.barriers))

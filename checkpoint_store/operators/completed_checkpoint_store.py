@@ -14,7 +14,7 @@ damaged. Damage never leads to an older epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -45,12 +45,18 @@ from checkpoint_store.operators.checkpoint_codec import (
 )
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    OperatorStateHandle,
+    Run,
+)
 from checkpoint_store.operators.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
 )
+from checkpoint_store.operators.operator_state_store import OperatorStateStore
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.operators.run_registry import RunRegistry
@@ -61,7 +67,7 @@ __all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "uniq
 
 @dataclass(frozen=True, slots=True)
 class StateFileWriter:
-    """Who writes a state file, and for which key groups."""
+    """Who writes a state file. `key_groups`: those of the subtask."""
 
     epoch: int
     subtask: int
@@ -80,6 +86,7 @@ class CompletedCheckpointStore:
         self._store = store
         self._unique = unique
         self._files = StateFileStore(store, unique)
+        self._operator_states = OperatorStateStore(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self._retention = CheckpointRetention(store, self._published, readable)
@@ -143,6 +150,19 @@ class CompletedCheckpointStore:
         )
         directory = EpochDirectory(writer.epoch, writer.run.number)
         return self._files.write(table, header, str(directory), writer.attempt)
+
+    def write_operator_state(
+        self, data: bytes, writer: StateFileWriter, broadcast: Mapping[str, str]
+    ) -> OperatorStateHandle:
+        """Write the operator state of a subtask; durable on return."""
+        directory = EpochDirectory(writer.epoch, writer.run.number)
+        return self._operator_states.write(
+            data, directory, writer.subtask, writer.attempt, broadcast
+        )
+
+    def read_operator_states(self, handles: Sequence[OperatorStateHandle]) -> list[bytes]:
+        """What the handles refer to, verified. Raises ObjectMissingError, CorruptObjectError."""
+        return self._operator_states.read_all(handles)
 
     def read_state(
         self, handle: StateHandle, key_groups: KeyGroupRange

@@ -7,6 +7,7 @@
     epochs/<epoch>-<run>/barrier-<subtask>-of-<parallelism>-<attempt>-<unique>-<length>.json
     epochs/<epoch>-<run>/changelog-<subtask>-<attempt>-<unique>.arrow
     epochs/<epoch>-<run>/snapshot-<subtask>-<attempt>-<unique>.arrow
+    epochs/<epoch>-<run>/operator-state-<subtask>-<attempt>-<unique>.arrow
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
 subtask and parallelism to 5; a length is not padded. `unique` is 12 hex digits that the writer
@@ -37,6 +38,9 @@ _DIRECTORY = re.compile(r"epochs/(?P<epoch>\d{19})-(?P<run>\d{10})")
 _BARRIER = re.compile(
     r"barrier-(?P<subtask>\d{5})-of-(?P<parallelism>\d{5})-(?P<attempt>\d{19})"
     rf"-{_UNIQUE}-(?P<length>\d+)\.json"
+)
+_OPERATOR_STATE = re.compile(
+    rf"operator-state-(?P<subtask>\d{{5}})-(?P<attempt>\d{{19}})-{_UNIQUE}\.arrow"
 )
 
 
@@ -99,6 +103,22 @@ class BarrierName:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorStateName:
+    """The operator state of a subtask."""
+
+    directory: EpochDirectory
+    subtask: int
+    attempt: int
+    unique: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.directory}/operator-state-{self.subtask:05d}-{self.attempt:019d}"
+            f"-{self.unique}.arrow"
+        )
+
+
 def parse_run(name: str) -> RunName | None:
     """The parts of a name under `runs/`; None if it is not ours. A run id may contain '-'."""
     match = _RUN.fullmatch(name)
@@ -145,6 +165,9 @@ def parse_barrier(name: str) -> BarrierName | None:
 
 
 def parse_state_file(name: str) -> EpochDirectory | None:
-    """The directory of a state file; None if the name is not that of one."""
-    file = parse_state_file_name(name)
-    return None if file is None else parse_epoch_directory(file.directory)
+    """The directory of a state file, of keyed state or of operator state; None if the name is not
+    that of one."""
+    parent, _, file = name.rpartition("/")
+    if parse_state_file_name(name) is None and _OPERATOR_STATE.fullmatch(file) is None:
+        return None
+    return parse_epoch_directory(parent)

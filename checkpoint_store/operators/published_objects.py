@@ -153,7 +153,7 @@ def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _
 
 
 def _handles_of_barrier(barrier: Barrier) -> int:
-    return len(barrier.handles)
+    return len(barrier.handles) + (barrier.operator_state is not None)
 
 
 def _handles_of_checkpoint(checkpoint: CompletedCheckpoint) -> int:

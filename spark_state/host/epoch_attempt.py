@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 
-from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
     StateFileWriter,
@@ -52,15 +53,26 @@ class EpochAttempt:
         """See SnapshotFiles."""
         return self._write("snapshot", rows, key_groups)
 
+    def write_operator_state(
+        self, data: bytes, broadcast: Mapping[str, str]
+    ) -> OperatorStateHandle:
+        """The object of the subtask's operator state, durable on return."""
+        own = key_group_range_of_subtask(
+            self.spec.max_parallelism, self.spec.parallelism, self.task.subtask
+        )
+        return self.checkpoints.write_operator_state(data, self._writer(own), broadcast)
+
     def _write(self, kind: StateFileKind, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        writer = StateFileWriter(
+        return self.checkpoints.write_state(kind, rows, self._writer(key_groups))
+
+    def _writer(self, key_groups: KeyGroupRange) -> StateFileWriter:
+        return StateFileWriter(
             epoch=self.claim.epoch,
             subtask=self.task.subtask,
             run=self.claim.run,
             attempt=self.claim.attempt,
             key_groups=key_groups,
         )
-        return self.checkpoints.write_state(kind, rows, writer)
 
     @contextmanager
     def timed(self, step: Step) -> Iterator[None]:

@@ -17,7 +17,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
-from checkpoint_store.operators.completed_checkpoint import Barrier, Run, StateSchema
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    OperatorStateHandle,
+    Run,
+    StateSchema,
+)
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.checkpointing.fence import Claim, check_claim
 from spark_state.checkpointing.restore_plan import Handles, Restore
@@ -26,13 +31,14 @@ from spark_state.host.arrival import Arrival
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
+from spark_state.host.resident_operator_state import ResidentOperatorState
 from spark_state.host.resident_state import Backend, EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
-from spark_state.processor.processor_run import run_processor
+from spark_state.processor.processor_run import Backends, run_processor
 from spark_state.state_descriptor import StateDescriptor
 
 # An earlier attempt whose task is gone notices that after a call to the store, which may be tried
@@ -62,6 +68,7 @@ class SubtaskSession:
             spec.max_parallelism, spec.parallelism, task.subtask
         )
         self.state = ResidentState(self.key_groups)
+        self.operator_state = ResidentOperatorState()
         self.snapshots = SubtaskSnapshots(store.url, maintenance)
         self._store = store
         self._lock = threading.Lock()
@@ -127,8 +134,7 @@ class SubtaskSession:
     def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
-        backend = self.state.backend
-        self._taken_over = None if base.other_store is None else backend.snapshot()
+        self._taken_over = None if base.other_store is None else self.state.backend.snapshot()
         try:
             return self._run_from(attempt, base, table)
         finally:
@@ -136,15 +142,16 @@ class SubtaskSession:
                 self._taken_over.release()
 
     def _run_from(self, attempt: EpochAttempt, base: EpochStart, table: pa.Table) -> DurableEpoch:
-        spec, backend = attempt.spec.processor, self.state.backend
+        spec = attempt.spec.processor
+        backends = Backends(self.state.backend, self.operator_state.backend)
         try:
             with attempt.timed("process"):
                 arrival = Arrival.of(table, spec.run_plan, base.times)
                 processor = pickle.loads(spec.pickled_processor)
                 inputs, time = arrival.inputs, arrival.time
-                spool = run_processor(spec, processor, backend, inputs, time, attempt.check)
+                spool = run_processor(spec, processor, backends, inputs, time, attempt.check)
         except BaseException:
-            backend.rollback()
+            self._rollback()
             raise
         try:
             report = self._make_durable(attempt, base, arrival, spool.rows)
@@ -152,6 +159,10 @@ class SubtaskSession:
             spool.close()
             raise
         return DurableEpoch(spool, report)
+
+    def _rollback(self) -> None:
+        self.state.backend.rollback()
+        self.operator_state.rollback()
 
     def _bring_to_base(self, attempt: EpochAttempt) -> EpochStart:
         """Bring the resident state to what the attempt's epoch starts from."""
@@ -173,6 +184,8 @@ class SubtaskSession:
         # What another store holds is written here as a whole, see _written.
         if restored is not None and self._published is None and other is None:
             self.snapshots.begin_part(restored, attempt, self.state.backend)
+        taken_over = checkpoint if other is None else other[0]
+        self.operator_state.bring_to(taken_over, attempt, base.other_store)
         return base
 
     def _make_durable(
@@ -184,6 +197,7 @@ class SubtaskSession:
             changes = backend.changes()
             with attempt.timed("write"):
                 handles = self._written(attempt, base.handles, changes)
+                operator_state = self.operator_state.written(attempt)
             puts = number_of_puts(changes)
             report = EpochReport(
                 rows_in=arrival.rows_in,
@@ -191,7 +205,8 @@ class SubtaskSession:
                 changed=puts,
                 removed=changes.num_rows - puts,
                 entries=len(backend),
-                written_bytes=_new_bytes(base.handles, handles),
+                written_bytes=_new_bytes(base.handles, handles)
+                + _bytes_of(attempt, operator_state),
                 restore_ms=attempt.milliseconds("restore"),
                 process_ms=attempt.milliseconds("process"),
                 write_ms=attempt.milliseconds("write"),
@@ -202,12 +217,14 @@ class SubtaskSession:
                     _barrier(attempt, base, handles, backend),
                     report=report,
                     time=arrival.subtask_time(backend.next_timer_ms()),
+                    operator_state=operator_state,
                 )
                 self._publish(attempt, barrier)
         except BaseException:
-            backend.rollback()
+            self._rollback()
             raise
         self.state.seal(handles, barrier.states)
+        self.operator_state.seal(operator_state)
         self._published = (attempt.claim.run, attempt.task.epoch)
         with attempt.timed("publish"):
             self._after_barrier(attempt, handles)
@@ -278,3 +295,8 @@ def _new_bytes(before: Handles, after: Handles) -> int:
     """The bytes of the files that only the state after an epoch needs."""
     held = {handle.name for handle in before}
     return sum({h.name: h.length for h in after if h.name not in held}.values())
+
+
+def _bytes_of(attempt: EpochAttempt, written: OperatorStateHandle | None) -> int:
+    """The bytes of an object of operator state that is of this epoch."""
+    return 0 if written is None or written.epoch != attempt.task.epoch else written.length

@@ -8,13 +8,17 @@ and -0.0 becomes 0.0, so that keys that Spark groups together are equal here too
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from spark_state.frozen_keys import frozen
+
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+pc: Any = pyarrow.compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,46 @@ class KeyColumns:
             return [()] * length
         return list(zip(*(_values(column) for column in columns), strict=True))
 
+    def shown(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A key as processors see it: with structs as dicts, as in Spark."""
+        if not self.has_structs:
+            return key
+        return tuple(map(_shown, key, self.arrow_types))
+
+    @property
+    def has_structs(self) -> bool:
+        """Whether a key is shown otherwise than it is kept."""
+        return any(map(pa.types.is_nested, self.arrow_types))
+
     def to_arrow(self, keys: Sequence[tuple[Any, ...]]) -> list[pa.Array[Any]]:
         """One Arrow array a column from keys."""
-        columns = zip(*keys, strict=True) if keys else ([] for _ in self.names)
+        shown = map(self.shown, keys) if self.has_structs else keys
+        columns = zip(*shown, strict=True) if keys else ([] for _ in self.names)
         return [
             pa.array(column, arrow_type)
             for column, arrow_type in zip(columns, self.arrow_types, strict=True)
         ]
+
+
+def _shown(value: Any, arrow_type: Any) -> Any:
+    if value is None or not pa.types.is_struct(arrow_type):
+        return value
+    return {f.name: _shown(v, f.type) for f, v in zip(arrow_type, value, strict=True)}
+
+
+def leaf_columns(columns: Iterable[Any]) -> list[Any]:
+    """Chunked columns in whose order keys are in order: the fields of structs for the structs,
+    behind whether the struct is there."""
+    leaves = []
+    for column in columns:
+        if not pa.types.is_struct(column.type):
+            leaves.append(column)
+            continue
+        if column.null_count:
+            leaves.append(column.is_valid())
+        fields = [pc.struct_field(column, [index]) for index in range(column.type.num_fields)]
+        leaves += leaf_columns(fields)
+    return leaves
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:

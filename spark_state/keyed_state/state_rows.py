@@ -39,7 +39,7 @@ from checkpoint_store.files.state_file import (
     STATE_METADATA,
 )
 from spark_state.keyed_state.element_serializers import ElementSerializer
-from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.key_columns import KeyColumns, leaf_columns
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 RESERVED_COLUMNS = (KEY_GROUP_COLUMN, STATE, OP)
@@ -79,8 +79,17 @@ def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Tab
     ]
     if not tables:
         return fields.empty_table()
-    table = pa.concat_tables(tables)
-    return table.sort_by([(name, "ascending") for name in (KEY_GROUP_COLUMN, *key_columns.names)])
+    return sorted_by_key(pa.concat_tables(tables), key_columns.names)
+
+
+def sorted_by_key(table: pa.Table, key_names: Sequence[str]) -> pa.Table:
+    """Rows in the order of files: by key group and key."""
+    names = (KEY_GROUP_COLUMN, *key_names)
+    if not any(pa.types.is_struct(table.schema.field(name).type) for name in key_names):
+        return table.sort_by([(name, "ascending") for name in names])
+    leaves = {str(n): leaf for n, leaf in enumerate(leaf_columns(table[name] for name in names))}
+    order = pc.sort_indices(pa.table(leaves), sort_keys=[(name, "ascending") for name in leaves])
+    return table.take(order)
 
 
 def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Schema:

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from spark_state.errors import ConfigurationError
-from spark_state.frozen_keys import FrozenKeys
+from spark_state.frozen_keys import FrozenKeys, frozen
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
-from spark_state.serializers import StructSerializer
+from spark_state.serializers import PLAIN_FORMS, Forms, StructSerializer
 
 Item = tuple[Any, ...]
+Entries = dict[Item, Item]
 
 
 def broadcast_item_type(key_type: pa.StructType, value_type: pa.StructType) -> pa.StructType:
@@ -25,25 +26,30 @@ def broadcast_item_type(key_type: pa.StructType, value_type: pa.StructType) -> p
 
 
 class BroadcastOperatorState:
-    """Values by key. Keys and values are tuples, one value a field of their schemas."""
+    """Values by key. Keys and values are tuples, one value a field of their schemas. `forms`: of
+    the values' nested structs and timestamps."""
 
-    def __init__(self, meta_info: OperatorStateMetaInfo, items: Iterable[Item] = ()) -> None:
+    def __init__(
+        self,
+        meta_info: OperatorStateMetaInfo,
+        items: Iterable[Item] = (),
+        forms: Forms = PLAIN_FORMS,
+    ) -> None:
         owner = f"operator state {meta_info.name!r}"
         self.meta_info = meta_info
-        self.serializer = StructSerializer(meta_info.item_type, owner)
+        self.serializer = StructSerializer(meta_info.item_type, owner, forms)
         key_type: Any = meta_info.item_type.field("key").type
         value_type: Any = meta_info.item_type.field("value").type
         keys = StructSerializer(key_type, f"key of {owner}")
         self._keys = FrozenKeys(keys)
-        self._values = StructSerializer(value_type, owner)
+        self._values = StructSerializer(value_type, owner, forms)
         if not keys.immutable:
             raise ConfigurationError(
                 f"the key of {owner} is {key_type}, which can change; use fields without lists and "
                 "maps"
             )
-        stored = list(items)
-        frozen = self._keys.freeze_all(key for key, _ in stored)
-        self._entries = dict(zip(frozen, (value for _, value in stored), strict=True))
+        self._entries: Entries = {frozen(tuple(key)): tuple(value) for key, value in items}
+        self._is_shared = False
 
     def get(self, key: Iterable[Any]) -> Item | None:
         """The value, None when there is none. Raises StateValueError for a key of another type."""
@@ -51,11 +57,14 @@ class BroadcastOperatorState:
 
     def put(self, key: Iterable[Any], value: Iterable[Any]) -> None:
         """Set a value. Raises StateValueError when key or value do not fit the schemas."""
-        self._entries[self._keys.freeze(key)] = self._values.to_state(value)
+        frozen_key, state = self._keys.freeze(key), self._values.to_state(value)
+        self._own()[frozen_key] = state
 
     def remove(self, key: Iterable[Any]) -> None:
         """Remove a key's value, if there is one."""
-        self._entries.pop(self._keys.freeze(key), None)
+        frozen_key = self._keys.freeze(key)
+        if frozen_key in self._entries:
+            del self._own()[frozen_key]
 
     def items(self) -> list[tuple[Item, Item]]:
         """All keys with their values, in the order in which the keys were first put."""
@@ -63,8 +72,30 @@ class BroadcastOperatorState:
 
     def clear(self) -> None:
         """Remove all keys."""
-        self._entries = {}
+        self.take_back({})
+
+    def copy_value(self, value: Item) -> Item:
+        """A value, sharing nothing with the state that can change."""
+        return self._values.copy(value)
 
     def copy_items(self) -> list[Item]:
         """The entries of this moment, sharing nothing with the state that can change."""
         return [self.serializer.copy(entry) for entry in self._entries.items()]
+
+    def share(self) -> Entries:
+        """The entries of this moment. Later changes are made to a copy of them."""
+        self._is_shared = True
+        return self._entries
+
+    def take_back(self, entries: Entries) -> None:
+        """Go back to entries that `share` has given."""
+        self._entries, self._is_shared = entries, True
+
+    def is_at(self, entries: Entries) -> bool:
+        """Whether nothing has changed since `share` gave these entries."""
+        return self._entries is entries
+
+    def _own(self) -> Entries:
+        if self._is_shared:
+            self._entries, self._is_shared = dict(self._entries), False
+        return self._entries

@@ -6,20 +6,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
-from spark_state.serializers import StructSerializer
+from spark_state.serializers import PLAIN_FORMS, Forms, StructSerializer
 
 Item = tuple[Any, ...]
 
 
 class ListOperatorState:
-    """Items of one type, in order. An item is a tuple, one value a field of the schema."""
+    """Items of one type, in order. An item is a tuple, one value a field of the schema. `forms`: of
+    its nested structs and timestamps."""
 
-    def __init__(self, meta_info: OperatorStateMetaInfo, items: Iterable[Item] = ()) -> None:
+    def __init__(
+        self,
+        meta_info: OperatorStateMetaInfo,
+        items: Iterable[Item] = (),
+        forms: Forms = PLAIN_FORMS,
+    ) -> None:
         self.meta_info = meta_info
         self.serializer = StructSerializer(
-            meta_info.item_type, f"operator state {meta_info.name!r}"
+            meta_info.item_type, f"operator state {meta_info.name!r}", forms
         )
         self._items = list(items)
+        self._is_shared = False
 
     def get(self) -> list[Item]:
         """The items. The list belongs to the caller, lists and dicts inside an item belong to the
@@ -28,16 +35,36 @@ class ListOperatorState:
 
     def add(self, item: Iterable[Any]) -> None:
         """Append an item. Raises StateValueError when it does not fit the schema."""
-        self._items.append(self.serializer.to_state(item))
+        self.extend([item])
+
+    def extend(self, items: Iterable[Iterable[Any]]) -> None:
+        """Append items. Raises StateValueError, with nothing appended, when one is unfit."""
+        added = [self.serializer.to_state(item) for item in items]
+        if self._is_shared:
+            self._items, self._is_shared = list(self._items), False
+        self._items += added
 
     def update(self, items: Iterable[Iterable[Any]]) -> None:
         """Replace all items. Raises StateValueError, with nothing replaced, when one is unfit."""
-        self._items = [self.serializer.to_state(item) for item in items]
+        self.take_back([self.serializer.to_state(item) for item in items])
 
     def clear(self) -> None:
         """Remove all items."""
-        self._items = []
+        self.take_back([])
 
     def copy_items(self) -> list[Item]:
         """The items of this moment, sharing nothing with the state that can change."""
         return [self.serializer.copy(item) for item in self._items]
+
+    def share(self) -> list[Item]:
+        """The items of this moment. Later changes are made to a copy of them."""
+        self._is_shared = True
+        return self._items
+
+    def take_back(self, items: list[Item]) -> None:
+        """Go back to items that `share` has given."""
+        self._items, self._is_shared = items, True
+
+    def is_at(self, items: list[Item]) -> bool:
+        """Whether nothing has changed since `share` gave these items."""
+        return self._items is items

@@ -7,11 +7,13 @@ schema must agree; a restored state that nobody registers is kept and written on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from spark_state.errors import ConfigurationError
+from spark_state.operator_state.broadcast_checksum import broadcast_checksum
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState, broadcast_item_type
 from spark_state.operator_state.list_operator_state import ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, check_compatible
@@ -21,6 +23,14 @@ from spark_state.operator_state.operator_state_snapshot import (
     StoredOperatorState,
 )
 from spark_state.operator_state.repartitioner import assign_items
+from spark_state.serializers import PLAIN_FORMS, Forms
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateMark:
+    """All states at one moment, and what each of them held."""
+
+    held: dict[str, tuple[OperatorState, Any]]
 
 
 class OperatorStateBackend:
@@ -28,15 +38,20 @@ class OperatorStateBackend:
 
     Begins empty; `restore` makes one from snapshots. Used by one thread at a time, except that a
     snapshot may be written by another. Items, keys and values are tuples, one value a field of the
-    Arrow schema they are registered with.
+    Arrow schema they are registered with. `forms`: of their nested structs and timestamps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forms: Forms = PLAIN_FORMS) -> None:
+        self._forms = forms
         self._states: dict[str, OperatorState] = {}
 
     @classmethod
     def restore(
-        cls, snapshots: Sequence[bytes], subtask: int = 0, parallelism: int = 1
+        cls,
+        snapshots: Sequence[bytes],
+        subtask: int = 0,
+        parallelism: int = 1,
+        forms: Forms = PLAIN_FORMS,
     ) -> OperatorStateBackend:
         """The backend of `subtask` out of the snapshots of all old subtasks, in their order.
 
@@ -59,15 +74,15 @@ class OperatorStateBackend:
         ]
         meta_infos = _agreed(stored)
         assigned = assign_items([snapshot.meta_infos for snapshot in stored], subtask, parallelism)
-        backend = cls()
+        backend = cls(forms)
         for name, assignments in assigned.items():
             items = [
                 item
                 for mine in assignments
-                for item in stored[mine.snapshot].items(name, mine.offsets)
+                for item in stored[mine.snapshot].items(name, mine.offsets, forms)
             ]
             kind = _kind(meta_infos[name])
-            backend._states[name] = kind(meta_infos[name], items)
+            backend._states[name] = kind(meta_infos[name], items, forms)
         return backend
 
     def list_state(self, name: str, schema: pa.Schema) -> ListOperatorState:
@@ -76,7 +91,7 @@ class OperatorStateBackend:
         Raises StateMigrationError when a state of that name has another mode or schema, and
         StateValueError for a type that state cannot hold.
         """
-        state = self._register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
+        state = self.register(OperatorStateMetaInfo(name, "split", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
 
@@ -86,7 +101,7 @@ class OperatorStateBackend:
         A subtask then replaces them by its own (`update`); otherwise the next restore gives
         everybody's items once for every subtask. Raises as `list_state`.
         """
-        state = self._register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
+        state = self.register(OperatorStateMetaInfo(name, "union", pa.struct(list(schema))))
         assert isinstance(state, ListOperatorState)
         return state
 
@@ -96,17 +111,50 @@ class OperatorStateBackend:
         """Register a map that is the same on every subtask. Raises as `list_state`, and
         ConfigurationError for keys that hold lists or maps."""
         item_type = broadcast_item_type(pa.struct(list(key_schema)), pa.struct(list(value_schema)))
-        state = self._register(OperatorStateMetaInfo(name, "broadcast", item_type))
+        state = self.register(OperatorStateMetaInfo(name, "broadcast", item_type))
         assert isinstance(state, BroadcastOperatorState)
         return state
 
-    def _register(self, meta_info: OperatorStateMetaInfo) -> OperatorState:
+    def register(self, meta_info: OperatorStateMetaInfo) -> OperatorState:
+        """Register a state of any mode. Raises as `broadcast_state`."""
         state = self._states.get(meta_info.name)
         if state is None:
-            state = self._states[meta_info.name] = _kind(meta_info)(meta_info)
+            state = self._states[meta_info.name] = _kind(meta_info)(meta_info, (), self._forms)
         else:
             check_compatible(state.meta_info, meta_info, "what is registered")
         return state
+
+    def drop(self, name: str) -> None:
+        """Delete a state with all it has, if it is there."""
+        self._states.pop(name, None)
+
+    def mark(self) -> OperatorStateMark:
+        """This moment, to come back to. A change after it costs the size of the state once."""
+        return OperatorStateMark(
+            {name: (state, state.share()) for name, state in self._states.items()}
+        )
+
+    def return_to(self, mark: OperatorStateMark) -> None:
+        """Undo all changes since a mark."""
+        self._states = {}
+        for name, (state, content) in mark.held.items():
+            state.take_back(content)
+            self._states[name] = state
+
+    def has_changed_since(self, mark: OperatorStateMark) -> bool:
+        """Whether states were registered, dropped or changed since a mark."""
+        return self._states.keys() != mark.held.keys() or any(
+            mark.held[name][0] is not state or not state.is_at(mark.held[name][1])
+            for name, state in self._states.items()
+        )
+
+    def broadcast_checksums(self) -> dict[str, str]:
+        """The checksums of the broadcast states that are not empty, by name."""
+        return {
+            name: broadcast_checksum(state)
+            for name, state in self._states.items()
+            if isinstance(state, BroadcastOperatorState) and state.items()
+        }
 
     def snapshot(self) -> OperatorStateSnapshot:
         """All states of this moment; `to_bytes` of it may run in another thread."""

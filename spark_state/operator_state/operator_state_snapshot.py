@@ -31,7 +31,7 @@ from checkpoint_store.files.ipc_options import read_options, write_options
 from spark_state.operator_state.broadcast_state import BroadcastOperatorState
 from spark_state.operator_state.list_operator_state import ListOperatorState
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
-from spark_state.serializers import StructSerializer
+from spark_state.serializers import Forms, StructSerializer
 
 FORMAT_VERSION = 1
 OperatorState = ListOperatorState | BroadcastOperatorState
@@ -47,6 +47,11 @@ class OperatorStateSnapshot:
 
     def __init__(self, states: Sequence[OperatorState]) -> None:
         self._states = [(state.meta_info, state.serializer, state.copy_items()) for state in states]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its states."""
+        return tuple(meta_info.name for meta_info, _, _ in self._states)
 
     def to_bytes(self) -> bytes:
         """The snapshot, for `OperatorStateBackend.restore`."""
@@ -64,8 +69,7 @@ class OperatorStateSnapshot:
             "cowstate.kind": _KIND,
             "cowstate.states": json.dumps(described),
         }
-        names = [meta_info.name for meta_info, _, _ in self._states]
-        batch = pa.RecordBatch.from_arrays(columns, names=names)
+        batch = pa.RecordBatch.from_arrays(columns, names=list(self.names))
         batch = batch.replace_schema_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema, options=write_options(batch.nbytes)) as writer:
@@ -100,10 +104,10 @@ class StoredOperatorState:
         except (pa.ArrowException, StopIteration, KeyError, TypeError, ValueError) as error:
             raise CorruptObjectError(whose, _NAME, f"not a snapshot: {error!r}") from error
 
-    def items(self, name: str, offsets: range) -> list[Item]:
-        """The items of a state at some of its offsets."""
+    def items(self, name: str, offsets: range, forms: Forms) -> list[Item]:
+        """The items of a state at some of its offsets, in these forms."""
         meta_info = next(info for info in self.meta_infos if info.name == name)
-        serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}")
+        serializer = StructSerializer(meta_info.item_type, f"operator state {name!r}", forms)
         column = self._batch.column(name).take(pa.array(offsets, pa.int64()))
         return [item for item in serializer.from_arrow(column) if item is not None]
 

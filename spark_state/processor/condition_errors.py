@@ -6,6 +6,7 @@ Spark's does, and goes on with the way out.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import (
@@ -13,29 +14,48 @@ from pyspark.errors import (
     ParseException,
     PySparkException,
     PySparkRuntimeError,
+    SessionNotSameException,
 )
 
 from spark_state.errors import ConfigurationError
 
 _INVALID_PARAMETER = "42802"
+_DOING = {
+    "exists": "checking {} state exists",
+    "get": "getting {} state",
+    "update": "updating {} state",
+    "clear": "clearing {} state",
+}
 
 
+@dataclass(eq=False)
 class SparkConditionError(ConfigurationError, PySparkException):
-    """`condition`, `sql_state` and `parameters` as Spark has them. Pickles: errors cross
-    processes."""
+    """`condition`, `sql_state` and `parameters` as Spark has them; `message` goes on with the way
+    out."""
 
-    def __init__(
-        self, condition: str, sql_state: str, message: str, parameters: dict[str, str]
-    ) -> None:
-        PySparkException.__init__(self, message, condition, parameters)
-        self._given = condition, sql_state, message, parameters
+    condition: str
+    sql_state: str
+    message: str
+    parameters: dict[str, str]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._given
+    def __str__(self) -> str:
+        return self.getMessage()
+
+    def getMessage(self) -> str:
+        """See PySparkException, as for the other methods."""
+        return f"[{self.condition}] {self.message}"
+
+    def getCondition(self) -> str:
+        return self.condition
 
     def getSqlState(self) -> str:
-        """See PySparkException, which knows the states of its own conditions only."""
-        return self._given[1]
+        return self.sql_state
+
+    def getMessageParameters(self) -> dict[str, str]:
+        return self.parameters
+
+    def getQueryContext(self) -> list[Any]:
+        return []
 
 
 class UnknownModeError(SparkConditionError, IllegalArgumentException):
@@ -48,6 +68,40 @@ class SchemaTextError(SparkConditionError, ParseException):
 
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+class OtherSessionError(SparkConditionError, SessionNotSameException):
+    """DataFrames of two sessions are to be inputs of one operator."""
+
+
+def session_not_same(what: str) -> OtherSessionError:
+    """The error of DataFrames that belong to two sessions. `what`: these DataFrames."""
+    return OtherSessionError(
+        "SESSION_NOT_SAME",
+        "56K00",
+        f"Both Datasets must belong to the same SparkSession. These do not: {what}",
+        {},
+    )
+
+
+class EmittedTooLateError(SparkConditionError, PySparkRuntimeError):
+    """A processor emits a row that is late for the operators behind."""
+
+
+def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
+    """The error of a row whose event time the watermark has passed."""
+    return EmittedTooLateError(
+        "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED",
+        "42815",
+        f"Previous node emitted a row with eventTime={event_ms} which is older than "
+        f"current_watermark_value={watermark_ms}. Operators behind would drop it: emit rows that "
+        "are later than the watermark",
+        {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
+    )
+
+
+class DeletedStateError(ConfigurationError, PySparkRuntimeError):
+    """A processor uses a state that its `init` has deleted. Spark has no condition for it."""
 
 
 def unknown_output_mode(output_mode: object) -> UnknownModeError:
@@ -90,6 +144,30 @@ def state_defined_twice(state_name: str) -> ProcessorHandleError:
         f"State variable with name {state_name} has already been defined in the "
         f"StatefulProcessor. State {state_name!r} is declared twice; give each its own name",
         {"stateVarName": state_name},
+    )
+
+
+def deleted_state(kind: str, state_name: str, operation: str) -> DeletedStateError:
+    """The error of using a deleted state. `operation`: the name of the state's method."""
+    # In Spark's messages a list is a value, too.
+    spark_kind = "map" if kind == "map" else "value"
+    doing = _DOING.get(operation, f"using {{}} state ({operation})").format(spark_kind)
+    return DeletedStateError(
+        f"Error {doing}: state {state_name!r} was deleted in init (deleteIfExists). Leave out the "
+        "call of deleteIfExists, or do not use the state"
+    )
+
+
+def state_not_nullable(state_name: str, schema: str) -> ProcessorHandleError:
+    """The error of a state with a field that must not be null, where states are to be Avro."""
+    return ProcessorHandleError(
+        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
+        "XXKST",
+        f"If Avro encoding is enabled, all the fields in the schema for column family {state_name} "
+        "must be nullable when using the TransformWithState operator. Please make the schema "
+        f"nullable. Current schema: {schema}. cowstate does not encode states in Avro; set "
+        "spark.sql.streaming.stateStore.encodingFormat to unsaferow to keep such fields",
+        {"columnFamilyName": state_name, "schema": schema},
     )
 
 

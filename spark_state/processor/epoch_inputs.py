@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from spark_state.processor.key_grouping import InputLayout
 
 KEYED_ROWS = "rows"
+INITIAL_ROWS = "initial rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class EpochInputs(Protocol):
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
         """The inputs, each under its name; KEYED_ROWS is what the operator was called on. A table
-        without rows may have no columns."""
+        without rows may have no columns. There are INITIAL_ROWS, and a `broadcast_input` for each
+        broadcast stream, if the operator has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +66,40 @@ class OneInput:
 
 
 @dataclass(frozen=True, slots=True)
+class SideInput:
+    """An input beside the keyed rows, called `name`: its rows are structs in the column `column`,
+    which is null in all other rows. `layout`: of the structs' fields, and the key group after
+    them."""
+
+    name: str
+    column: str
+    layout: InputLayout
+
+    def of(self, table: pa.Table, key_group_index: int) -> EpochInput:
+        """The rows of this input in a subtask's table."""
+        if not table.num_rows:
+            return EpochInput(table, self.layout)
+        structs = table.column(self.column)
+        present = structs.is_valid()
+        rows = pa.Table.from_struct_array(structs.filter(present))
+        key_groups = table.column(key_group_index).filter(present)
+        named = [f"column {index}" for index in range(rows.num_columns)]
+        rows = rows.rename_columns(named).append_column("key group", key_groups)
+        return EpochInput(rows, self.layout)
+
+
+@dataclass(frozen=True, slots=True)
 class UnitedInputs:
-    """Keyed rows and control rows. The column after the key group has the batch's time, which is
-    the same in all rows of a batch.
+    """Keyed rows, control rows, and the rows of other inputs. If it `tells_time`, the last column
+    has the batch's time, which is the same in all rows of a batch.
 
     A control row brings the batch's time to a subtask that may have no other row. Its key group is
     negative, see `control_key_group`, and its other columns are null.
     """
 
     layout: InputLayout
+    sides: tuple[SideInput, ...] = ()
+    tells_time: bool = True
 
     @property
     def key_group_index(self) -> int:
@@ -81,18 +108,26 @@ class UnitedInputs:
 
     def batch_ms(self, table: pa.Table) -> int | None:
         """See EpochInputs."""
-        if not table.num_rows:
+        if not (self.tells_time and table.num_rows):
             return None
-        time: int = table.column(self.key_group_index + 1)[0].as_py()
+        time: int = table.column(table.num_columns - 1)[0].as_py()
         return time
 
     def by_name(self, table: pa.Table) -> Mapping[str, EpochInput]:
         """See EpochInputs."""
+        others = {side.name: side.of(table, self.key_group_index) for side in self.sides}
         if table.num_rows:
             first = pa.scalar(0, pa.int32())
             keyed = pc.greater_equal(table.column(self.key_group_index), first)
+            for side in self.sides:
+                keyed = pc.and_(keyed, table.column(side.column).is_null())
             table = table if pc.all(keyed).as_py() else table.filter(keyed)
-        return {KEYED_ROWS: EpochInput(table, self.layout)}
+        return {KEYED_ROWS: EpochInput(table, self.layout), **others}
+
+
+def broadcast_input(name: str) -> str:
+    """What the input of a broadcast stream is called; `name`: the user's name of it."""
+    return f"broadcast {name}"
 
 
 def control_key_group(subtask: int) -> int:

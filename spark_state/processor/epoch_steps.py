@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from spark_state.errors import OutputRowError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.key_grouping import group_by_key
 from spark_state.processor.row_form import RowForm
@@ -37,6 +38,7 @@ class EpochRun:
     row_form: RowForm
     timer_values: TimerValues
     check: Callable[[], None]
+    operator_states: OperatorStates
 
 
 Step = Callable[[EpochRun], Iterator[Any]]
@@ -52,12 +54,15 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
     output_of_key = run.row_form.output_of_key
     rows_by_key = run.row_form.rows_by_key(keyed, rows_of_keys.layout.row_names)
-    keys = zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True)
-    for number, (key, key_group, rows) in enumerate(keys):
+    shown_keys = keyed.keys
+    if run.key_columns.has_structs:
+        shown_keys = [*map(run.key_columns.shown, keyed.keys)]
+    keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
+    for number, (key, key_group, shown_key, rows) in enumerate(keys):
         if not number % KEYS_PER_CHECK:
             check()
         set_current_key(key, key_group)
-        output = handle_rows(key, rows, timer_values)
+        output = handle_rows(shown_key, rows, timer_values)
         if output is None:
             raise OutputRowError(
                 f"{type(run.processor).__name__}.handleInputRows returned None for key {key!r}; "

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_state.checkpointing.watermarks import Policy
+from spark_state.processor.condition_errors import emitted_too_late
+from spark_state.processor.epoch_time import NO_WATERMARK
 
 _MICROS = 1_000
 
@@ -21,15 +23,17 @@ _MICROS = 1_000
 class EventTimes:
     """Where the table of a subtask has event times, and what they are for. Pickles.
 
-    `index`: the column of the rows' event times, None if they have none; `delays_ms`: of each
+    `index`: the column by which rows are late, None if there is none; `delays_ms`: of each
     watermark above the operator; `policy`: which of them counts; `drops_late`: whether late rows
-    are dropped.
+    are dropped; `carried_index`: the column of event times in ms for the watermarks, with the
+    number of the watermark in the column after it, None if `index` has the times of the only one.
     """
 
     index: int | None
     delays_ms: tuple[int, ...]
     policy: Policy
     drops_late: bool
+    carried_index: int | None = None
 
     @property
     def upstreams(self) -> int:
@@ -38,11 +42,23 @@ class EventTimes:
 
     def reached_ms(self, table: pa.Table) -> tuple[int | None, ...]:
         """How far the rows of `table` bring each watermark; None without an event time."""
-        if self.index is None or not table.num_rows:
-            return (None,) * self.upstreams
-        (delay_ms,) = self.delays_ms
-        latest = pc.max(_micros(table.column(self.index))).as_py()
-        return (None if latest is None else latest // _MICROS - delay_ms,)
+        latest_ms = self._latest_ms(table) if table.num_rows else {}
+        return tuple(
+            None if latest_ms.get(number) is None else latest_ms[number] - delay_ms
+            for number, delay_ms in enumerate(self.delays_ms)
+        )
+
+    def _latest_ms(self, table: pa.Table) -> dict[int, Any]:
+        """The greatest event time of each watermark that has any."""
+        if self.carried_index is not None:
+            times = table.select([self.carried_index, self.carried_index + 1])
+            latest = times.rename_columns(["ms", "of"]).group_by("of").aggregate([("ms", "max")])
+            pairs = latest.select(["of", "ms_max"]).to_pydict()
+            return dict(zip(pairs["of"], pairs["ms_max"], strict=True))
+        if self.index is None:
+            return {}
+        micros = pc.max(_micros(table.column(self.index))).as_py()
+        return {0: None if micros is None else micros // _MICROS}
 
     def without_late(self, table: pa.Table, late_watermark_ms: int) -> pa.Table:
         """The rows of `table` that are later than the late watermark, or have no event time."""
@@ -51,6 +67,16 @@ class EventTimes:
         late_watermark = pa.scalar(late_watermark_ms * _MICROS)
         in_time = pc.greater(_micros(table.column(self.index)), late_watermark)
         return table.filter(pc.fill_null(in_time, pa.scalar(True)))
+
+
+def check_emitted(batch: pa.RecordBatch, column: str, late_watermark_ms: int) -> None:
+    """Raise an error with Spark's condition if a row of the output is late already: operators
+    behind would drop it. A null counts as 0, as in Spark."""
+    if late_watermark_ms == NO_WATERMARK or not batch.num_rows:
+        return
+    earliest = pc.min(pc.fill_null(_micros(batch.column(column)), pa.scalar(0))).as_py()
+    if earliest <= late_watermark_ms * _MICROS:
+        raise emitted_too_late(earliest // _MICROS, late_watermark_ms)
 
 
 def _micros(times: Any) -> Any:

@@ -9,8 +9,8 @@ Where Spark's own operator has an error condition for what is refused, the error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
@@ -18,16 +18,22 @@ from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.state_kinds import State
 from spark_state.keyed_state.value_state import ValueState
+from spark_state.operator_state.handed_out_states import OperatorStates
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.condition_errors import (
+    deleted_state,
     state_defined_twice,
     timer_in_init,
     timer_without_time,
     ttl_in_time_mode,
     ttl_not_positive,
 )
+from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 Declare = Callable[[StateKind, str, tuple[Any, ...], int | None], Any]
+DeclareOperatorState = Callable[[OperatorStateMode, str, tuple[Any, ...]], Any]
 
 _CLASSES = {"value": ValueState, "list": ListState, "map": MapState}
 _RESERVED = "$"
@@ -66,17 +72,25 @@ _IN_INIT = NoTimers(timer_in_init)
 
 
 class ProcessorHandle:
-    """PySpark's StatefulProcessorHandle.
+    """PySpark's StatefulProcessorHandle, and operator state as in Flink.
 
     `declare(kind, name, schemas, ttl_ms)` decides what declaring a state does: record or look up. A
     map state has two schemas, that of the user key and that of the value; others have one.
-    `drop(name)` deletes a state.
+    `drop(name)` deletes a state. `declare_operator_state(mode, name, schemas)`: as `declare`, for a
+    state without a key.
     """
 
-    def __init__(self, declare: Declare, timers: TimersOfKey, drop: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        declare: Declare,
+        timers: TimersOfKey,
+        drop: Callable[[str], None],
+        declare_operator_state: DeclareOperatorState,
+    ) -> None:
         self._declare = declare
         self._timers = timers
         self._drop = drop
+        self._declare_operator_state = declare_operator_state
 
     def getValueState(
         self,
@@ -106,6 +120,22 @@ class ProcessorHandle:
         """The map state of this name. Call it in `init` only."""
         return self._declare("map", stateName, (userKeySchema, valueSchema), ttlDurationMs)
 
+    def getListOperatorState(self, stateName: str, schema: Any) -> Any:
+        """The list of this subtask, `schema` that of an item. At another parallelism the items of
+        all subtasks are dealt out. Call it in `init` only."""
+        return self._declare_operator_state("split", stateName, (schema,))
+
+    def getUnionOperatorState(self, stateName: str, schema: Any) -> Any:
+        """The list of this subtask, `schema` that of an item. In the first epoch of a run it has
+        the items of all subtasks, which the subtask then replaces by its own. Call it in `init`
+        only."""
+        return self._declare_operator_state("union", stateName, (schema,))
+
+    def getBroadcastState(self, stateName: str, keySchema: Any, valueSchema: Any) -> Any:
+        """The map that is the same in all subtasks; `handleBroadcastRows` changes it. Call it in
+        `init` only."""
+        return self._declare_operator_state("broadcast", stateName, (keySchema, valueSchema))
+
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Let `handleExpiredTimer` be called for the current key at a time, in ms since 1970: in
         the batch that reaches it, also in this one."""
@@ -132,6 +162,31 @@ def _timestamp(given: Any) -> int:
     return given
 
 
+class _UndeclaredState:
+    """Stands for a state that was not recorded when the query was planned: `init` deletes it, or
+    declares other states than it did there.
+
+    `recorded`: the states that were; `dropped`: those that `init` has deleted.
+    """
+
+    def __init__(
+        self, kind: StateKind, name: str, recorded: Collection[str], dropped: Collection[str]
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._recorded = recorded
+        self._dropped = dropped
+
+    def __getattr__(self, operation: str) -> NoReturn:
+        if self._name in self._dropped:
+            raise deleted_state(self._kind, self._name, operation)
+        raise ConfigurationError(
+            f"{self._kind} state {self._name!r} was not declared when the query was planned "
+            f"(declared: {', '.join(sorted(self._recorded)) or 'none'}); init must declare the "
+            "same states always"
+        )
+
+
 class _UnusableState:
     """Stands for a state on the driver, where `init` may create states but not use them."""
 
@@ -145,48 +200,77 @@ class _UnusableState:
         )
 
 
-def record_states(
-    processor: Any,
-    describe: Callable[[StateKind, str, tuple[Any, ...]], StateDescriptor],
-    time_mode: str = "None",
-) -> tuple[StateDescriptor, ...]:
-    """Run `processor.init` and `close`, and return the states it declared.
+@dataclass(frozen=True, slots=True)
+class DeclaredStates:
+    """The states that a processor declares: those of keys, and operator states."""
 
-    `describe(kind, name, schemas)` parses schemas; `time_mode`: one of "None", "ProcessingTime" and
-    "EventTime". Raises ConfigurationError for a bad or repeated name and for a bad time to live,
-    and UnsupportedOperationError for what cannot be done in `init`.
+    keyed: tuple[StateDescriptor, ...]
+    operator: tuple[OperatorStateMetaInfo, ...]
+
+
+class Describe(Protocol):
+    """Parses the schemas of states."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        """The state of a key."""
+
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        """The operator state."""
+
+
+def record_states(processor: Any, describe: Describe, time_mode: str = "None") -> DeclaredStates:
+    """Run `processor.init` and `close`, and return the states it declared and did not delete.
+
+    `time_mode`: one of "None", "ProcessingTime" and "EventTime". Operator states are empty
+    meanwhile. Raises ConfigurationError for a bad or repeated name and for a bad time to live, and
+    UnsupportedOperationError for what cannot be done in `init`.
     """
     states: dict[str, StateDescriptor] = {}
+    operator_states: dict[str, OperatorStateMetaInfo] = {}
+    empty = OperatorStates(OperatorStateBackend(STATE_FORMS), (), STATE_FORMS.make_row)
     dropped: set[str] = set()
+    declared_and_dropped: set[str] = set()
 
-    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
+    def check_name(name: Any) -> None:
         if not isinstance(name, str) or not name or name.startswith(_RESERVED):
             raise ConfigurationError(
                 f"a state's name is a non-empty str that does not begin with {_RESERVED}, not "
                 f"{name!r}"
             )
-        if name in states:
+        if name in states or name in operator_states:
             raise state_defined_twice(name)
+
+    def record(kind: StateKind, name: Any, schemas: tuple[Any, ...], ttl_ms: Any) -> _UnusableState:
+        check_name(name)
         _check_time_to_live(name, ttl_ms, time_mode)
-        states[name] = replace(describe(kind, name, schemas), ttl_ms=ttl_ms)
+        states[name] = replace(describe.keyed(kind, name, schemas), ttl_ms=ttl_ms)
         return _UnusableState(name)
 
-    def drop(name: str) -> None:
-        if name in states:
-            raise ConfigurationError(
-                f"init declares state {name!r} and then deletes it: leave one of the two out"
-            )
-        dropped.add(name)
+    def record_operator_state(mode: OperatorStateMode, name: Any, schemas: tuple[Any, ...]) -> Any:
+        check_name(name)
+        operator_states[name] = describe.operator(mode, name, schemas)
+        return empty.declare(operator_states[name])
 
-    processor.init(ProcessorHandle(record, _IN_INIT, drop))
+    def drop(name: str) -> None:
+        if name in operator_states:
+            raise ConfigurationError(
+                f"init declares operator state {name!r} and then deletes it: leave one of the two "
+                "out"
+            )
+        (declared_and_dropped if name in states else dropped).add(name)
+
+    processor.init(ProcessorHandle(record, _IN_INIT, drop, record_operator_state))
     processor.close()
-    both = sorted(dropped & states.keys())
+    both = sorted(dropped & (states.keys() | operator_states.keys()))
     if both:
         raise ConfigurationError(
             f"init deletes state {both[0]!r} and then declares it, so it would be empty in every "
             "batch: leave one of the two out"
         )
-    return tuple(states.values())
+    kept = (state for name, state in states.items() if name not in declared_and_dropped)
+    return DeclaredStates(tuple(kept), tuple(operator_states.values()))
 
 
 def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
@@ -199,18 +283,34 @@ def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
 
 
 def serving_handle(
-    states: Mapping[str, State], timers: TimersOfKey, drop: Callable[[str], None]
+    states: Mapping[str, State],
+    timers: TimersOfKey,
+    drop: Callable[[str], None],
+    operator_states: OperatorStates,
 ) -> ProcessorHandle:
     """A handle that hands out these states by name, and these timers."""
 
+    dropped: set[str] = set()
+
     def look_up(
         kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None
-    ) -> State:
-        if not isinstance(states.get(name), _CLASSES[kind]):
+    ) -> State | _UndeclaredState:
+        if name not in states:
+            return _UndeclaredState(kind, name, states, dropped)
+        if not isinstance(states[name], _CLASSES[kind]):
             raise ConfigurationError(
-                f"{kind} state {name!r} was not declared when the query was planned (declared: "
-                f"{', '.join(sorted(states)) or 'none'}); init must declare the same states always"
+                f"state {name!r} was no {kind} state when the query was planned; init must declare "
+                "the same states always"
             )
         return states[name]
 
-    return ProcessorHandle(look_up, timers, drop)
+    def drop_state(name: str) -> None:
+        dropped.add(name)
+        drop(name)
+
+    def look_up_operator_state(
+        mode: OperatorStateMode, name: str, _schemas: tuple[Any, ...]
+    ) -> Any:
+        return operator_states.look_up(mode, name)
+
+    return ProcessorHandle(look_up, timers, drop_state, look_up_operator_state)

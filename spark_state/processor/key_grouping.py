@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.key_columns import KeyColumns, leaf_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) 
     """Sort `table` by key and find where keys begin."""
     if not table.num_rows:
         return KeyedInput(table, [], [], [])
-    in_order = table.take(_key_order([table.column(index) for index in layout.key_indexes], table))
-    starts = _starts([in_order.column(index) for index in layout.key_indexes], in_order.num_rows)
+    in_order = table.take(_key_order(_key_leaves(table, layout), table))
+    starts = _starts(_key_leaves(in_order, layout), in_order.num_rows)
     firsts = in_order.take(starts)
     keys = key_columns.to_keys(
         [firsts.column(index).combine_chunks() for index in layout.key_indexes], len(starts)
@@ -61,6 +61,10 @@ def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) 
         cast(list[int], firsts.column(layout.key_group_index).to_pylist()),
         np.diff(starts, append=in_order.num_rows).tolist(),
     )
+
+
+def _key_leaves(table: pa.Table, layout: InputLayout) -> list[Any]:
+    return leaf_columns(table.column(index) for index in layout.key_indexes)
 
 
 def _key_order(columns: list[Any], table: pa.Table) -> Any:

@@ -189,7 +189,7 @@ class _OutputFrames:
         # A column by its name takes pandas five times as long.
         all_series = [series for _, series in frame.items()]
         for index, pieces in zip(indexes, self._pieces, strict=True):
-            pieces.append(_Piece(key, all_series[index]))
+            pieces.append(_Piece(key, _values(all_series[index])))
         self.rows += len(frame)
 
     def batch(self) -> pa.RecordBatch:
@@ -219,10 +219,16 @@ class _OutputFrames:
 
 
 class _Piece(NamedTuple):
-    """A column of a DataFrame that was emitted for a key."""
+    """The values of a column of a DataFrame that was emitted for a key."""
 
     key: tuple[Any, ...]
-    series: Any
+    values: Any
+
+
+def _values(series: Any) -> Any:
+    """A numpy array if possible: with thousands of Series, the garbage collector would take as long
+    as the processor."""
+    return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.array
 
 
 class _OutputColumn:
@@ -241,21 +247,23 @@ class _OutputColumn:
     def to_arrow(self, pieces: list[_Piece]) -> pa.Array[Any]:
         """One array of all pieces."""
         arrays = []
-        for _, same in groupby(pieces, key=lambda piece: piece.series.dtype):
+        for _, same in groupby(pieces, key=lambda piece: piece.values.dtype):
             run = list(same)
             try:
-                arrays.append(self._array(_joined([piece.series for piece in run])))
+                arrays.append(self._array(_joined([piece.values for piece in run])))
             except _CONVERSION_ERRORS:
-                arrays += [self._array_of_key(key, series) for key, series in run]
+                arrays += [self._array_of_key(key, values) for key, values in run]
         return pa.concat_arrays(arrays) if len(arrays) > 1 else arrays[0]
 
-    def _array_of_key(self, key: tuple[Any, ...], series: Any) -> pa.Array[Any]:
+    def _array_of_key(self, key: tuple[Any, ...], values: Any) -> pa.Array[Any]:
         try:
-            return self._array(series)
+            return self._array(pd.Series(values))
         except _CONVERSION_ERRORS as error:
+            # The message begins as Spark's does: jobs match on it.
             raise OutputRowError(
-                f"output column {self._field.name!r} of dtype {series.dtype} for key {key!r} does "
-                f"not become {self._field.type}: {error}"
+                f"Exception thrown when converting pandas.Series ({values.dtype}) with name "
+                f"{self._field.name!r} to Arrow Array ({self._field.type}). Output of key {key!r}: "
+                f"{error}"
             ) from error
 
     def _array(self, series: Any) -> pa.Array[Any]:
@@ -271,9 +279,7 @@ class _OutputColumn:
 
 
 def _joined(pieces: list[Any]) -> Any:
-    """One Series of several with one dtype."""
-    if len(pieces) == 1:
-        return pieces[0]
-    if isinstance(pieces[0].dtype, np.dtype):
-        return pd.Series(np.concatenate([piece.to_numpy() for piece in pieces]))
-    return pd.concat(pieces, ignore_index=True)
+    """One Series of several arrays with one dtype."""
+    if isinstance(pieces[0], np.ndarray):
+        return pd.Series(np.concatenate(pieces))
+    return pd.concat([pd.Series(piece) for piece in pieces], ignore_index=True)

@@ -20,13 +20,17 @@ import pyarrow as pa
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.timers import Timers
+from spark_state.operator_state.handed_out_states import OperatorStates
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
-from spark_state.processor.event_times import EventTimes
+from spark_state.processor.event_times import EventTimes, check_emitted
 from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
+from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -36,7 +40,8 @@ class RunPlan:
 
     `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
     of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time;
-    `event_times`: None if the operator knows no time.
+    `event_times`: None if the operator knows no time; `emitted_time`: the output column that is the
+    event time of the operators behind, None if there is none.
     """
 
     inputs: EpochInputs
@@ -44,6 +49,7 @@ class RunPlan:
     row_form: RowForm
     shown_time: ShownTime
     event_times: EventTimes | None = None
+    emitted_time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class ProcessorSpec:
 
     `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
     `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
-    temporary file.
+    temporary file; `operator_states`: those that the processor declares.
     """
 
     pickled_processor: bytes
@@ -61,12 +67,26 @@ class ProcessorSpec:
     states: tuple[StateDescriptor, ...]
     output_schema: pa.Schema
     spool_bytes: int
+    operator_states: tuple[OperatorStateMetaInfo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """The state of a subtask: with a key, and without."""
+
+    keyed: KeyedStateBackend[Any]
+    operator: OperatorStateBackend
+
+    def drop(self, name: str) -> None:
+        """Delete a state of either, with all it has, if it is there."""
+        self.keyed.drop(name)
+        self.operator.drop(name)
 
 
 def run_processor(
     spec: ProcessorSpec,
     processor: Any,
-    backend: KeyedStateBackend[Any],
+    backends: Backends,
     inputs: Mapping[str, EpochInput],
     time: EpochTime | None,
     check: Callable[[], None],
@@ -74,10 +94,11 @@ def run_processor(
     """Run `processor` over `inputs` and return its output, not yet sent.
 
     `time`: None if nobody knows it. `check` is called now and then; it raises to give up. The
-    caller seals or rolls back the backend, and closes the spool.
+    caller seals or rolls back the backends, and closes the spool.
     """
-    plan = spec.run_plan
+    plan, backend = spec.run_plan, backends.keyed
     states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
+    operator_states = OperatorStates(backends.operator, spec.operator_states, STATE_FORMS.make_row)
     timers = [state for state in states.values() if isinstance(state, Timers)]
     timer_values = plan.shown_time(time)
     backend.begin(timer_values.getCurrentProcessingTimeInMs())
@@ -89,13 +110,17 @@ def run_processor(
         row_form=plan.row_form,
         timer_values=timer_values,
         check=check,
+        operator_states=operator_states,
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
-        handle = serving_handle(states, timers[0] if timers else WITHOUT_TIME, backend.drop)
+        timers_of_key = timers[0] if timers else WITHOUT_TIME
+        handle = serving_handle(states, timers_of_key, backends.drop, operator_states)
         processor.init(handle)
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):
+            if plan.emitted_time is not None and time is not None:
+                check_emitted(batch, plan.emitted_time, time.late_watermark_ms)
             spool.append(batch)
         processor.close()
     except BaseException:

@@ -12,6 +12,9 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructFiel
 
 from checkpoint_store.files.element_columns import EXPIRY, LIST_VALUE, MAP_VALUE
 from spark_state.errors import UnsupportedOperationError
+from spark_state.operator_state.broadcast_state import broadcast_item_type
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.processor.condition_errors import state_not_nullable
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _TIME_ZONE = "UTC"
@@ -45,6 +48,39 @@ def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> 
         return StructType([StructField(MAP_VALUE, MapType(key, value, valueContainsNull=False))])
     (schema,) = schemas
     return schema
+
+
+def operator_state_meta_info(
+    mode: OperatorStateMode, name: str, schemas: Sequence[StructType]
+) -> OperatorStateMetaInfo:
+    """An operator state with these schemas: of its items, or of the keys and the values of a
+    broadcast state."""
+    types = [pa.struct(list(arrow_schema(schema))) for schema in schemas]
+    item_type = broadcast_item_type(*types) if mode == "broadcast" else types[0]
+    return OperatorStateMetaInfo(name, mode, item_type)
+
+
+def element_schema(state: StateDescriptor) -> StructType:
+    """The schema of a state's value, of its elements if it is a list, of its values if it is a
+    map."""
+    column = struct_from_json(state.schema_json)
+    match state.kind, column.fields[0].dataType:
+        case ("list", ArrayType(elementType=StructType() as element)):
+            return element
+        case ("map", MapType(valueType=StructType() as value)):
+            return value
+    return column
+
+
+def check_nullable(states: Sequence[StateDescriptor]) -> None:
+    """Raise the error that Spark raises with Avro unless all fields of these states may be null.
+
+    As in Spark, states with a time to live are not looked at.
+    """
+    for state in states:
+        schema = element_schema(state)
+        if state.ttl_ms is None and not all(field.nullable for field in schema):
+            raise state_not_nullable(state.name, schema.simpleString())
 
 
 def _holds_map(data_type: DataType) -> bool:

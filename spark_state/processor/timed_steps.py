@@ -43,7 +43,8 @@ class FireTimers:
             if not number % KEYS_PER_CHECK:
                 run.check()
             run.backend.set_current_key(timer.key, timer.key_group)
-            output = handle_timer(timer.key, timer_values, ExpiredTimerInfo(timer.time_ms))
+            key = run.key_columns.shown(timer.key)
+            output = handle_timer(key, timer_values, ExpiredTimerInfo(timer.time_ms))
             if output is None:
                 raise OutputRowError(
                     f"{type(run.processor).__name__}.handleExpiredTimer returned None for key "

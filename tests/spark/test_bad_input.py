@@ -70,22 +70,6 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"initial_state": "grouped"}, "an initial state is not supported: leave it out"),
-        ({"event_time_column_name": "value"}, "event time column 'value' is not supported: leave"),
-    ],
-)
-def test_what_is_not_there_is_refused(
-    spark: SparkSession, changes: dict[str, Any], message: str
-) -> None:
-    if "initial_state" in changes:
-        changes = {"initial_state": spark.range(1).groupBy("id")}
-    with pytest.raises(UnsupportedOperationError, match=message):
-        plan(spark, **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
         ({"processor": RunningTotals}, "pass an instance, not a class"),
         ({"output_schema": "key strin"}, "output_schema: 'key strin' is not a schema"),
         ({"output_schema": 5}, "neither a StructType nor DDL text"),
@@ -149,7 +133,8 @@ def test_two_key_columns_of_one_name_are_refused(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("column", "type_text"),
     [
-        ("struct(id)", "struct<id:bigint>"),
+        ("struct(array(id) as a)", "struct<a:array<bigint>>"),
+        ("struct(collate('a', 'UTF8_LCASE') as s)", "struct<s:string collate UTF8_LCASE>"),
         ("array(id)", "array<bigint>"),
         ("collate('a', 'UTF8_LCASE')", "string collate UTF8_LCASE"),
     ],

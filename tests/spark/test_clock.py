@@ -3,17 +3,51 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
 
+import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.spark.test_time_modes import TimedStream, ours
+from tests.support.processors import TOTALS_SCHEMA
+from tests.support.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
+
+
+class Rings(StatefulProcessor):
+    """Registers a timer with the first rows of a key, for the next millisecond."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.known = handle.getValueState("known", "known boolean")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:
+        if not self.known.exists():
+            self.known.update((True,))
+            self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + 1)
+        yield Row(key=key[0], rows=len(list(rows)), total=0)
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
+        yield Row(key=key[0], rows=0, total=-1)
+
+    def close(self) -> None:
+        pass
+
+
+def rings(df: DataFrame) -> DataFrame:
+    grouped = df.groupBy("key")
+    return spark_state.transform_with_state(
+        grouped, Rings(), TOTALS_SCHEMA, "update", "ProcessingTime", name="rings"
+    )
 
 
 @pytest.fixture
@@ -62,6 +96,21 @@ def test_a_tick_without_data_runs_every_subtask_and_gives_no_row_to_a_processor(
     query = stream.run(ours(stream.source(), "ProcessingTime"))
     assert ticks(stream) == [(1, None), (2, query.id)]
     assert rows_in(stream) == [(1, 0), (1, 0)]
+
+
+def test_without_batches_without_rows_the_clock_stands_still_and_timers_wait_for_rows(
+    spark: SparkSession, stream: TimedStream
+) -> None:
+    without_rows = "spark.sql.streaming.noDataMicroBatches.enabled"
+    with configured(spark, {without_rows: "false", "spark.cowstate.parallelism": "1"}):
+        for expected in ([(0, 1)], [(0, 1), (1, 0), (1, 1)]):
+            stream.feed_all([[("a", 1)]])
+            stream.run(rings(stream.source()))
+            assert sorted((epoch, rows) for epoch, _, rows, _ in stream.kept()) == expected
+    assert ticks(stream) == [(0, None)] * 2
+    stream.feed_all([[("b", 1)]])
+    query = stream.run(rings(stream.source()))
+    assert ticks(stream)[2:4] == [(1, None), (2, query.id)]
 
 
 def test_a_query_that_waits_for_data_runs_no_batches_meanwhile(stream: TimedStream) -> None:

@@ -20,8 +20,9 @@ from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
 
 import spark_state
 from checkpoint_store import open_store
-from spark_state import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from tests.support.existing_jobs import Sums, by_frames, by_rows
+from spark_state import ConfigurationError, KeyGroupError
+from tests.spark.test_time_modes import TimedStream
+from tests.support.existing_jobs import Sums, by_frames, by_rows, last_seen
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider_jobs import ROCKSDB, configured
 from tests.support.streams import Stream, random_rows
@@ -79,6 +80,31 @@ def test_an_existing_job_emits_what_it_emits_on_spark(
     assert len(on_cowstate) == 3
     for ours, theirs in zip(on_cowstate, on_spark, strict=True):
         assert sorted(ours) == sorted(theirs)
+
+
+def test_timers_of_a_pandas_job_fire_as_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    batches = (
+        [("a", 1_000), ("b", 15_000), ("a", 1_500)],
+        [("b", 16_000), ("c", 31_000)],
+        [("c", 60_000), ("a", 58_000)],
+        [("d", 100_000)],
+    )
+
+    def kept(stream: TimedStream) -> list[Any]:
+        for batch in batches:
+            stream.feed_all([batch])
+            stream.run(last_seen(stream.watermarked()))
+        return sorted(row[1:] for row in stream.kept())
+
+    with configured(spark, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}):
+        on_spark = kept(TimedStream(spark, tmp_path / "spark"))
+    spark_state.enable(spark)
+    try:
+        on_cowstate = kept(TimedStream(spark, tmp_path / "cowstate"))
+    finally:
+        spark_state.disable(spark)
+    assert on_cowstate == on_spark
+    assert ("b", 2, 36_000) in on_cowstate
 
 
 def test_keys_of_a_subtask_come_in_the_order_of_spark(
@@ -215,23 +241,16 @@ def called(df: DataFrame, method: str = "transformWithState", **changes: Any) ->
 
 def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, str]]:
     """What cowstate cannot run and Spark can."""
-    initial = batch(spark).groupBy("key")
-    struct_key = spark.range(1).selectExpr("struct(id) as key", "id as value")
-    watermarked = spark.readStream.format("rate").load().selectExpr("timestamp", "'a' as key")
+    collated = spark.range(1).selectExpr("collate('a', 'UTF8_LCASE') as key", "id as value")
+    array_key = spark.range(1).selectExpr("array(id) as key", "id as value")
     return [
-        (batch(spark), {"initialState": initial}, UnsupportedOperationError, "an initial state"),
-        (
-            watermarked.withWatermark("timestamp", "1 second"),
-            {"eventTimeColumnName": "timestamp", "outputStructType": "timestamp timestamp"},
-            UnsupportedOperationError,
-            "event time column 'timestamp'",
-        ),
-        (struct_key, {}, KeyGroupError, "key column 'key' of type struct<id:bigint>"),
+        (collated, {}, KeyGroupError, "key column 'key' of type string collate"),
+        (array_key, {}, KeyGroupError, "key column 'key' of type array<bigint>"),
     ]
 
 
 @pytest.mark.parametrize("method", ["transformWithState", "transformWithStateInPandas"])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(2))
 def test_what_cannot_run_is_an_error_or_runs_on_spark_with_a_warning(
     enabled: SparkSession, method: str, number: int
 ) -> None:
@@ -261,6 +280,8 @@ def test_what_can_run_does_not_fall_back(enabled: SparkSession) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert ON_SPARK not in plan_of(by_rows(batch(enabled)))
+        initial = batch(enabled).groupBy("key")
+        assert ON_SPARK not in plan_of(called(batch(enabled), initialState=initial))
 
 
 @pytest.mark.parametrize(
@@ -291,6 +312,28 @@ def test_wrong_arguments_are_the_errors_of_spark(
     assert on_spark.value.getMessageParameters() == on_cowstate.value.getMessageParameters()
     message = str(on_spark.value).partition(" SQLSTATE")[0].strip()
     assert message in str(on_cowstate.value)
+
+
+class NeverNull(RunningTotals):
+    """A processor that also declares a state whose field must not be null."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        handle.getListState("events", "id bigint not null, at timestamp")
+
+
+def test_with_avro_a_state_with_a_field_that_is_never_null_is_the_error_of_spark(
+    enabled: SparkSession,
+) -> None:
+    encoding = "spark.sql.streaming.stateStore.encodingFormat"
+    with (
+        configured(enabled, {encoding: "avro"}),
+        pytest.raises(PySparkException, match="column family events must be nullable") as refusal,
+    ):
+        called(batch(enabled), statefulProcessor=NeverNull())
+    assert refusal.value.getCondition() == "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE"
+    with configured(enabled, {encoding: "unsaferow"}):
+        called(batch(enabled), statefulProcessor=NeverNull())
 
 
 @pytest.mark.parametrize("mode", ["Append", "UPDATE", "complete"])

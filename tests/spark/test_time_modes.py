@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StatefulProcessor
 import spark_state
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
 from tests.support.streams import Stream
 
@@ -141,6 +141,69 @@ def test_event_time_is_that_of_spark_also_over_a_restart(stream: TimedStream) ->
     assert late[0] == 2
 
 
+def beside(stream: TimedStream, name: str) -> TimedStream:
+    """Another stream in the folder of this one."""
+    return TimedStream(stream.spark, stream.folder / name)
+
+
+def with_others(stream: TimedStream) -> DataFrame:
+    """A union of two streams that have a watermark each, and of one that has none."""
+    others, unmarked = (beside(stream, name) for name in ("others", "unmarked"))
+    both = stream.watermarked().union(others.watermarked("5 seconds"))
+    return both.union(unmarked.timed())
+
+
+def feed_others(stream: TimedStream) -> None:
+    for name, start in (("others", 20_000), ("unmarked", 500_000)):
+        beside(stream, name).feed_all(
+            [[("y", start + 25_000 * number)] for number in range(len(BATCHES))]
+        )
+
+
+@pytest.mark.parametrize("policy", ["min", "max"])
+def test_of_several_watermarks_the_one_counts_that_spark_takes(
+    stream: TimedStream, policy: str
+) -> None:
+    stream.feed_all(BATCHES)
+    feed_others(stream)
+    with configured(stream.spark, {"spark.sql.streaming.multipleWatermarkPolicy": policy}):
+        stream.run(ours(with_others(stream), "EventTime"))
+        seen, dropped = sparks(stream, lambda _: with_others(stream).groupBy("key"), "EventTime")
+    assert stream.seen() == seen
+    late = stream.late_rows()
+    assert late == {epoch: dropped[epoch] for epoch in late}
+
+
+def of_windows(stream: TimedStream) -> DataFrame:
+    return stream.watermarked().select("key", "value", F.window("at", "20 seconds"))
+
+
+def without_column(stream: TimedStream) -> DataFrame:
+    return stream.watermarked().where("value is not null").select("key", "value")
+
+
+def joined_with_static(stream: TimedStream) -> DataFrame:
+    names = stream.spark.createDataFrame([("a", "A")], "key string, name string")
+    return without_column(stream).join(names, "key", "left").dropDuplicates(["key", "value"])
+
+
+@pytest.mark.parametrize("rows_of", [of_windows, without_column, joined_with_static])
+def test_a_watermark_counts_the_rows_that_it_is_set_on(stream: TimedStream, rows_of: Any) -> None:
+    stream.feed_all(BATCHES)
+    stream.run(ours(rows_of(stream), "EventTime"))
+    seen, dropped = sparks(stream, lambda own: rows_of(own).groupBy("key"), "EventTime")
+    assert stream.seen() == seen
+    late = stream.late_rows()
+    assert late == {epoch: dropped[epoch] for epoch in late}
+
+
+def test_several_watermarks_that_a_join_mixes_are_refused(stream: TimedStream) -> None:
+    right = stream.watermarked().selectExpr("key as other", "at as until")
+    joined = stream.watermarked().join(right, F.expr("key = other and until >= at"))
+    with pytest.raises(UnsupportedOperationError, match=r"2 watermarks .* below Join"):
+        ours(joined, "ProcessingTime")
+
+
 def test_a_batch_that_runs_again_has_the_time_and_late_rows_that_it_had(
     stream: TimedStream,
 ) -> None:
@@ -211,6 +274,14 @@ def test_several_event_time_columns_are_spark_s_own_error(stream: TimedStream) -
         ours(df, "EventTime")
     assert caught.value.getCondition() == "MULTIPLE_EVENT_TIME_COLUMNS"
     assert "(at, again)" in str(caught.value)
+
+
+def test_a_window_may_be_a_key(stream: TimedStream) -> None:
+    stream.feed_all([[("a", 1_000), ("b", 25_000)], [("c", 21_000), ("d", 1_000)]])
+    windows = F.window("at", "20 seconds").alias("within")
+    stream.run(ours(stream.watermarked(), "ProcessingTime", windows))
+    at_ms = [sorted(at for at, _ in keys.values()) for _, keys in sorted(stream.seen().items())]
+    assert at_ms == [["['1000']", "['25000']"], ["['1000']", "['21000']"]]
 
 
 def test_a_mode_that_is_none_is_spark_s_own_error(stream: TimedStream) -> None:

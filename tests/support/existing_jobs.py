@@ -59,6 +59,40 @@ class SumsOfFrames(Sums):
         yield pd.DataFrame({"key": [key[0]], "total": [total], "kinds": [kinds], "last": [last]})
 
 
+class LastSeen(StatefulProcessor):
+    """Emits how many rows a key had, 20 s in event time after its newest row; in the pandas API."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.rows = handle.getValueState("rows", "rows bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        frame = pd.concat(list(rows))
+        before = self.rows.get()[0] if self.rows.exists() else 0
+        self.rows.update((before + len(frame),))
+        for expiry_ms in list(self.handle.listTimers()):
+            self.handle.deleteTimer(expiry_ms)
+        self.handle.registerTimer(int(frame["value"].max()) + 20_000)
+        yield pd.DataFrame({"key": [key[0]], "rows": [-1], "total": [frame["value"].sum()]})
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Any]:
+        total = expiredTimerInfo.getExpiryTimeInMs()
+        yield pd.DataFrame({"key": key, "rows": self.rows.get()[0], "total": [total]})
+        self.rows.clear()
+
+    def close(self) -> None:
+        pass
+
+
+def last_seen(df: DataFrame) -> DataFrame:
+    """The job in event time."""
+    return df.groupBy("key").transformWithStateInPandas(
+        LastSeen(), "key string, rows bigint, total bigint", "Append", "eventTime"
+    )
+
+
 def by_rows(df: DataFrame) -> DataFrame:
     """The job of the row API."""
     return df.groupBy("key").transformWithState(

@@ -23,6 +23,7 @@ from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.epoch_inputs import OneInput
 from spark_state.processor.epoch_time import no_time
 from spark_state.processor.handles import record_states
@@ -30,7 +31,11 @@ from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
-from spark_state.processor.schemas import column_schema, state_descriptor
+from spark_state.processor.schemas import (
+    column_schema,
+    operator_state_meta_info,
+    state_descriptor,
+)
 from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
@@ -40,10 +45,19 @@ OUTPUT = pa.schema([("key", pa.string()), ("rows", pa.int64()), ("total", pa.int
 Totals = dict[str, tuple[int, int]]
 
 
-def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-    """A state of schemas, or of DDL text of bigint and string fields, without a Spark session."""
-    parsed = [_struct(schema) for schema in schemas]
-    return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+class ParsedSchemas:
+    """Schemas, or DDL text of bigint and string fields, parsed without a Spark session."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        """See Describe."""
+        parsed = [_struct(schema) for schema in schemas]
+        return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
+
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        """See Describe."""
+        return operator_state_meta_info(mode, name, [_struct(schema) for schema in schemas])
 
 
 def _struct(schema: StructType | str) -> StructType:
@@ -60,7 +74,7 @@ def operator(
     """A spec of `RunningTotals` (or `processor`) whose stores are below `folder`."""
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
-    states = record_states(chosen, describe, time_mode)
+    states = record_states(chosen, ParsedSchemas(), time_mode)
     spec = OperatorSpec(
         operator="totals",
         plan_id="plan",
@@ -72,14 +86,15 @@ def operator(
             pickled_processor=pickled_processor,
             run_plan=RunPlan(
                 OneInput(InputLayout(("key", "value"), (0,))),
-                steps_of(time_mode, states),
+                steps_of(time_mode, states.keyed),
                 SparkRows(),
                 no_time,
             ),
             key_columns=KEY_COLUMNS,
-            states=(*states, *timers_of(time_mode)),
+            states=(*states.keyed, *timers_of(time_mode)),
             output_schema=OUTPUT,
             spool_bytes=1 << 20,
+            operator_states=states.operator,
         ),
         checkpoints=CheckpointSettings(100, 10, 86_400, 120, start_empty=False),
     )
@@ -158,6 +173,10 @@ class Host:
         assert self.session is not None
         mine = [group in self.session.key_groups for group in table.column(2).to_pylist()]
         return table.filter(pa.array(mine, pa.bool_()))
+
+    def own_key(self, key: str) -> bool:
+        """Whether a key belongs to the subtask."""
+        return self.own(table_of([(key, 0)], self.spec.max_parallelism)).num_rows == 1
 
     def run(
         self,

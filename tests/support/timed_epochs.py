@@ -14,7 +14,8 @@ from pyspark.sql.streaming.stateful_processor import TimerValues
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.key_group_assignment import KeyGroupAssignment
-from spark_state.processor.processor_run import ProcessorSpec, run_processor
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
+from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from tests.support.snapshot_tables import tables_of
 from tests.support.subtasks import KEY_COLUMNS, operator, table_of
@@ -49,7 +50,8 @@ class TimedEpochs:
         spec = replace(self.spec, run_plan=plan)
         processor = pickle.loads(self.spec.pickled_processor)
         inputs = plan.inputs.by_name(table_of(rows, len(GROUPS)))
-        with run_processor(spec, processor, self.backend, inputs, None, lambda: None) as spool:
+        backends = Backends(self.backend, OperatorStateBackend())
+        with run_processor(spec, processor, backends, inputs, None, lambda: None) as spool:
             return [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
 
     def epoch(self, rows: Sequence[tuple[str, int]], now_ms: int) -> Output:

@@ -5,6 +5,10 @@ subtask. The rows are united with the keyed rows, so that every subtask gets one
 time in it, however few keys a batch has.
 
     <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
+
+In a session that wants no batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled`)
+the clock stands still. It is a source of the query all the same, because a query cannot change its
+sources at a restart.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -43,16 +47,19 @@ from spark_state.spark.operator.worker_interpreter import register_source
 from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _SUBTASK = "subtask"
+_BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSettings:
-    """What a clock knows of its operator. `policy`: if timers are in event time, else None."""
+    """What a clock knows of its operator. `policy`: if timers are in event time, else None;
+    `stands_still`: whether it never ticks."""
 
     store_root: str
     operator: str
     parallelism: int
     policy: Policy | None
+    stands_still: bool = False
 
     def options(self) -> dict[str, str]:
         """As options of the source."""
@@ -61,6 +68,7 @@ class ClockSettings:
             "operator": self.operator,
             "parallelism": str(self.parallelism),
             "policy": "" if self.policy is None else self.policy,
+            "standsStill": str(self.stands_still),
         }
 
     @classmethod
@@ -71,20 +79,23 @@ class ClockSettings:
             options["operator"],
             int(options["parallelism"]),
             cast(Policy, options["policy"]) if options["policy"] else None,
+            options["standsStill"] == str(True),
         )
 
 
 def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
-    """The rows of `keyed`, whose last column is the key group, and control rows when the clock
-    ticks."""
+    """The rows of `keyed`, and control rows when the clock ticks."""
     spark = keyed.sparkSession
     register_source(spark, ClockSource)
+    stands_still = spark.conf.get(_BATCHES_WITHOUT_ROWS_KEY) == "false"
+    settings = replace(settings, stands_still=stands_still)
     ticks = spark.readStream.format(ClockSource.name()).options(**settings.options()).load()
-    row_fields = keyed.schema.fields[:-1]
-    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in row_fields]
-    first = control_key_group(0)
-    key_group = (F.lit(first) - F.col(_SUBTASK)).cast("int").alias(KEY_GROUP_COLUMN)
-    return keyed.union(ticks.select(*nulls, key_group))
+    key_group = (F.lit(control_key_group(0)) - F.col(_SUBTASK)).cast("int")
+    columns = [
+        key_group if field.name == KEY_GROUP_COLUMN else F.lit(None).cast(field.dataType)
+        for field in keyed.schema.fields
+    ]
+    return keyed.union(ticks.select(*columns))
 
 
 class ClockSource(LoadedInWorkers, DataSource):
@@ -166,6 +177,8 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """See Clock."""
+        if self._settings.stands_still:
+            return start
         return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

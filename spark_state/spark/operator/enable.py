@@ -25,6 +25,8 @@ from spark_state.spark.operator.operator_configuration import (
 )
 from spark_state.spark.operator.operator_plan import plan_or_fall_back
 from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.query_progress import show_operators_in_progress
+from spark_state.spark.operator.state_reads import answer_state_reads
 
 
 def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
@@ -62,6 +64,8 @@ def disable(spark: SparkSession) -> None:
 def obey_enabled_sessions() -> None:
     """Let calls in enabled sessions of this process plan operators of cowstate. May be called
     again."""
+    answer_state_reads()
+    show_operators_in_progress()
     for name in ("transformWithState", "transformWithStateInPandas"):
         if name not in vars(GroupedData):
             setattr(GroupedData, name, _replacement(getattr(PandasGroupedOpsMixin, name)))

@@ -1,7 +1,7 @@
 """Builds the input of an operator: rows with their key, and with their key group.
 
     computed key columns, all columns of the grouped DataFrame, _cowstate_key_group
-    and with time: _cowstate_batch_ms
+    and with time: those of upstream_watermarks, _cowstate_batch_ms
 
 The key consists of the arguments of `groupBy`: columns of the DataFrame, which are identified by
 their id and not by their name, or expressions, which are computed. On the way to the operator Spark
@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import SEED, is_hashable_type
@@ -25,43 +24,57 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.schemas import arrow_schema
+from spark_state.spark.operator.logical_plans import column_of, elements, output_of
+from spark_state.spark.operator.upstream_watermarks import (
+    EVENT_TIME_COLUMN,
+    UPSTREAM_COLUMN,
+    UpstreamWatermarks,
+)
 
 KEY_GROUP_COLUMN = "_cowstate_key_group"
 BATCH_TIME_COLUMN = "_cowstate_batch_ms"
+SIDE_COLUMN = "_cowstate_rows_"
 
 
 def keyed_input(
-    grouped: Any, max_parallelism: int
+    grouped: Any, max_parallelism: int, upstream: UpstreamWatermarks | None = None
 ) -> tuple[DataFrame, InputLayout, list[StructField]]:
     """The input of an operator on `df.groupBy(…)`, its layout, and the fields of its key.
+
+    `upstream`: if event times count, the watermarks above the operator; their carried columns come
+    after the key group.
 
     Raises ConfigurationError and KeyGroupError for keys that no state can have.
     """
     df: DataFrame = grouped._df
     spark = df.sparkSession
-    columns = [_column(spark, expression) for expression in _elements(grouped._jgd.groupingExprs())]
+    columns = [
+        column_of(spark, expression) for expression in elements(grouped._jgd.groupingExprs())
+    ]
     key_fields = list(df.select(*columns).schema) if columns else []
     _check_keys(df, key_fields)
-    attributes = _output(df)
+    attributes = output_of(df)
     ids = [attribute.exprId().id() for attribute in attributes]
-    identities = _identities(df, columns)
+    # An expression may become an attribute of a plan of its own, as `window` does.
+    identities = [id_ if id_ in ids else None for id_ in _identities(df, columns)]
     computed = [index for index, identity in enumerate(identities) if identity is None]
     key_indexes = [
         computed.index(index) if identity is None else len(computed) + ids.index(identity)
         for index, identity in enumerate(identities)
     ]
     inputs = [columns[index] for index in computed]
-    inputs += [_column(spark, attribute) for attribute in attributes]
+    inputs += [column_of(spark, attribute) for attribute in attributes]
     names = [*(key_fields[index].name for index in computed), *df.columns]
     distinct = [
         column if name == unique_name else column.alias(unique_name)
         for column, name, unique_name in zip(inputs, names, _distinct(names), strict=True)
     ]
-    projected = df.select(*distinct)
+    carrying, carried = (df, ()) if upstream is None else (upstream.df, upstream.carried)
+    projected = carrying.select(*distinct, *carried)
     # The key group uses the computed columns: an expression may have another value a second time.
-    output = [_column(spark, attribute) for attribute in _output(projected)]
+    output = [column_of(spark, attribute) for attribute in output_of(projected)]
     key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
-    keyed = projected.select(*output, key_group)
+    keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
 
 
@@ -80,27 +93,12 @@ def key_columns(fields: Sequence[StructField]) -> KeyColumns:
     )
 
 
-def _column(spark: SparkSession, expression: Any) -> Column:
-    jvm: Any = spark._jvm
-    return ClassicColumn(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
-
-
-def _output(df: DataFrame) -> list[Any]:
-    """The attributes of a DataFrame, in order."""
-    return _elements(df._jdf.queryExecution().analyzed().output())
-
-
-def _elements(sequence: Any) -> list[Any]:
-    """The elements of a Scala sequence."""
-    return [sequence.apply(index) for index in range(sequence.size())]
-
-
 def _identities(df: DataFrame, columns: Sequence[Column]) -> list[int | None]:
     """The id of the attribute that each column is, under its own name; None for an expression."""
     if not columns:
         return []
     selected = df.select(*columns)._jdf.queryExecution().analyzed().projectList()
-    return [_identity(expression) for expression in _elements(selected)]
+    return [_identity(expression) for expression in elements(selected)]
 
 
 def _identity(expression: Any) -> int | None:
@@ -122,9 +120,14 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
-    for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN):
+    for reserved in (KEY_GROUP_COLUMN, BATCH_TIME_COLUMN, EVENT_TIME_COLUMN, UPSTREAM_COLUMN):
         if reserved in df.columns:
             raise ConfigurationError(f"column {reserved!r} is reserved; rename it")
+    for name in df.columns:
+        if name.startswith(SIDE_COLUMN):
+            raise ConfigurationError(
+                f"column {name!r} is reserved, as all that begin with {SIDE_COLUMN}; rename it"
+            )
     check_key_fields(key_fields)
 
 
@@ -146,14 +149,18 @@ def check_key_fields(key_fields: Sequence[StructField]) -> None:
 
 
 def _check_key_type(field: StructField) -> None:
-    type_name = str(field.dataType.jsonValue())
-    collated = isinstance(field.dataType, StringType) and field.dataType != StringType()
-    if collated or not is_hashable_type(type_name):
+    if _is_collated(field.dataType) or not is_hashable_type(field.dataType.jsonValue()):
         raise KeyGroupError(
             f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
-            "and so no key group; group by a column of an atomic type: a field of the struct, or "
-            "a cast"
+            "and so no key group; group by columns of atomic types, or structs of these"
         )
+
+
+def _is_collated(data_type: DataType) -> bool:
+    """Whether strings in it are equal by a collation: their hash here would not be."""
+    if isinstance(data_type, StructType):
+        return any(_is_collated(field.dataType) for field in data_type.fields)
+    return isinstance(data_type, StringType) and data_type != StringType()
 
 
 def key_group_column(keys: Sequence[Column], max_parallelism: int) -> Column:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, GroupedData
@@ -15,7 +16,8 @@ from spark_state.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """The arguments of a call. `in_pandas`: the processor gets and yields pandas DataFrames."""
+    """The arguments of a call. `in_pandas`: the processor gets and yields pandas DataFrames;
+    `broadcast`: DataFrames by name, which Spark's own methods do not have."""
 
     in_pandas: bool
     grouped: Any
@@ -25,6 +27,7 @@ class OperatorCall:
     time_mode: str
     initial_state: Any = None
     event_time_column_name: str = ""
+    broadcast: Mapping[str, DataFrame] = field(default_factory=dict)
 
     @property
     def method(self) -> str:

@@ -1,8 +1,9 @@
 """What an operator is sent: its rows, and in time modes what brings it the time.
 
     keyed rows                 computed key columns, all columns, _cowstate_key_group
+    other inputs               a column of structs for each, see side_inputs
     and with time, in a stream union of control rows, see clock_source
-                               _cowstate_batch_ms
+                               the columns of upstream_watermarks, _cowstate_batch_ms
     -> repartitionById         each row to the subtask of its key group
 
 The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the JVM.
@@ -10,50 +11,112 @@ The key group is `pmod(xxhash64(key columns), max parallelism)`, computed by the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
+from spark_state.errors import ConfigurationError
+from spark_state.processor.broadcast_steps import HandleBroadcastRows
 from spark_state.processor.epoch_inputs import (
     EpochInputs,
     OneInput,
     UnitedInputs,
     control_key_group,
 )
+from spark_state.processor.epoch_steps import Step
 from spark_state.processor.event_times import EventTimes
+from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
+from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import OperatorConfiguration
+from spark_state.spark.operator.side_inputs import (
+    SideRows,
+    broadcast_rows,
+    check_broadcast,
+    initial_rows,
+    with_side_rows,
+)
 from spark_state.spark.operator.time_modes import TimeMode, event_times
+from spark_state.spark.operator.upstream_watermarks import upstream_watermarks
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorInput:
     """`by_subtask`: what is sent, a partition a subtask; `inputs`, `event_times`: how a subtask
-    finds its inputs and their event times in it; `key_fields`: the fields of the key."""
+    finds its inputs and their event times in it; `key_fields`: the fields of the key;
+    `first_steps`: what is done with the other inputs before the keyed rows."""
 
     by_subtask: DataFrame
     inputs: EpochInputs
     event_times: EventTimes | None
     key_fields: list[StructField]
+    first_steps: tuple[Step, ...]
 
 
 def operator_input(
-    grouped: Any, mode: TimeMode, operator: str, configuration: OperatorConfiguration
+    call: OperatorCall, mode: TimeMode, operator: str, configuration: OperatorConfiguration
 ) -> OperatorInput:
-    """The input of an operator on `df.groupBy(…)`. Raises what keyed_input and event_times do."""
-    keyed, layout, key_fields = keyed_input(grouped, configuration.max_parallelism)
-    times = event_times(grouped._df, keyed.schema.fields[: layout.key_group_index], mode)
-    inputs: EpochInputs = OneInput(layout)
+    """The input of the operator of a call. Raises what keyed_input, upstream_watermarks,
+    event_times, check_broadcast and initial_rows do."""
+    max_parallelism, times = configuration.max_parallelism, None
+    if mode is TimeMode.NONE:
+        keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)
+    else:
+        upstream = upstream_watermarks(call.grouped._df)
+        keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
+        times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)
+    sides, first_steps = _sides(call, key_fields, configuration)
+    keyed, side_inputs = with_side_rows(keyed, sides)
+    if times is not None and keyed.isStreaming:
+        keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
     if times is not None:
-        inputs = UnitedInputs(layout)
-        if keyed.isStreaming:
-            keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
         keyed = with_batch_time(keyed)
-    return OperatorInput(_by_subtask(keyed, configuration), inputs, times, key_fields)
+    inputs: EpochInputs = OneInput(layout)
+    if times is not None or sides:
+        inputs = UnitedInputs(layout, side_inputs, tells_time=times is not None)
+    by_subtask = _by_subtask(keyed, configuration)
+    return OperatorInput(by_subtask, inputs, times, key_fields, first_steps)
+
+
+def _sides(
+    call: OperatorCall, key_fields: Sequence[StructField], configuration: OperatorConfiguration
+) -> tuple[list[SideRows], tuple[Step, ...]]:
+    """The inputs beside the keyed rows, and the steps that handle them."""
+    sides: list[SideRows] = []
+    steps: list[Step] = []
+    if call.broadcast:
+        _check_broadcast(call)
+        sides += [
+            broadcast_rows(name, rows, configuration.parallelism)
+            for name, rows in call.broadcast.items()
+        ]
+        steps.append(HandleBroadcastRows(tuple(call.broadcast)))
+    if call.initial_state is not None:
+        df, given = call.grouped._df, call.initial_state
+        sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))
+        steps.append(handle_initial_state)
+    return sides, tuple(steps)
+
+
+def _check_broadcast(call: OperatorCall) -> None:
+    df: DataFrame = call.grouped._df
+    check_broadcast(df.sparkSession, call.broadcast)
+    first = next(iter(call.broadcast))
+    if not df.isStreaming:
+        raise ConfigurationError(
+            f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
+            "job give its rows to the processor itself"
+        )
+    if not callable(getattr(call.processor, "handleBroadcastRows", None)):
+        raise ConfigurationError(
+            f"{type(call.processor).__name__} has no method handleBroadcastRows(name, rows, "
+            f"state), which gets the rows of broadcast stream {first!r}: add it, or leave "
+            "broadcast out"
+        )
 
 
 def _clock_settings(

@@ -11,6 +11,8 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -21,24 +23,31 @@ from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
-from spark_state.processor.handles import record_states
+from spark_state.processor.handles import DeclaredStates, record_states
 from spark_state.processor.pickles import dumps_processor
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.row_form import SparkRows
-from spark_state.processor.schemas import arrow_schema, column_schema, state_descriptor
+from spark_state.processor.schemas import (
+    arrow_schema,
+    check_nullable,
+    column_schema,
+    operator_state_meta_info,
+    state_descriptor,
+)
 from spark_state.processor.timed_steps import steps_of, timers_of
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
-    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
     runs_on_spark_instead,
 )
 from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
+from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.pandas_settings import pandas_form
 from spark_state.spark.operator.restore_source import restore_source
 from spark_state.spark.operator.session_facts import session_facts
@@ -48,7 +57,7 @@ from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
-LET_SPARK_RUN_IT = f"; {FALLBACK_KEY}=spark lets Spark run it"
+_ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _OUTPUT_MODES = ("append", "complete", "update")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -63,6 +72,7 @@ def transform_with_state(
     event_time_column_name: str = "",
     *,
     name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """Run a StatefulProcessor on keyed state that lives beside it in Python.
 
@@ -74,10 +84,18 @@ def transform_with_state(
       not change what the processor yields.
     - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case. "EventTime"
       needs a watermark on a column of `df`.
-    - `initial_state`, `event_time_column_name`: refused in this release, unless they are left out.
+    - `initial_state`: the result of `df.groupBy(…)` for a batch DataFrame, whose key has the types
+      of the operator's. `processor.handleInitialState` gets its rows in the first batch of a query.
+      A restart needs it again.
+    - `event_time_column_name`: a timestamp column of the output, which becomes the event time for
+      the operators behind; `df` must have a watermark. None of its rows may be late already.
     - `name`: the name of the operator, and of its directory below the query's directory; the class
       name of the processor if None. Two operators of one query need two names, and a restart needs
       the same name.
+
+    - `broadcast`: streaming DataFrames by name. All their rows reach every subtask, which calls
+      `processor.handleBroadcastRows(name, rows, state)` before it handles the keyed rows of a
+      batch. `state` has the broadcast states of the processor, by their names.
 
     Returns the output rows. Raises ConfigurationError, KeyGroupError or UnsupportedOperationError
     for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
@@ -92,6 +110,7 @@ def transform_with_state(
         time_mode=time_mode,
         initial_state=initial_state,
         event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
     )
     return plan_or_fall_back(call, name)
 
@@ -106,6 +125,7 @@ def transform_with_state_in_pandas(
     event_time_column_name: str = "",
     *,
     name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
     """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
     an iterator of pandas DataFrames, and yields pandas DataFrames."""
@@ -118,6 +138,7 @@ def transform_with_state_in_pandas(
         time_mode=time_mode,
         initial_state=initial_state,
         event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
     )
     return plan_or_fall_back(call, name)
 
@@ -132,7 +153,7 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     try:
         return _planned(call, name)
     except (UnsupportedOperationError, KeyGroupError) as error:
-        if not runs_on_spark_instead(dict(spark.conf.getAll)):
+        if call.broadcast or not runs_on_spark_instead(dict(spark.conf.getAll)):
             raise
         warnings.warn(
             f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
@@ -148,11 +169,10 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
     mode = time_mode_of(call.time_mode)
-    _check_inputs(call)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    rows = operator_input(call.grouped, mode, operator, configuration)
-    output = _struct(spark, call.output_schema, "output_schema")
+    rows = operator_input(call, mode, operator, configuration)
+    output = _struct(call.output_schema, "output_schema")
     spec = _processor_spec(call, mode, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
@@ -164,7 +184,8 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
         )
     complete_epochs_of_foreach_batch()
     refuse_state_of_spark()
-    return rows.by_subtask.mapInArrow(function, output)
+    emitted = rows.by_subtask.mapInArrow(function, output)
+    return with_event_time(emitted, call.event_time_column_name, df)
 
 
 def _processor_spec(
@@ -176,34 +197,29 @@ def _processor_spec(
 ) -> ProcessorSpec:
     spark = rows.by_subtask.sparkSession
     states = _states(spark, call.processor, mode)
-    steps = steps_of(mode.value, states)
+    steps = (*rows.first_steps, *steps_of(mode.value, states.keyed))
     row_form = pandas_form(spark) if call.in_pandas else SparkRows()
     return ProcessorSpec(
         pickled_processor=_pickle(call.processor),
-        run_plan=RunPlan(rows.inputs, steps, row_form, mode.shown_time, rows.event_times),
+        run_plan=RunPlan(
+            rows.inputs,
+            steps,
+            row_form,
+            mode.shown_time,
+            rows.event_times,
+            call.event_time_column_name or None,
+        ),
         key_columns=key_columns(rows.key_fields),
-        states=(*states, *timers_of(mode.value)),
+        states=(*states.keyed, *timers_of(mode.value)),
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
         spool_bytes=configuration.output_memory_mb << 20,
+        operator_states=states.operator,
     )
 
 
 def _check_output_mode(output_mode: str) -> None:
     if str(output_mode).lower() not in _OUTPUT_MODES:
         raise unknown_output_mode(output_mode)
-
-
-def _check_inputs(call: OperatorCall) -> None:
-    if call.initial_state is not None:
-        raise UnsupportedOperationError(
-            "an initial state is not supported: leave it out, and let handleInputRows begin the "
-            f"state of a key from rows of its own{LET_SPARK_RUN_IT}"
-        )
-    if call.event_time_column_name:
-        raise UnsupportedOperationError(
-            f"event time column {call.event_time_column_name!r} is not supported: leave it out, "
-            f"and call withWatermark on the output{LET_SPARK_RUN_IT}"
-        )
 
 
 def _operator_name(processor: Any, name: str | None) -> str:
@@ -221,17 +237,29 @@ def _operator_name(processor: Any, name: str | None) -> str:
     return operator
 
 
-def _states(
-    spark: SparkSession, processor: StatefulProcessor, mode: TimeMode
-) -> tuple[StateDescriptor, ...]:
-    def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-        parsed = [_struct(spark, schema, f"state {name!r}") for schema in schemas]
+def _states(spark: SparkSession, processor: StatefulProcessor, mode: TimeMode) -> DeclaredStates:
+    states = record_states(pickle.loads(_pickle(processor)), _ParsedSchemas(), mode.value)
+    if spark.conf.get(_ENCODING_KEY) == "avro":
+        check_nullable(states.keyed)
+    return states
+
+
+@dataclass(frozen=True, slots=True)
+class _ParsedSchemas:
+    """See Describe. DDL text is parsed by the active session."""
+
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        parsed = [_struct(schema, f"state {name!r}") for schema in schemas]
         return state_descriptor(name, kind, column_schema(kind, name, parsed).json())
 
-    return record_states(pickle.loads(_pickle(processor)), describe, mode.value)
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        parsed = [_struct(schema, f"operator state {name!r}") for schema in schemas]
+        return operator_state_meta_info(mode, name, parsed)
 
 
-def _struct(spark: SparkSession, schema: StructType | str, what: str) -> StructType:
+def _struct(schema: StructType | str, what: str) -> StructType:
     parsed: Any = schema
     if isinstance(schema, str):
         try:

@@ -25,9 +25,10 @@ from spark_state.host.client import run_epoch
 from spark_state.host.epoch_request import EpochRequest, EpochTask, OperatorSpec
 from spark_state.host.executor import executor_of_worker
 from spark_state.host.launcher import connect
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.epoch_inputs import subtask_of_control
 from spark_state.processor.epoch_time import NO_WATERMARK, EpochTime
-from spark_state.processor.processor_run import ProcessorSpec, run_processor
+from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.spark.operator.batch_identity import (
     EPOCH,
@@ -72,13 +73,16 @@ def batch_task(spec: ProcessorSpec, max_parallelism: int) -> MapFunction:
         if not received:
             return
         key_groups = key_group_range_of_subtask(max_parallelism, 1, 0)
-        backend = HeapKeyedStateBackend(key_groups, spec.key_columns, STATE_FORMS)
+        backends = Backends(
+            HeapKeyedStateBackend(key_groups, spec.key_columns, STATE_FORMS),
+            OperatorStateBackend(STATE_FORMS),
+        )
         processor = pickle.loads(spec.pickled_processor)
         table, inputs = pa.Table.from_batches(received), spec.run_plan.inputs
         batch_ms = inputs.batch_ms(table)
         time = None if batch_ms is None else EpochTime(batch_ms, NO_WATERMARK, NO_WATERMARK)
         by_name = inputs.by_name(table)
-        with run_processor(spec, processor, backend, by_name, time, lambda: None) as spool:
+        with run_processor(spec, processor, backends, by_name, time, lambda: None) as spool:
             yield from spool.read()
 
     return _loaded_by_worker(run, run.__name__)

@@ -1,7 +1,7 @@
 """Time modes, and the event times that the driver finds in the rows of an operator.
 
 Spark marks the column that `withWatermark` is called on, and windows of it, in the column's
-metadata. In time mode "EventTime" there must be one such column: rows are late by it.
+metadata. In time mode "EventTime" rows are late by such a column, if there is one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField
 
 from spark_state.checkpointing.watermarks import Policy
@@ -18,8 +18,8 @@ from spark_state.processor.condition_errors import unknown_time_mode
 from spark_state.processor.epoch_time import ShownTime, both_times, no_time
 from spark_state.processor.event_times import EventTimes
 from spark_state.spark.operator.spark_conditions import analysis_error
+from spark_state.spark.operator.upstream_watermarks import DELAY_KEY, UpstreamWatermarks
 
-_DELAY = "spark.watermarkDelayMs"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
@@ -46,30 +46,29 @@ def time_mode_of(name: str) -> TimeMode:
 
 
 def event_times(
-    df: DataFrame, row_fields: Sequence[StructField], mode: TimeMode
-) -> EventTimes | None:
-    """Where the rows of an operator on `df` have their event times; None in time mode "None".
+    upstream: UpstreamWatermarks, row_fields: Sequence[StructField], mode: TimeMode
+) -> EventTimes:
+    """Where the rows of an operator have their event times.
 
-    `row_fields`: the columns of a row. Raises Spark's own error if several of them are event times,
-    and ConfigurationError if a stream has none, in time mode "EventTime".
+    `row_fields`: the columns of a row; the key group comes after them. Raises Spark's own error if
+    several of them are event times, and ConfigurationError if a stream has no watermark, in time
+    mode "EventTime".
     """
-    if mode is TimeMode.NONE:
-        return None
-    spark = df.sparkSession
-    marked = [index for index, field in enumerate(row_fields) if _DELAY in field.metadata]
-    is_event_time = mode is TimeMode.EVENT_TIME and df.isStreaming
+    spark, is_streaming = upstream.df.sparkSession, upstream.df.isStreaming
+    marked = [index for index, field in enumerate(row_fields) if DELAY_KEY in field.metadata]
+    is_event_time = mode is TimeMode.EVENT_TIME and is_streaming
     if is_event_time and len(marked) > 1:
         names = ", ".join(row_fields[index].name for index in marked)
         raise analysis_error(spark, "MULTIPLE_EVENT_TIME_COLUMNS", eventTimeCols=f"({names})")
-    if is_event_time and not marked:
+    if is_event_time and not (marked or upstream.carried):
         raise ConfigurationError(
-            'time mode "EventTime" needs a watermark, and no column of the grouped DataFrame has '
+            'time mode "EventTime" needs a watermark, and no rows of the grouped DataFrame have '
             "one: call withWatermark(column, delay) before groupBy, and keep the column"
         )
-    delays_ms = tuple(int(row_fields[index].metadata[_DELAY]) for index in marked[:1])
     return EventTimes(
         index=marked[0] if marked else None,
-        delays_ms=delays_ms,
+        carried_index=len(row_fields) + 1 if upstream.carried else None,
+        delays_ms=upstream.delays_ms,
         policy=_policy(spark),
         drops_late=is_event_time,
     )

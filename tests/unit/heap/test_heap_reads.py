@@ -16,7 +16,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
 from spark_state.testing.keyed_state_backend_contract import WrittenFiles
-from tests.support.subtasks import describe
+from tests.support.subtasks import ParsedSchemas
 
 KEYS = 1000
 GROUPS = KeyGroupRange(0, 3)
@@ -25,7 +25,7 @@ GROUPS = KeyGroupRange(0, 3)
 def backend_with(kind: StateKind, *schemas: str) -> tuple[HeapKeyedStateBackend, Any]:
     columns = KeyColumns(("key",), (pa.int64(),), ("long",))
     backend = HeapKeyedStateBackend(GROUPS, columns, STATE_FORMS)
-    return backend, backend.state(describe(kind, "state", schemas))
+    return backend, backend.state(ParsedSchemas().keyed(kind, "state", schemas))
 
 
 def entries_of(backend: HeapKeyedStateBackend) -> list[StateMapEntry[Any, Any, Any]]:

@@ -12,6 +12,7 @@ from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from spark_state.errors import ConfigurationError, StateMigrationError, StateValueError
 from spark_state.operator_state import operator_state_snapshot
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
+from spark_state.serializers import PLAIN_FORMS
 
 POSITIONS = pa.schema([pa.field("split", pa.string(), nullable=False), ("position", pa.int64())])
 WATERMARK = pa.schema([("milliseconds", pa.int64())])
@@ -263,4 +264,4 @@ def test_a_snapshot_is_an_arrow_stream_with_an_offset_for_every_item() -> None:
         ("watermark", "union", range(2, 3)),
         ("options", "broadcast", range(3, 4)),
     ]
-    assert stored.items("positions", range(1, 2)) == [("0.1", 1)]
+    assert stored.items("positions", range(1, 2), PLAIN_FORMS) == [("0.1", 1)]

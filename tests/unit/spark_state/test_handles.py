@@ -7,11 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.operator_state.handed_out_states import OperatorStates
+from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.condition_errors import ProcessorHandleError
 from spark_state.processor.handles import (
     WITHOUT_TIME,
@@ -19,8 +23,10 @@ from spark_state.processor.handles import (
     record_states,
     serving_handle,
 )
+from spark_state.processor.rows import STATE_FORMS
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
+from tests.support.subtasks import ParsedSchemas
 
 Init = Callable[[Any], Any]
 
@@ -39,16 +45,25 @@ class Scripted:
         self.closed = True
 
 
-def describe(kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
-    return StateDescriptor(name, kind, pa.struct([("x", pa.int64())]), " -> ".join(schemas))
+class Described:
+    def keyed(self, kind: StateKind, name: str, schemas: tuple[Any, ...]) -> StateDescriptor:
+        return StateDescriptor(name, kind, pa.struct([("x", pa.int64())]), " -> ".join(schemas))
+
+    def operator(
+        self, mode: OperatorStateMode, name: str, schemas: tuple[Any, ...]
+    ) -> OperatorStateMetaInfo:
+        return ParsedSchemas().operator(mode, name, schemas)
 
 
-def serving(states: dict[str, Any]) -> ProcessorHandle:
-    return serving_handle(states, WITHOUT_TIME, lambda name: None)
+def serving(
+    states: dict[str, Any], drop: Callable[[str], None] = lambda name: None
+) -> ProcessorHandle:
+    none = OperatorStates(OperatorStateBackend(), (), STATE_FORMS.make_row)
+    return serving_handle(states, WITHOUT_TIME, drop, none)
 
 
 def recorded(init: Init) -> tuple[StateDescriptor, ...]:
-    return record_states(Scripted(init), describe)
+    return record_states(Scripted(init), Described()).keyed
 
 
 def test_init_declares_its_states_in_order_and_is_closed() -> None:
@@ -59,7 +74,7 @@ def test_init_declares_its_states_in_order_and_is_closed() -> None:
         handle.getMapState("m", userKeySchema="k int", valueSchema="v int", ttlDurationMs=None)
 
     processor = Scripted(init)
-    states = record_states(processor, describe)
+    states = record_states(processor, Described()).keyed
     assert [(state.kind, state.name, state.schema_json) for state in states] == [
         ("value", "b", "x int"),
         ("value", "a", "y int"),
@@ -95,20 +110,51 @@ def test_a_time_to_live_is_recorded_in_processing_time() -> None:
         handle.getMapState("m", "k int", "v int", 3000)
         handle.getValueState("w", "x int")
 
-    states = record_states(Scripted(init), describe, "ProcessingTime")
+    states = record_states(Scripted(init), Described(), "ProcessingTime").keyed
     assert [state.ttl_ms for state in states] == [1000, 2000, 3000, None]
 
 
-@pytest.mark.parametrize("first", ["declare", "delete"])
-def test_a_state_that_is_declared_and_deleted_is_refused(first: str) -> None:
+def test_a_state_that_is_deleted_and_then_declared_is_refused() -> None:
     def init(handle: Any) -> None:
-        if first == "declare":
-            handle.getValueState("v", "x int")
         handle.deleteIfExists("v")
         handle.getValueState("v", "x int")
 
     with pytest.raises(ConfigurationError, match=r"'v'.*leave one of the two out"):
         recorded(init)
+
+
+def test_a_state_that_is_declared_and_then_deleted_is_not_there_and_its_name_is_taken() -> None:
+    def init(handle: Any) -> None:
+        handle.getValueState("v", "x int")
+        handle.deleteIfExists("v")
+        handle.getListState("l", "x int")
+
+    def init_again(handle: Any) -> None:
+        init(handle)
+        handle.getValueState("v", "x int")
+
+    assert [state.name for state in recorded(init)] == ["l"]
+    with pytest.raises(ConfigurationError, match=r"State .v. is declared twice"):
+        recorded(init_again)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda handle: handle.getValueState("v", "x int").exists(), "checking value state exists"),
+        (lambda handle: handle.getValueState("v", "x int").update((1,)), "updating value state"),
+        (lambda handle: handle.getListState("v", "x int").exists(), "checking value state exists"),
+        (lambda handle: handle.getMapState("v", "k int", "x int").clear(), "clearing map state"),
+        (lambda handle: handle.getListState("v", "x int").put([]), r"using value state \(put\)"),
+    ],
+)
+def test_use_of_a_deleted_state_is_the_error_of_spark(use: Init, message: str) -> None:
+    deleted: list[str] = []
+    handle = serving({}, deleted.append)
+    handle.deleteIfExists("v")
+    assert deleted == ["v"]
+    with pytest.raises(PySparkRuntimeError, match=f"^Error {message}: state 'v' was deleted"):
+        use(handle)
 
 
 def test_a_state_declared_twice_is_refused() -> None:
@@ -126,11 +172,11 @@ def test_a_state_needs_a_name(name: Any) -> None:
 
 def test_a_state_that_was_not_declared_on_the_driver_is_refused_in_the_host() -> None:
     with pytest.raises(ConfigurationError, match=r"state 'late' was not declared .*declared: none"):
-        serving({}).getValueState("late", "x int")
+        serving({}).getValueState("late", "x int").get()
 
 
 def test_a_state_that_was_declared_of_another_kind_is_refused_in_the_host() -> None:
     backend = HeapKeyedStateBackend(KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS)
-    state = backend.state(describe("value", "s", ("x int",)))
-    with pytest.raises(ConfigurationError, match="map state 's' was not declared"):
+    state = backend.state(Described().keyed("value", "s", ("x int",)))
+    with pytest.raises(ConfigurationError, match="state 's' was no map state"):
         serving({"s": state}).getMapState("s", "k int", "v int")

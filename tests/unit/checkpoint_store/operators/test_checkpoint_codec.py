@@ -25,6 +25,7 @@ from checkpoint_store.operators.checkpoint_codec import (
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
+    OperatorStateHandle,
     Run,
     StateSchema,
     SubtaskTime,
@@ -48,18 +49,21 @@ BARRIER = Barrier(
     states=(StateSchema("count", "value", '{"type":"long"}'),),
 )
 TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
+OPERATOR_STATE = OperatorStateHandle("epochs/y", 50, "cd" * 32, 11, (("rules", "ef" * 32),))
+WITH_OPERATOR_STATE = replace(BARRIER, operator_state=OPERATOR_STATE)
 CHECKPOINT = CompletedCheckpoint(12, Run(3, "run-c"), 2, (BARRIER, replace(BARRIER, subtask=1)))
 
 DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
     (encode_metadata(METADATA), decode_metadata, METADATA),
     (encode_barrier(BARRIER), decode_barrier, BARRIER),
     (encode_barrier(TIMED), decode_barrier, TIMED),
+    (encode_barrier(WITH_OPERATOR_STATE), decode_barrier, WITH_OPERATOR_STATE),
     (encode_manifest(CHECKPOINT), decode_manifest, CHECKPOINT),
 ]
 each_document = pytest.mark.parametrize(
     ("data", "decode", "value"),
     DOCUMENTS,
-    ids=["store", "barrier", "with time", "manifest"],
+    ids=["store", "barrier", "with time", "with operator state", "manifest"],
 )
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint, Run
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    OperatorStateHandle,
+    Run,
+)
 
 RUN = Run(1, "run-a")
 
@@ -80,6 +87,14 @@ def test_a_checkpoint_names_each_of_its_files() -> None:
         barrier(0, 2, handle("a", 0, 3), handle("b", 0, 3)), barrier(1, 2, handle("a", 4, 7))
     )
     assert completed.object_names() == {"a", "b"}
+
+
+def test_a_checkpoint_names_the_operator_state_of_each_subtask() -> None:
+    held = OperatorStateHandle("c", 1, "", 0)
+    completed = checkpoint(
+        barrier(0, 2, handle("a", 0, 3)), replace(barrier(1, 2), operator_state=held)
+    )
+    assert completed.object_names() == {"a", "c"}
 
 
 def test_runs_are_ordered_by_number_and_then_by_id() -> None:

@@ -10,6 +10,7 @@ from checkpoint_store.operators.operator_layout import (
     BarrierName,
     EpochDirectory,
     ManifestName,
+    OperatorStateName,
     RunName,
     parse_barrier,
     parse_epoch_directory,
@@ -40,6 +41,10 @@ def test_names_are_those_that_the_format_documents() -> None:
         "epochs/0000000000000000012-0000000003/"
         "changelog-00001-0000000000000000040-0123456789ab.arrow"
     )
+    assert str(OperatorStateName(DIRECTORY, 1, 40, UNIQUE)) == (
+        "epochs/0000000000000000012-0000000003/"
+        "operator-state-00001-0000000000000000040-0123456789ab.arrow"
+    )
 
 
 @pytest.mark.parametrize("level", [1, 2, 99_999])
@@ -59,6 +64,7 @@ def test_names_parse_into_their_parts() -> None:
     snapshot = StateFileName(str(DIRECTORY), "snapshot", 0, 0, UNIQUE)
     assert parse_manifest(str(manifest)) == manifest
     assert parse_barrier(str(barrier)) == barrier
+    assert parse_state_file(str(OperatorStateName(DIRECTORY, 0, 0, UNIQUE))) == DIRECTORY
     assert parse_state_file(str(changelog)) == parse_state_file(str(snapshot)) == DIRECTORY
     assert parse_epoch_directory(str(DIRECTORY)) == DIRECTORY
 

@@ -13,6 +13,7 @@ from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import RestoreSource
 from spark_state.host.maintenance import Maintenance
+from tests.support.operator_states import NotesValues
 from tests.support.subtasks import Host, operator
 
 KEY = StructType([StructField("key", StringType())]).json()
@@ -97,3 +98,18 @@ def test_a_query_that_has_lost_its_own_state_does_not_begin_again(
 ) -> None:
     with pytest.raises(ConfigurationError, match="holds no state of the epochs before"):
         begun(tmp_path, maintenance).epoch(3, ROWS)
+
+
+def test_operator_state_is_taken_over_too(tmp_path: Path, maintenance: Maintenance) -> None:
+    spec = operator(tmp_path / "old", NotesValues(), key_schema_json=KEY)
+    before = Host(spec).open(maintenance)
+    before.epoch(0, ROWS)
+    noted = before.epoch(1, ROWS)
+    source = RestoreSource(str(tmp_path / "old" / "query" / "totals"), 0)
+    new_spec = operator(tmp_path / "new", NotesValues(), key_schema_json=KEY)
+    checkpoints = replace(new_spec.checkpoints, restore_from=source)
+    new = Host(replace(new_spec, checkpoints=checkpoints), run_id="run-2").open(maintenance)
+    assert new.epoch(0, ROWS) == noted
+    shutil.rmtree(tmp_path / "old")
+    again = Host(replace(new_spec, checkpoints=checkpoints), run_id="run-3").open(maintenance)
+    assert again.epoch(1, ROWS, attempt=9) != noted

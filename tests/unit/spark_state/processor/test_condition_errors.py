@@ -6,7 +6,12 @@ import pickle
 from collections.abc import Callable
 
 import pytest
-from pyspark.errors import IllegalArgumentException, PySparkException, PySparkRuntimeError
+from pyspark.errors import (
+    IllegalArgumentException,
+    PySparkException,
+    PySparkRuntimeError,
+    SessionNotSameException,
+)
 
 from spark_state.errors import ConfigurationError
 from spark_state.processor import condition_errors
@@ -28,11 +33,27 @@ OF_SPARK: list[tuple[Callable[[], PySparkException], type[PySparkException], str
         "Unknown time mode foo. Accepted timeMode modes are 'none', 'processingTime', 'eventTime'",
     ),
     (
+        lambda: condition_errors.session_not_same("a and b"),
+        SessionNotSameException,
+        "SESSION_NOT_SAME",
+        "56K00",
+        "Both Datasets must belong to the same SparkSession.",
+    ),
+    (
         lambda: condition_errors.state_defined_twice("s"),
         PySparkRuntimeError,
         "STATEFUL_PROCESSOR_DUPLICATE_STATE_VARIABLE_DEFINED",
         "42802",
         "State variable with name s has already been defined in the StatefulProcessor.",
+    ),
+    (
+        lambda: condition_errors.state_not_nullable("s", "struct<n:int>"),
+        PySparkRuntimeError,
+        "TRANSFORM_WITH_STATE_SCHEMA_MUST_BE_NULLABLE",
+        "XXKST",
+        "If Avro encoding is enabled, all the fields in the schema for column family s must be "
+        "nullable when using the TransformWithState operator. Please make the schema nullable. "
+        "Current schema: struct<n:int>",
     ),
     (
         lambda: condition_errors.timer_without_time("register_timer"),

@@ -16,6 +16,21 @@ NOT_DROPPING = EventTimes(index=1, delays_ms=(10,), policy="min", drops_late=Fal
 WITHOUT_TIMES = EventTimes(index=None, delays_ms=(), policy="min", drops_late=True)
 
 
+CARRIED = EventTimes(index=0, carried_index=1, delays_ms=(10, 0, 5), policy="min", drops_late=True)
+
+
+def carried_rows(*rows: tuple[int | None, int | None]) -> pa.Table:
+    """Rows with these event times in ms, and the numbers of their watermarks."""
+    times, upstreams = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "at": pa.array([0] * len(rows), INSTANT),
+            "_cowstate_event_ms": pa.array(times, pa.int64()),
+            "_cowstate_upstream": pa.array(upstreams, pa.int32()),
+        }
+    )
+
+
 def rows(micros: list[int | None], kind: pa.DataType = INSTANT) -> pa.Table:
     """Rows with these event times, numbered; a window ends at its time."""
     times: pa.Array[Any] = pa.array(micros, pa.int64())
@@ -63,3 +78,14 @@ def test_rows_without_event_times_bring_no_watermark_on() -> None:
     assert WITHOUT_TIMES.reached_ms(rows([1])) == ()
     assert numbers(WITHOUT_TIMES.without_late(rows([1]), 40)) == [0]
     assert numbers(TIMES.without_late(rows([]), 40)) == []
+
+
+def test_each_watermark_is_reached_by_its_own_rows() -> None:
+    table = carried_rows((70, 1), (90, 0), (80, 1), (None, None), (None, 2))
+    assert CARRIED.reached_ms(table) == (80, 80, None)
+    assert CARRIED.reached_ms(carried_rows((3, 2))) == (None, None, -2)
+    assert CARRIED.reached_ms(pa.table({})) == (None, None, None)
+
+
+def test_rows_are_late_by_their_own_column_and_not_by_the_carried_one() -> None:
+    assert CARRIED.without_late(carried_rows((70, 1)), 0).num_rows == 0

@@ -208,10 +208,11 @@ class TestOutput:
             (pd.DataFrame([["x"]]), r"key \(1,\) has the columns \[0\].*once: n"),
             (
                 pd.DataFrame({"k": ["x"], "n": ["many"]}),
-                r"column 'n' of dtype object for key \(1,\) does not become int32: .*many",
+                r"^Exception thrown when converting pandas.Series \(object\) with name 'n' to "
+                r"Arrow Array \(int32\)\. Output of key \(1,\): .*many",
             ),
-            (pd.DataFrame({"k": ["x"], "n": [1.7]}), r"'n' of dtype float64 for key \(1,\)"),
-            (pd.DataFrame({"k": ["x"], "n": [2**40]}), r"'n' of dtype int64 for key \(1,\)"),
+            (pd.DataFrame({"k": ["x"], "n": [1.7]}), r"\(float64\) with name 'n' .*key \(1,\)"),
+            (pd.DataFrame({"k": ["x"], "n": [2**40]}), r"\(int64\) with name 'n' .*key \(1,\)"),
             ({"k": ["x"]}, r"yields pandas.DataFrames, got .* of type dict for key \(1,\)"),
         ],
     )

@@ -16,13 +16,14 @@ from pyspark.sql import Row
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import OutputRowError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
 from spark_state.processor.epoch_time import EpochTime, ShownTime, both_times, no_time
 from spark_state.processor.key_grouping import InputLayout, group_by_key
 from spark_state.processor.pandas_frames import PandasFrames
 from spark_state.processor.pickles import dumps
-from spark_state.processor.processor_run import ProcessorSpec, run_processor
+from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from tests.support.processors import RunningTotals, SeesTime
 from tests.support.subtasks import KEY_COLUMNS, operator, table_of
@@ -54,7 +55,8 @@ def emitted(
     arrived = pickle.loads(dumps(spec))
     processor = pickle.loads(arrived.pickled_processor)
     inputs = arrived.run_plan.inputs.by_name(table)
-    with run_processor(arrived, processor, backend, inputs, time, lambda: None) as spool:
+    backends = Backends(backend, OperatorStateBackend())
+    with run_processor(arrived, processor, backends, inputs, time, lambda: None) as spool:
         rows = [tuple(row.values()) for batch in spool.read() for row in batch.to_pylist()]
     backend.seal()
     return rows
@@ -265,5 +267,5 @@ class TestTimersAndFrames:
 
     def test_what_a_timer_emits_is_named_with_its_key(self, epochs: TimedEpochs) -> None:
         epochs.epoch([("a", 1), ("b", -5)], 5)
-        with pytest.raises(OutputRowError, match=r"'rows' of dtype object for key \('b',\)"):
+        with pytest.raises(OutputRowError, match=r"\(object\) with name 'rows'.*key \('b',\)"):
             epochs.epoch([], 20)

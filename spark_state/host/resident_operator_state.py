@@ -1,0 +1,120 @@
+"""The operator state of a subtask that is in memory, and the object that it equals.
+
+A run that begins deals the operator state of all subtasks out: list items round robin if the
+parallelism is another one, union items to all. This is what every attempt of the run's first epoch
+starts from. From then on a subtask has its own state and nobody else's, whichever host it is in:
+the first epoch of a run writes it, and a host that takes over reads that object only.
+
+    base of an older run    all subtasks' objects    -> this subtask's part
+    base of this run        this subtask's object    -> as it was
+
+An epoch that changes nothing names the object of its base again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkpoint_store.operators.completed_checkpoint import (
+    CompletedCheckpoint,
+    OperatorStateHandle,
+)
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.host.epoch_attempt import EpochAttempt
+from spark_state.operator_state.broadcast_checksum import check_broadcast_agrees
+from spark_state.operator_state.operator_state_backend import (
+    OperatorStateBackend,
+    OperatorStateMark,
+)
+from spark_state.processor.rows import STATE_FORMS
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    """A moment at which the state equalled an object; None: it was empty."""
+
+    handle: OperatorStateHandle | None
+    mark: OperatorStateMark
+
+
+class ResidentOperatorState:
+    """The operator state of one subtask. `bring_to` first."""
+
+    def __init__(self) -> None:
+        self.backend = OperatorStateBackend(STATE_FORMS)
+        self._start = self.backend.mark()
+        self._base: OperatorStateHandle | None = None
+        self._is_dealt = False
+        self._sealed: _Equal | None = None
+        self._before: _Equal | None = None
+
+    def bring_to(
+        self,
+        base: CompletedCheckpoint | None,
+        attempt: EpochAttempt,
+        other_store: CompletedCheckpointStore | None = None,
+    ) -> None:
+        """Bring the state to what the attempt's epoch starts from. `other_store`: where the objects
+        of the base are, if they are not in the operator's store.
+
+        Raises BroadcastStateError if the subtasks of the base hold different broadcast states.
+        """
+        handles = () if base is None else tuple(b.operator_state for b in base.barriers)
+        check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
+        is_of_run = base is not None and base.run == attempt.claim.run and other_store is None
+        if not is_of_run:
+            self._deal(handles, attempt, other_store or attempt.checkpoints)
+        elif not self._has(handles[attempt.task.subtask]):
+            self._read(handles[attempt.task.subtask], attempt)
+        self._start = self.backend.mark()
+
+    def rollback(self) -> None:
+        """Undo what the running epoch changed."""
+        self.backend.return_to(self._start)
+
+    def written(self, attempt: EpochAttempt) -> OperatorStateHandle | None:
+        """The object of the state after the epoch, durable; None without operator state."""
+        if not (self._is_dealt or self.backend.has_changed_since(self._start)):
+            return self._base
+        snapshot = self.backend.snapshot()
+        if not snapshot.names:
+            return None
+        return attempt.write_operator_state(snapshot.to_bytes(), self.backend.broadcast_checksums())
+
+    def seal(self, handle: OperatorStateHandle | None) -> None:
+        """End the epoch: the state now equals this object."""
+        self._before = None if self._is_dealt else _Equal(self._base, self._start)
+        self._sealed = _Equal(handle, self.backend.mark())
+
+    def _has(self, handle: OperatorStateHandle | None) -> bool:
+        """Whether the state is, or could be made, what the object says without reading it."""
+        for equal in (self._sealed, self._before):
+            if equal is not None and equal.handle == handle:
+                self.backend.return_to(equal.mark)
+                self._base, self._is_dealt = handle, False
+                return True
+        return False
+
+    def _read(self, handle: OperatorStateHandle | None, attempt: EpochAttempt) -> None:
+        snapshots = [] if handle is None else attempt.checkpoints.read_operator_states([handle])
+        self._restored(OperatorStateBackend.restore(snapshots, forms=STATE_FORMS))
+        self._base = handle
+
+    def _deal(
+        self,
+        handles: tuple[OperatorStateHandle | None, ...],
+        attempt: EpochAttempt,
+        store: CompletedCheckpointStore,
+    ) -> None:
+        """This subtask's part of what all subtasks of an older run had."""
+        present = [handle for handle in handles if handle is not None]
+        read = iter(store.read_operator_states(present))
+        nothing = OperatorStateBackend().snapshot().to_bytes()
+        snapshots = [nothing if handle is None else next(read) for handle in handles]
+        subtask, parallelism = attempt.task.subtask, attempt.spec.parallelism
+        self._restored(OperatorStateBackend.restore(snapshots, subtask, parallelism, STATE_FORMS))
+        self._base, self._is_dealt = None, bool(present)
+
+    def _restored(self, backend: OperatorStateBackend) -> None:
+        self.backend, self._is_dealt = backend, False
+        self._sealed = self._before = None

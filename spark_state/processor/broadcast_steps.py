@@ -1,0 +1,71 @@
+"""The step of broadcast streams: every subtask gets all of their rows, before the keyed ones.
+
+    class Alerts(StatefulProcessor):
+        def init(self, handle):
+            self._limits = handle.getBroadcastState("limits", "country string", "most double")
+
+        def handleBroadcastRows(self, name, rows, state):
+            for row in sorted(rows, key=lambda row: row.at):
+                state["limits"].updateValue((row.country,), (row.most,))
+
+All subtasks have to do the same. Spark brings rows in any order, and nothing but the rows says what
+the order is: a streaming query may not number them. So each subtask sorts them by all their
+columns, from left to right; equal rows do not differ in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_state.errors import ConfigurationError
+from spark_state.frozen_keys import frozen, in_order
+from spark_state.processor.epoch_inputs import EpochInput, broadcast_input
+from spark_state.processor.epoch_steps import EpochRun
+from spark_state.processor.key_grouping import KeyedInput
+
+
+@dataclass(frozen=True, slots=True)
+class HandleBroadcastRows:
+    """A step that calls `handleBroadcastRows(name, rows, state)` for each of the broadcast streams
+    `names` that has rows, in the order of `names`. `state`: the broadcast states by name."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, run: EpochRun) -> Iterator[Any]:
+        """See Step. It yields nothing: every subtask would yield the same."""
+        states, handle_rows = run.operator_states, run.processor.handleBroadcastRows
+        for name in self.names:
+            given = run.inputs[broadcast_input(name)]
+            if not given.table.num_rows:
+                continue
+            run.check()
+            states.broadcast_side.is_open = True
+            output = handle_rows(name, _rows(run, given), states.broadcast)
+            states.broadcast_side.is_open = False
+            if output is not None:
+                raise ConfigurationError(
+                    f"{type(run.processor).__name__}.handleBroadcastRows returned {output!r}; it "
+                    "must return None: every subtask calls it with the same rows, so it has no "
+                    "output. If it has a yield, take that out"
+                )
+        return iter(())
+
+
+def _rows(run: EpochRun, given: EpochInput) -> Iterator[Any]:
+    """The rows in their order, in the run's form."""
+    rows = _in_order(given.table.select(range(given.layout.key_group_index)))
+    one_key = KeyedInput(rows, [()], [0], [rows.num_rows])
+    return next(run.row_form.rows_by_key(one_key, given.layout.row_names))
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """The rows sorted by all their columns. The sort is by values and not by Arrow's kernel, which
+    cannot sort lists, maps and structs."""
+    columns = (column.to_pylist() for column in rows.columns)
+    values = zip(*columns, strict=True)
+    numbered = [(*map(frozen, row), number) for number, row in enumerate(values)]
+    return rows.take([row[-1] for row in in_order(numbered)])

@@ -1,0 +1,37 @@
+"""The step of an initial state: its rows reach the processor before any other rows.
+
+The rows are there in the first epoch only, and again if that one runs again. In every other epoch
+the step finds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from spark_state.processor.epoch_inputs import INITIAL_ROWS
+from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun
+from spark_state.processor.key_grouping import group_by_key
+
+
+def handle_initial_state(run: EpochRun) -> Iterator[Any]:
+    """Call `handleInitialState(key, initialState, timerValues)` for each row of the initial state,
+    or each DataFrame of a key in the pandas form, in the order of keys. It has no output.
+
+    Spark's own operator does so right before it handles the rows of the key. States and timers are
+    of a key, so that makes no difference to them.
+    """
+    initial = run.inputs[INITIAL_ROWS]
+    if not initial.table.num_rows:
+        return iter(())
+    keyed = group_by_key(initial.table, initial.layout, run.key_columns)
+    rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
+    handle_state, timer_values = run.processor.handleInitialState, run.timer_values
+    keys = zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True)
+    for number, (key, key_group, rows) in enumerate(keys):
+        if not number % KEYS_PER_CHECK:
+            run.check()
+        run.backend.set_current_key(key, key_group)
+        for row in rows:
+            handle_state(key, row, timer_values)
+    return iter(())

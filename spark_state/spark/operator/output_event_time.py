@@ -1,0 +1,37 @@
+"""An output column as the event time of the operators behind.
+
+Spark's stateful operators find the column of event times by its metadata, and take the watermark
+from where `withWatermark` stands, above this operator. So it is enough to mark the column.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import TimestampType
+
+from spark_state.spark.operator.spark_conditions import analysis_error
+from spark_state.spark.operator.upstream_watermarks import DELAY_KEY, watermark_delays_ms
+
+
+def with_event_time(output: DataFrame, name: str, source: DataFrame) -> DataFrame:
+    """`output`, with the column of this name marked as event time; all as it is if the name is
+    empty. `source`: what the operator was called on.
+
+    Raises Spark's own errors if there is no such column, it is no timestamp, or `source` has no
+    watermark.
+    """
+    if not name:
+        return output
+    spark = output.sparkSession
+    (field,) = output.select(name).schema.fields
+    delays_ms = watermark_delays_ms(source)
+    if not delays_ms:
+        raise analysis_error(spark, "CANNOT_ASSIGN_EVENT_TIME_COLUMN_WITHOUT_WATERMARK")
+    if not isinstance(field.dataType, TimestampType):
+        raise analysis_error(
+            spark,
+            "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE",
+            eventName=f'"{field.name}"',
+            eventType=f'"{field.dataType.simpleString().upper()}"',
+        )
+    return output.withMetadata(field.name, {DELAY_KEY: max(delays_ms)})

@@ -1,0 +1,83 @@
+"""The operators of a query, as its stores show them: below `spark.cowstate.store`, by query id."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql.types import StructType
+
+from checkpoint_store.objects.object_store import absolute_url, open_object_store
+from checkpoint_store.open_history import open_history
+from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.operators.operator_history import OperatorHistory
+from spark_state.host.epoch_request import operator_store_url
+from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
+
+_NUMBERED = re.compile(r"operator-(\d+)")
+
+
+@dataclass(frozen=True)
+class StoredOperator:
+    """An operator's store. If a batch had no epoch, the epoch before it counts."""
+
+    name: str
+    url: str
+
+    @cached_property
+    def _history(self) -> OperatorHistory:
+        history = open_history(self.url)
+        assert isinstance(history, OperatorHistory), "the store of an operator"
+        return history
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
+        return self._history.max_parallelism
+
+    @cached_property
+    def key_names(self) -> list[str]:
+        """The names of the key columns."""
+        key_schema = StructType.fromJson(json.loads(self._history.metadata.key_schema_json))
+        return list(key_schema.names)
+
+    def epoch_of(self, batch: int) -> int:
+        """The epoch of a batch. Raises VersionNotRetainedError."""
+        versions = self._history.versions()
+        place = bisect_right(versions, batch)
+        if not place:
+            raise self._history.absent(batch, versions)
+        return versions[place - 1]
+
+    def epochs(self) -> list[int]:
+        """Those that can be read, rising."""
+        return self._history.versions()
+
+    def checkpoint(self, epoch: int) -> CompletedCheckpoint:
+        """The barriers of an epoch. Raises VersionNotRetainedError."""
+        return self._history.checkpoint_at(epoch)
+
+
+def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
+    """The states that an epoch has, by name."""
+    return {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
+
+
+def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:
+    """The operators of a query that `enable` has numbered, by number. `settings`: the session's.
+
+    Raises CheckpointStoreError.
+    """
+    root = absolute_url(settings.get(STORE_KEY, LOCAL_STORE))
+    operators = {}
+    for directory in open_object_store(root).list_directories(query_id):
+        name = directory.rpartition("/")[2]
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered:
+            url = operator_store_url(root, query_id, name)
+            operators[int(numbered[1])] = StoredOperator(name, url)
+    return dict(sorted(operators.items()))

@@ -1,0 +1,109 @@
+"""What ten changes of a map cost in an epoch: a map of 100,000 entries against one of 10.
+
+    python tests/benchmarks/elements.py [--large 100000] [--small 10] [--epochs 60] [--out FILE]
+
+One subtask each, in turn, in this process: a state host's session over a folder, with its
+changelogs, barriers and snapshots. Measured are the CPU seconds of each epoch, without the threads
+that write snapshots, and the bytes that its barrier names anew, without and with snapshots. Printed
+are medians, sums, and ratios of large to small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+from spark_state.host.maintenance import Maintenance
+from tests.support.subtasks import Host, operator
+
+CHANGES = 10
+
+
+class Counts(StatefulProcessor):
+    """Counts values of a key in a map; a negative value fills the map with so many entries."""
+
+    def init(self, handle: Any) -> None:
+        self._counts = handle.getMapState("counts", "value bigint", "n bigint, text string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            if row.value < 0:
+                for value in range(-row.value):
+                    self._counts.updateValue((value,), (1, "some text of an entry"))
+            else:
+                before = self._counts.getValue((row.value,))
+                self._counts.updateValue((row.value,), (before.n + 1, before.text))
+        return iter([])
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Measured:
+    """For each epoch after the first: CPU seconds, bytes of its changelog, and of all files."""
+
+    seconds: list[float] = field(default_factory=list)
+    changelogs: list[int] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+
+
+def run_epoch(host: Host, epoch: int, values: list[int], measured: Measured) -> None:
+    start = time.thread_time()
+    host.epoch(epoch, [("key", value) for value in values])
+    measured.seconds.append(time.thread_time() - start)
+    new = [handle for handle in host.handles if handle.epoch == epoch]
+    measured.changelogs.append(sum(h.length for h in new if h.kind == "changelog"))
+    assert host.report is not None
+    measured.files.append(host.report.written_bytes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--large", type=int, default=100_000)
+    parser.add_argument("--small", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    sizes = {"large": options.large, "small": options.small}
+    chance, measured = random.Random(1), {name: Measured() for name in sizes}
+    with tempfile.TemporaryDirectory() as folder, Maintenance() as maintenance:
+        hosts = {}
+        for name, size in sizes.items():
+            hosts[name] = Host(operator(Path(folder) / name, Counts())).open(maintenance)
+            run_epoch(hosts[name], 0, [-size], Measured())
+        for epoch in range(1, options.epochs + 1):
+            for name, size in sizes.items():
+                values = [chance.randrange(size) for _ in range(CHANGES)]
+                run_epoch(hosts[name], epoch, values, measured[name])
+    result = {name: summary(of_size) for name, of_size in measured.items()}
+    result["large to small"] = {
+        what: round(result["large"][what] / result["small"][what], 2) for what in result["large"]
+    }
+    print(json.dumps(result, indent=2))
+    if options.out is not None:
+        options.out.write_text(json.dumps(result))
+
+
+def summary(measured: Measured) -> dict[str, float]:
+    return {
+        "median CPU ms of an epoch": round(1000 * statistics.median(measured.seconds), 3),
+        "CPU ms of all epochs": round(1000 * sum(measured.seconds), 1),
+        "median bytes of a changelog": statistics.median(measured.changelogs),
+        "bytes of all files": sum(measured.files),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Timers, lists, maps and time to live while state hosts are killed: every effect on state once."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from checkpoint_store.state_reader import open_store
+from tests.fault.test_exactly_once import hosts_of
+from tests.spark.test_time_modes import TimedStream
+from tests.support.provider_jobs import configured
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+BATCHES, KEYS, KILLS = 12, 40, 5
+OUTPUT = "key string, rows bigint, total bigint"
+
+
+class Sessions(StatefulProcessor):
+    """Closes a session 2 s of event time after its last row, or 300 ms after its last batch, and
+    counts what became of each key."""
+
+    def __init__(self, ttl_ms: int | None = None) -> None:
+        self._ttl_ms = ttl_ms
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._open = handle.getListState("open", "at_ms bigint")
+        self._ends = handle.getValueState("ends", "at_ms bigint")
+        self._told = handle.getValueState(
+            "told", "rows bigint, registered bigint, deleted bigint, fired bigint, closed bigint"
+        )
+        self._seen = handle.getMapState("seen", "at_ms bigint", "n bigint", self._ttl_ms)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        times = [row.value for row in rows]
+        self._open.appendList([(at_ms,) for at_ms in times])
+        for at_ms in times:
+            self._seen.updateValue((at_ms,), (1,))
+        told = self.told()
+        told["rows"] += len(times)
+        if self._ends.exists():
+            self._handle.deleteTimer(self._ends.get()[0])
+            told["deleted"] += 1
+        if self._ttl_ms is None:
+            ends_ms = max(times) + 2_000
+        else:
+            ends_ms = timerValues.getCurrentProcessingTimeInMs() + 300
+        self._handle.registerTimer(ends_ms)
+        self._ends.update((ends_ms,))
+        told["registered"] += 1
+        self._told.update(tuple(told.values()))
+        return iter([])
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
+        told = self.told()
+        told["fired"] += 1
+        told["closed"] += sum(1 for _ in self._open.get())
+        self._told.update(tuple(told.values()))
+        self._open.clear()
+        self._ends.clear()
+        yield Row(key=key[0], rows=told["rows"], total=told["closed"])
+
+    def told(self) -> dict[str, int]:
+        names = ("rows", "registered", "deleted", "fired", "closed")
+        return dict(zip(names, self._told.get() or (0,) * 5, strict=True))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> TimedStream:
+    fed = TimedStream(spark, tmp_path)
+    chance = random.Random(11)
+    for batch in range(BATCHES):
+        # Event times of a batch are within the delay of the watermark: no row is late.
+        fed.feed_all(
+            [
+                [
+                    (f"key{chance.randrange(KEYS)}", 10_000 * (batch + 1) + chance.randrange(9_000))
+                    for _ in range(60)
+                ]
+            ]
+        )
+    return fed
+
+
+def planned(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> DataFrame:
+    grouped = stream.watermarked().groupBy("key")
+    return spark_state.transform_with_state(
+        grouped, Sessions(ttl_ms), OUTPUT, "update", time_mode, name="sessions"
+    )
+
+
+@contextmanager
+def hosts_being_killed(spark: SparkSession, seed: int) -> Iterator[list[int]]:
+    """Kill state hosts of the session at random moments; the pids of those that were."""
+    chance, killed, ends = random.Random(seed), list[int](), threading.Event()
+
+    def kill() -> None:
+        while len(killed) < KILLS and not ends.wait(chance.uniform(0.3, 4.0)):
+            hosts = hosts_of(spark)
+            if hosts:
+                host = chance.choice(hosts)
+                with suppress(psutil.NoSuchProcess):
+                    host.send_signal(signal.SIGKILL)
+                    killed.append(host.pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        ends.set()
+        thread.join()
+
+
+def run_while_hosts_are_killed(stream: TimedStream, time_mode: str, ttl_ms: int | None) -> int:
+    """Run the query, again and again, until it ends by itself; how many hosts were killed."""
+    with hosts_being_killed(stream.spark, seed=5) as killed:
+        for _ in range(KILLS):
+            with suppress(StreamingQueryException):
+                stream.run(planned(stream, time_mode, ttl_ms))
+                return len(killed)
+    stream.run(planned(stream, time_mode, ttl_ms))
+    return len(killed)
+
+
+def states_of(stream: TimedStream) -> dict[str, list[Any]]:
+    url = str(next(Path(stream.store()).parent.glob("sessions")))
+    return {
+        name: sorted(map(repr, open_store(url, state=name).read().to_pylist()))
+        for name in ("told", "open", "ends", "seen")
+    }
+
+
+def told_of(stream: TimedStream) -> dict[str, dict[str, int]]:
+    url = str(next(Path(stream.store()).parent.glob("sessions")))
+    rows: list[dict[str, Any]] = open_store(url, state="told").read().to_pylist()
+    return {row.pop("key"): row for row in rows}
+
+
+def test_in_event_time_killed_hosts_change_no_state_and_no_timer(stream: TimedStream) -> None:
+    assert run_while_hosts_are_killed(stream, "EventTime", None)
+    undisturbed = TimedStream(stream.spark, stream.folder / "undisturbed")
+    undisturbed.input = stream.input
+    with configured(stream.spark, {"spark.cowstate.parallelism": "3"}):
+        undisturbed.run(planned(undisturbed, "EventTime", None))
+    assert states_of(stream) == states_of(undisturbed)
+    told = told_of(stream)
+    assert sum(row["rows"] for row in told.values()) == len(stream.fed)
+    assert sum(row["fired"] for row in told.values()) > 10
+
+
+def test_in_processing_time_each_timer_fires_once_and_what_is_old_expires(
+    stream: TimedStream,
+) -> None:
+    run_while_hosts_are_killed(stream, "ProcessingTime", 50)
+    # What became due at the end fires in a later run, as in Spark.
+    stream.run(planned(stream, "ProcessingTime", 50))
+    rows_of_key: dict[str, int] = {}
+    for key, _ in stream.fed:
+        assert key is not None
+        rows_of_key[key] = rows_of_key.get(key, 0) + 1
+    told = told_of(stream)
+    assert {key: row["rows"] for key, row in told.items()} == rows_of_key
+    for row in told.values():
+        assert row["registered"] == row["deleted"] + row["fired"]
+        assert row["closed"] == row["rows"]
+    states = states_of(stream)
+    assert (states["open"], states["ends"], states["seen"]) == ([], [], [])

@@ -1,0 +1,258 @@
+"""Rules that change on a stream of their own, while payments are judged by them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import SessionNotSameException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+import spark_state
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.errors import ConfigurationError
+from tests.support.broadcast_rules import ALERTS, Judges
+from tests.support.processors import RunningTotals
+from tests.support.provider_jobs import THROUGH_MANAGER, configured
+
+pytestmark = pytest.mark.spark
+
+PAYMENT = "card string, country string, amount bigint"
+RULE = "country string, version bigint, most bigint"
+Payment = tuple[str, str, int]
+Rule = tuple[str, int, int]
+Alert = tuple[str, str, int, int, int]
+
+
+class Payments:
+    """A query over files of payments and of rules; a run takes all that is there in one batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.batches: list[tuple[list[Payment], list[Rule]]] = []
+        for name in ("payments", "rules", "output"):
+            (folder / name).mkdir()
+
+    def source(self, name: str, schema: str) -> DataFrame:
+        return self.spark.readStream.schema(schema).parquet(str(self.folder / name))
+
+    def operator(self, **options: Any) -> DataFrame:
+        arguments: dict[str, Any] = {"broadcast": {"limits": self.source("rules", RULE)}}
+        return spark_state.transform_with_state(
+            self.source("payments", PAYMENT).groupBy("card"),
+            Judges(),
+            ALERTS,
+            "append",
+            options.pop("time_mode", "None"),
+            **arguments | options,
+        )
+
+    def batch(
+        self, payments: list[Payment], rules: list[Rule], parallelism: int = 3, **options: Any
+    ) -> None:
+        self.batches.append((payments, rules))
+        for name, rows, schema in (("payments", payments, PAYMENT), ("rules", rules, RULE)):
+            if rows:
+                names = [field.split()[0] for field in schema.split(", ")]
+                columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+                file = self.folder / name / f"{len(self.batches)}.parquet"
+                pq.write_table(pa.table(columns), file)
+        with configured(
+            self.spark, {**THROUGH_MANAGER, "spark.cowstate.parallelism": str(parallelism)}
+        ):
+            writer = self.operator(**options).writeStream.foreachBatch(self.keep)
+            writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
+            query = writer.trigger(availableNow=True).start()
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+        self.query_id = query.id
+
+    def keep(self, batch: DataFrame, epoch: int) -> None:
+        batch.write.mode("overwrite").parquet(str(self.folder / "output" / str(epoch)))
+
+    def alerts(self) -> list[Alert]:
+        files = sorted((self.folder / "output").iterdir())
+        return sorted(tuple(row.values()) for f in files for row in pq.read_table(f).to_pylist())
+
+    def expected(self) -> list[Alert]:
+        """The same from batch to batch, by hand. The order of a card's payments in a batch is not
+        known, so a batch has one payment of a card."""
+        limits: dict[str, tuple[int, int]] = {}
+        counts: Counter[str] = Counter()
+        alerts = []
+        for payments, rules in self.batches:
+            for country, version, most in rules:
+                limits[country] = max((version, most), limits.get(country, (0, 0)))
+            for card, country, amount in payments:
+                counts[card] += 1
+                if country in limits and amount > limits[country][1]:
+                    alerts.append((card, country, amount, limits[country][1], counts[card]))
+        return sorted(alerts)
+
+    def broadcast_checksums(self) -> list[tuple[tuple[str, str], ...]]:
+        """What the newest epoch says of each subtask's broadcast states."""
+        root = self.spark.conf.get("spark.cowstate.store", "")
+        store = open_object_store(f"{root}/{self.query_id}/Judges")
+        newest = CompletedCheckpointStore(store).newest()
+        assert newest is not None
+        states = [barrier.operator_state for barrier in newest.barriers]
+        return [() if state is None else state.broadcast for state in states]
+
+
+@pytest.fixture
+def payments(spark: SparkSession, tmp_path: Path) -> Payments:
+    return Payments(spark, tmp_path)
+
+
+def payments_of(batch: int) -> list[Payment]:
+    countries = ("de", "fr", "it")
+    return [(f"card{n}", countries[(n + batch) % 3], 10 * n) for n in range(batch % 3, 20)]
+
+
+@pytest.mark.parametrize("time_mode", ["None", "ProcessingTime"])
+def test_payments_are_judged_by_the_newest_rules_over_restarts_at_any_parallelism(
+    payments: Payments, time_mode: str
+) -> None:
+    rules: list[list[Rule]] = [
+        [("de", 1, 100), ("fr", 1, 50)],
+        [],
+        [("de", 3, 20), ("de", 2, 500), ("it", 1, 150)],
+        [("fr", 2, 1000)],
+    ]
+    for number, (changed, parallelism) in enumerate(zip(rules, (3, 3, 5, 2), strict=True)):
+        batch = [] if number == 3 else payments_of(number)
+        payments.batch(batch, changed, parallelism, time_mode=time_mode)
+        checksums = payments.broadcast_checksums()
+        assert len(checksums) == parallelism
+        assert len(set(checksums)) == 1
+        assert [name for name, _ in checksums[0]] == ["limits"]
+    payments.batch(payments_of(7), [], 4, time_mode=time_mode)
+    assert payments.alerts() == payments.expected()
+    assert len(payments.alerts()) > 10
+
+
+class JudgesFrames(Judges):
+    """The same in the pandas form."""
+
+    def handleBroadcastRows(self, name: str, rows: Iterator[Any], state: Any) -> None:
+        as_rows = (Row(**row) for frame in rows for row in frame.to_dict("records"))
+        super().handleBroadcastRows(name, as_rows, state)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        as_rows = (Row(**row) for frame in rows for row in frame.to_dict("records"))
+        alerts = [row.asDict() for row in super().handleInputRows(key, as_rows, timerValues)]
+        if alerts:
+            yield pd.DataFrame(alerts)
+
+
+def test_the_pandas_form_gets_data_frames(
+    payments: Payments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def operator(**_: Any) -> DataFrame:
+        return spark_state.transform_with_state_in_pandas(
+            payments.source("payments", PAYMENT).groupBy("card"),
+            JudgesFrames(),
+            ALERTS,
+            "append",
+            "None",
+            name="Judges",
+            broadcast={"limits": payments.source("rules", RULE)},
+        )
+
+    monkeypatch.setattr(payments, "operator", operator)
+    payments.batch(payments_of(0), [("de", 1, 100), ("fr", 1, 50)])
+    payments.batch(payments_of(1), [("de", 2, 30)])
+    assert payments.alerts() == payments.expected() != []
+
+
+REFUSED: list[tuple[Callable[[Payments], dict[str, Any]], type[Exception], str]] = [
+    (
+        lambda p: {"broadcast": p.source("rules", RULE)},
+        ConfigurationError,
+        "is a dict .* DataFrame",
+    ),
+    (lambda p: {"broadcast": {"limits": 1}}, ConfigurationError, "must be a DataFrame, got int"),
+    (lambda p: {"broadcast": {7: p.source("rules", RULE)}}, ConfigurationError, "is a str, not 7"),
+    (
+        lambda p: {"broadcast": {"limits": p.spark.createDataFrame([("de", 1, 2)], RULE)}},
+        ConfigurationError,
+        "'limits' is a batch DataFrame",
+    ),
+    (
+        lambda p: {"broadcast": {"limits": Payments.source(_elsewhere(p), "rules", RULE)}},
+        SessionNotSameException,
+        "Both Datasets must belong to the same SparkSession",
+    ),
+    (
+        lambda p: {"broadcast": {"limits": p.source("rules", RULE).selectExpr("1 x", "2 x")}},
+        ConfigurationError,
+        "several columns called 'x'",
+    ),
+]
+
+
+def _elsewhere(payments: Payments) -> Any:
+    elsewhere = object.__new__(Payments)
+    elsewhere.spark, elsewhere.folder = payments.spark.newSession(), payments.folder
+    return elsewhere
+
+
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED)
+def test_what_cannot_be_broadcast_is_refused_when_the_query_is_planned(
+    payments: Payments,
+    options: Callable[[Payments], dict[str, Any]],
+    error: type[Exception],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        payments.operator(**options(payments))
+
+
+def test_a_processor_without_the_method_is_refused(payments: Payments) -> None:
+    with pytest.raises(ConfigurationError, match="RunningTotals has no method handleBroadcastRows"):
+        spark_state.transform_with_state(
+            payments.source("payments", PAYMENT).groupBy("card"),
+            RunningTotals(),
+            ALERTS,
+            "append",
+            "None",
+            broadcast={"limits": payments.source("rules", RULE)},
+        )
+
+
+def test_an_operator_on_a_batch_is_refused(payments: Payments) -> None:
+    with pytest.raises(ConfigurationError, match="needs an operator on a streaming DataFrame"):
+        spark_state.transform_with_state(
+            payments.spark.createDataFrame([("a", "de", 1)], PAYMENT).groupBy("card"),
+            Judges(),
+            ALERTS,
+            "append",
+            "None",
+            broadcast={"limits": payments.source("rules", RULE)},
+        )
+
+
+def test_it_does_not_fall_back_to_spark_which_has_no_broadcast_streams(payments: Payments) -> None:
+    with (
+        configured(payments.spark, {"spark.cowstate.fallback": "spark"}),
+        pytest.raises(spark_state.KeyGroupError),
+    ):
+        spark_state.transform_with_state(
+            payments.source("payments", PAYMENT).selectExpr("map(card, 1) m").groupBy("m"),
+            Judges(),
+            ALERTS,
+            "append",
+            "None",
+            broadcast={"limits": payments.source("rules", RULE)},
+        )

@@ -1,0 +1,134 @@
+"""Keys of struct type, such as windows: hashed, ordered, shown, stored and read as in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from spark_state.errors import KeyGroupError
+from spark_state.key_group_assignment import KeyGroupAssignment
+from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+
+pytestmark = pytest.mark.spark
+
+STRUCT = "struct<a:int,b:string,c:struct<x:double,y:decimal(20,3)>,d:timestamp>"
+VALUES = [
+    (1, "x", (0.5, 1), 1_000),
+    (None, "x", (None, 2), None),
+    (2, None, None, 5_000),
+    None,
+    (1, "", (float("nan"), -3), 0),
+]
+
+
+@pytest.fixture
+def structs(spark: SparkSession) -> Any:
+    rows = [
+        Row(n=n, a=v and v[0], b=v and v[1], x=v and v[2] and v[2][0], y=v and v[2] and v[2][1],
+            ms=v and v[3], none=v is None, no_c=bool(v) and v[2] is None)
+        for n, v in enumerate(VALUES)
+    ]  # fmt: skip
+    flat = spark.createDataFrame(
+        rows, "n int, a int, b string, x double, y int, ms bigint, none boolean, no_c boolean"
+    )
+    inner = F.when(~F.col("no_c"), F.struct("x", F.col("y").cast("decimal(20,3)").alias("y")))
+    at = F.timestamp_millis("ms")
+    whole = F.struct("a", "b", inner.alias("c"), at.alias("d"))
+    return flat.select("n", F.when(~F.col("none"), whole).alias("key"))
+
+
+def test_the_hash_is_that_of_spark(structs: Any) -> None:
+    key_type = structs.schema["key"].dataType.jsonValue()
+    assignment = KeyGroupAssignment([key_type], 128)
+    hashed = structs.select("n", "key", F.xxhash64("key").alias("hash")).toArrow()
+    for row in hashed.to_pylist():
+        assert assignment.hash((row["key"],)) == row["hash"] % (1 << 64), row
+
+
+class CountsWindows(StatefulProcessor):
+    """Emits the key as it sees it, and the rows so far; its timer emits the count once more."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "n bigint")
+        self._names = handle.getMapState("names", "name string", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        count = (self._count.get() or (0,))[0]
+        for row in rows:
+            count += 1
+            self._names.updateValue((row.name,), (count,))
+        self._count.update((count,))
+        yield Row(key=shown(key), rows=count)
+
+    def close(self) -> None:
+        pass
+
+
+def shown(key: Any) -> str:
+    window, kind = key
+    start, end = (window[name].timestamp() for name in ("start", "end"))
+    return f"{type(window).__name__} {start} {end} {kind}"
+
+
+def test_windows_are_keys_as_in_spark_s_own_operator(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "input"
+    for number in range(4):
+        rows = [(name, 7 * number + n, n % 2) for n, name in enumerate(["a", "b", "c", "a"])]
+        events = spark.createDataFrame(rows, "name string, second bigint, kind bigint")
+        events.coalesce(1).write.mode("append").parquet(str(folder))
+    schema = "name string, second bigint, kind bigint"
+    source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    events = source.parquet(str(folder)).withColumn("at", F.timestamp_seconds("second"))
+    grouped = events.withColumn("w", F.window("at", "10 seconds")).groupBy("w", "kind")
+    output = "key string, rows bigint"
+
+    def run(plan: Any, name: str) -> list[tuple[Any, ...]]:
+        emitted: list[tuple[Any, ...]] = []
+
+        def keep(batch: Any, epoch: int) -> None:
+            emitted.extend((epoch, *row) for row in batch.collect())
+
+        writer = plan.writeStream.foreachBatch(keep).outputMode("update")
+        writer = writer.option("checkpointLocation", str(tmp_path / name))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return sorted(emitted)
+
+    store = str(tmp_path / "store")
+    with configured(spark, {"spark.cowstate.store": store, "spark.cowstate.parallelism": "3"}):
+        ours = run(
+            spark_state.transform_with_state(
+                grouped, CountsWindows(), output, "update", "None", name="windows"
+            ),
+            "ours",
+        )
+    with configured(spark, {PROVIDER_KEY: ROCKSDB}):
+        assert ours == run(
+            grouped.transformWithState(CountsWindows(), output, "update", "None"), "spark"
+        )
+    (url,) = Path(store).glob("*/windows")
+    state = spark.read.format("cowstate").option("stateVarName", "count").load(str(url))
+    last = {key: rows for _, key, rows in ours}
+    held = {
+        shown((row.w.asDict(), row.kind)): row.n for row in state.select("w", "kind", "n").collect()
+    }
+    assert held == last
+    names = spark.read.format("cowstate").option("stateVarName", "names").load(str(url))
+    assert names.count() == len(last)
+
+
+def test_a_struct_with_a_field_without_a_hash_is_refused(spark: SparkSession) -> None:
+    df = spark.range(1).select(F.struct(F.array("id").alias("a")).alias("s"))
+    with pytest.raises(
+        KeyGroupError, match="key column 's' of type struct<a:array<bigint>> has no"
+    ):
+        spark_state.transform_with_state(
+            df.groupBy("s"), CountsWindows(), "key string, rows bigint", "update", "None"
+        )

@@ -1,0 +1,45 @@
+"""DDL text as a schema, without Spark, as Spark's own parser reads it."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import StructType
+
+from spark_state.errors import ConfigurationError
+from spark_state.testing.ddl_schemas import schema_of
+
+TEXTS = {
+    "n long": "struct<n:bigint>",
+    "n bigint, m int NOT NULL": "struct<n:bigint,m:int>",
+    "a byte, b short, c integer, d tinyint, e smallint": (
+        "struct<a:tinyint,b:smallint,c:int,d:tinyint,e:smallint>"
+    ),
+    "f float, g double, h real": "struct<f:float,g:double,h:float>",
+    "s string, t binary, u boolean": "struct<s:string,t:binary,u:boolean>",
+    "d date, t timestamp, u timestamp_ntz": "struct<d:date,t:timestamp,u:timestamp_ntz>",
+    "x decimal(10,2), y decimal(20, 0)": "struct<x:decimal(10,2),y:decimal(20,0)>",
+    "a array<long>, m map<string, array<int>>": "struct<a:array<bigint>,m:map<string,array<int>>>",
+    "s struct<p: long, q: struct<r: byte>>": "struct<s:struct<p:bigint,q:struct<r:tinyint>>>",
+    "`odd name` long, short short": "struct<odd name:bigint,short:smallint>",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_becomes_the_schema_that_spark_makes_of_it(text: str) -> None:
+    assert schema_of(text, "rows").simpleString() == TEXTS[text]
+
+
+def test_not_null_is_kept() -> None:
+    optional, needed = schema_of("a long, b long NOT NULL", "rows")
+    assert (optional.nullable, needed.nullable) == (True, False)
+
+
+def test_a_schema_is_taken_as_it_is() -> None:
+    schema = StructType()
+    assert schema_of(schema, "rows") is schema
+
+
+@pytest.mark.parametrize("text", ["n", "n variant", "n strang", "long", "n array<"])
+def test_what_is_no_schema_is_an_error_that_says_whose(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^rows: "):
+        schema_of(text, "rows")
