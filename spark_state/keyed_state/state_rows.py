@@ -79,9 +79,13 @@ def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Tab
     ]
     if not tables:
         return fields.empty_table()
-    table = pa.concat_tables(tables)
-    names = (KEY_GROUP_COLUMN, *key_columns.names)
-    if not key_columns.has_structs:
+    return sorted_by_key(pa.concat_tables(tables), key_columns.names)
+
+
+def sorted_by_key(table: pa.Table, key_names: Sequence[str]) -> pa.Table:
+    """Rows in the order of files: by key group and key."""
+    names = (KEY_GROUP_COLUMN, *key_names)
+    if not any(pa.types.is_struct(table.schema.field(name).type) for name in key_names):
         return table.sort_by([(name, "ascending") for name in names])
     leaves = {str(n): leaf for n, leaf in enumerate(leaf_columns(table[name] for name in names))}
     order = pc.sort_indices(pa.table(leaves), sort_keys=[(name, "ascending") for name in leaves])

@@ -259,12 +259,12 @@ def test_a_store_that_has_epochs_is_not_written_over(
 def test_a_key_that_cowstate_cannot_hold_is_named_in_the_dry_run(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = AdoptedJob(spark, tmp_path, EveryState(), key=F.struct("key", "value"))
+    job = AdoptedJob(spark, tmp_path, EveryState())
+    job.key_name = "_state"
     job.feed([("a", 1)])
     job.on_spark()
     assert job.adopt() == 2
-    error = capsys.readouterr().err
-    assert "key column 'key' of type struct<key:string,value:bigint> has no stable hash" in error
+    assert "key column '_state' has a name that state files use" in capsys.readouterr().err
 
 
 def test_in_event_time_timers_and_watermark_go_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -366,3 +366,15 @@ def test_fields_that_must_not_be_null_stay_so(spark: SparkSession, tmp_path: Pat
     job.feed([("a", 2)])
     job.on_cowstate()
     assert job.shown() == [("a", "1"), ("a", "3")]
+
+
+def test_a_key_that_is_a_struct_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
+    base = AdoptedJob(spark, tmp_path / "base", EveryState(), key=F.struct("key", "value"))
+    base.feed([("a", 1), (None, 2), ("b", 3), ("b", 3)])
+    base.on_spark()
+    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
+    assert job.adopt("--apply") == 0
+    base.feed([("a", 1), (None, 2), ("b", 3), ("c", 4)])
+    expected.on_spark()
+    job.on_cowstate()
+    assert job.shown() == expected.shown()

@@ -133,6 +133,7 @@ class AdoptedJob:
         self.processor = processor
         self.mode = mode
         self.key = key
+        self.key_name = "key"
         self.initial: DataFrame | None = None
         self.in_pandas = isinstance(processor, EveryStateOfFrames)
 
@@ -155,7 +156,8 @@ class AdoptedJob:
         source = self.stream.source()
         if self.key is not None:
             source = source.withColumn("key", self.key)
-        grouped: Any = source.groupBy("key")
+        source = source.withColumnRenamed("key", self.key_name)
+        grouped: Any = source.groupBy(self.key_name)
         method = "transformWithStateInPandas" if self.in_pandas else "transformWithState"
         initial = None if self.initial is None else self.initial.groupBy("key")
         df: DataFrame = getattr(grouped, method)(self.processor, SEEN, "update", self.mode, initial)

@@ -32,7 +32,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.heap.heap_snapshot import ROWS_OF_FILE
 from spark_state.key_group_hash import with_one_nan_and_zero
-from spark_state.keyed_state.state_rows import state_columns
+from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
 
 # The type stubs of pyarrow.compute reject arguments that its functions take.
 pc: Any = pyarrow.compute
@@ -151,7 +151,7 @@ def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
         for column, field in zip(columns, target.file_schema, strict=True)
     ]
     table = pa.Table.from_arrays(cast_columns, schema=target.file_schema)
-    return table.sort_by([(name, "ascending") for name in (KEY_GROUP_COLUMN, *key_names)])
+    return sorted_by_key(table, key_names)
 
 
 def _key(column: Any, arrow_type: pa.DataType) -> Any:
