@@ -15,6 +15,7 @@ import pytest
 from checkpoint_store.objects.object_store import ObjectStore
 from spark_state.host import store_session
 from spark_state.host.maintenance import Maintenance
+from spark_state.host.store_session import StoreSession
 from tests.support.fake_object_store import (
     STOP_MODES,
     DictObjectStore,
@@ -50,6 +51,9 @@ class Script:
         with self._monkeypatch.context() as patched:
             patched.setattr(store_session, "open_object_store", opened)
             patched.setattr(store_session, "RetryingObjectStore", lambda store, _: store)
+            # It runs beside the epochs, so it would stop at a write now and then; and to it all
+            # objects of this store are old enough to be orphans.
+            patched.setattr(StoreSession, "housekeep", lambda *_: None)
             spec = operator(self._folder, NotesValues(), parallelism=parallelism)
             self.finished = first
             hosts = [
