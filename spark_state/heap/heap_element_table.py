@@ -133,7 +133,14 @@ class HeapElementTable(Generic[E, V]):
 
     def number_of_changes(self) -> int:
         """How many elements the running epoch has changed, or more."""
-        return sum(len(before.elements) for before in self._before.values())
+        return sum(self._changed_of(key, before) for key, before in self._before.items())
+
+    def _changed_of(self, key: Key, before: _KeyBefore[E, V]) -> int:
+        if not before.is_cleared:
+            return len(before.elements)
+        # Nothing is noted after a clear, so all that the key has now may have been put since.
+        elements = self._maps.get(key, before.key_group)
+        return len(before.elements) + (0 if elements is None else len(elements.values))
 
     def changes(self) -> StateEntries:
         """What the running epoch changed: a cleared key first, then its elements as they are."""
