@@ -15,10 +15,12 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
 
 import spark_state
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption import operator_adoption
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.spark.test_time_modes import TimedStream
 from tests.spark.test_timers import BATCHES as TIMED_BATCHES
 from tests.spark.test_timers import FIRED, EmitsWhenIdle
@@ -30,8 +32,6 @@ from tests.support.adopted_operators import (
     EveryState,
     EveryStateOfFrames,
     EveryTimedState,
-    StoppedError,
-    stop_after,
 )
 from tests.support.adoption_jobs import contents, damage, forget_last_commit
 from tests.support.provider_jobs import (
@@ -42,6 +42,7 @@ from tests.support.provider_jobs import (
     Options,
     configured,
 )
+from tests.support.stopped_changes import StoppedError, stop_after
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +53,10 @@ JOBS: dict[str, tuple[type[StatefulProcessor], str, Options]] = {
     "timed": (EveryTimedState, "ProcessingTime", UNSAFE_ROWS),
     "format 2": (EveryState, "None", {f"{STATE_STORE}.checkpointFormatVersion": "2"}),
     "timed avro": (EveryTimedState, "ProcessingTime", AVRO),
+}
+CHANGING: dict[type, list[str]] = {
+    CheckpointFiles: ["write_text", "copy", "move", "delete"],
+    CompletedCheckpointStore: ["publish_barrier", "complete"],
 }
 Stopped = Callable[[str], AdoptedJob]
 
@@ -185,7 +190,7 @@ def test_an_adoption_that_is_killed_at_any_write_is_undone_and_a_second_one_succ
     before = contents(job.checkpoint)
     for writes in range(100):
         with monkeypatch.context() as patch:
-            stop_after(patch, writes)
+            stop_after(patch, writes, CHANGING)
             try:
                 assert job.adopt("--apply", "--force") == 0
                 break

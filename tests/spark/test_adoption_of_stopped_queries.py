@@ -26,11 +26,12 @@ from tests.support.adoption_jobs import (
     set_in_log,
 )
 from tests.support.provider_jobs import COWSTATE, HDFS, ROCKSDB, STATE_STORE, THROUGH_MANAGER
+from tests.support.stopped_changes import StoppedError, stop_after
 from tests.support.streams import Stream
 
 pytestmark = pytest.mark.spark
 
-
+CHANGING = {CheckpointFiles: ["write_text", "copy", "move", "delete", "start_conversion"]}
 StoppedOn = Callable[[str], Path]
 
 
@@ -102,7 +103,7 @@ class TestStoppedQuery:
         arguments = ["adopt", str(checkpoint), "--apply", "--force"]
         for writes in range(100):
             with monkeypatch.context() as patch:
-                stop_after(patch, writes)
+                stop_after(patch, writes, CHANGING)
                 try:
                     assert main(arguments) == 0
                     break
@@ -241,28 +242,6 @@ class TestRefusals:
         )
         assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 2
         assert "was changed after" in capsys.readouterr().err
-
-
-class StoppedError(BaseException):
-    """The process ends here: nothing after it is written."""
-
-
-def stop_after(patch: pytest.MonkeyPatch, writes: int) -> None:
-    """Let only so many changes of a checkpoint happen."""
-    left = writes
-
-    def limited(change: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise StoppedError
-            return change(*arguments)
-
-        return run
-
-    for name in ("write_text", "copy", "move", "delete", "start_conversion"):
-        patch.setattr(CheckpointFiles, name, limited(getattr(CheckpointFiles, name)))
 
 
 def provider_of_last_batch_before(checkpoint: Path, batch: int) -> str:

@@ -7,21 +7,18 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pandas as pd
-import pytest
 from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
-from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from cowstate.cli.command_line import main
-from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from tests.support.adoption_jobs import rewrite
 from tests.support.provider_jobs import (
     PROVIDER_KEY,
@@ -200,32 +197,6 @@ class AdoptedJob:
         """What is in the sink, whatever the batches."""
         rows = self.spark.read.schema(SEEN).parquet(f"{self.stream.folder}/output/*").collect()
         return sorted((str(row.key), row.seen) for row in rows)
-
-
-class StoppedError(BaseException):
-    """The process ends here: nothing after it is written."""
-
-
-def stop_after(patch: pytest.MonkeyPatch, writes: int) -> None:
-    """Let the driver change only so much of a checkpoint and of a store."""
-    left = writes
-
-    def limited(change: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise StoppedError
-            return change(*arguments)
-
-        return run
-
-    for owner, names in (
-        (CheckpointFiles, ("write_text", "copy", "move", "delete")),
-        (CompletedCheckpointStore, ("publish_barrier", "complete")),
-    ):
-        for name in names:
-            patch.setattr(owner, name, limited(getattr(owner, name)))
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
