@@ -70,7 +70,7 @@ class ProcessorApi:
         """Raise ConfigurationError for a processor of another API."""
         if not isinstance(processor, self.processor_type):
             raise ConfigurationError(
-                f"the processor must be a {self.processor_type.__name__}, got {processor!r}; pass "
+                f"the processor must be of {self.processor_type.__name__}, got {processor!r}; pass "
                 "an instance, not a class"
             )
 

@@ -33,7 +33,8 @@ def struct_of(given: Any, struct_type: pa.StructType, owner: str) -> pa.StructAr
     """`given` as structs of `struct_type`.
 
     `given`: a pyarrow Table, RecordBatch or StructArray with these columns, or an array, also one
-    of numpy, that is the only column; `owner`: what errors call it. Raises StateValueError naming column and types.
+    of numpy, that is the only column; `owner`: what errors call it. Raises StateValueError naming
+    column and types.
     """
     arrays = _columns(given, struct_type, owner)
     columns = [

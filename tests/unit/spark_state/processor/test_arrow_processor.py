@@ -321,6 +321,6 @@ def test_timers_need_a_time_mode_and_whole_numbers() -> None:
 def test_a_processor_of_another_api_is_refused() -> None:
     with (
         operator(TotalsInArrow()) as running,
-        pytest.raises(ConfigurationError, match="must be a ArrowStatefulProcessor"),
+        pytest.raises(ConfigurationError, match="must be of ArrowStatefulProcessor"),
     ):
         running.restart(processor=Totals())
