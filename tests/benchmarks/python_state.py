@@ -2,14 +2,18 @@
 
     python tests/benchmarks/python_state.py [--rounds 3] [--rows 50000] [--cases …] [--out FILE]
 
-Three queries read the same files: `identity` (mapInArrow that hands rows on: the floor), `cowstate`
-(transform_with_state) and `row_api` (Spark's transformWithState, RocksDB provider with changelog
-checkpointing). The cases `pandas44k` and `pandas1000` have the pandas API instead, that is
-transform_with_state_in_pandas and `pandas_api`, Spark's transformWithStateInPandas; they run if
-`--cases` names them. In every round each query runs one micro-batch of every case after one to warm
-up, alternating, so that all see the same machine. Per batch it measures wall seconds (from the
-file's arrival to its commit) and CPU seconds of all processes (JVM, Python workers, state hosts),
-and prints medians and ratios. The state calls are timed in this process, on 44,000 keys.
+Three queries read the same files: `identity` (mapInArrow that hands rows on: the floor), one of
+cowstate, and its peer, one of Spark's own (RocksDB provider with changelog checkpointing). Without
+`--cases` these are `keys44k`, `hot1000` and `wide`: transform_with_state and transformWithState
+(`row_api`). Others run if `--cases` names them, or all with `--cases all`: lists, maps, time to
+live, timers (one registered and one fired for each key), rules of a broadcast stream, Arrow batches, and
+the pandas API. Spark has no peer for rules and Arrow: there it is its row API without them.
+
+In every round each query runs two micro-batches of every case after one to warm up, alternating, so
+that all see the same machine. Per batch it measures wall seconds (from the file's arrival to its
+commit) and CPU seconds of all processes (JVM, Python workers, state hosts), and prints medians and
+ratios, and how the hosts' time was shared between restore, process, write and publish. The state
+calls are timed in this process, on 44,000 keys.
 """
 
 from __future__ import annotations
@@ -22,17 +26,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql import SparkSession
 
 import spark_state
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -40,108 +43,20 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateDescriptor
+from tests.benchmarks.python_state_plans import PLANS, Case, cases
 
 PARALLELISM = 2
-WIDE_COLUMNS = 20
-OUTPUT = "key string, count bigint"
+STEPS = ("restore", "process", "write", "last_publish")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-class CountRows(StatefulProcessor):
-    """One exists, get and update a key; emits the count."""
-
-    def init(self, handle: Any) -> None:
-        self._count = handle.getValueState("count", "n bigint")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        count = self._count.get()[0] if self._count.exists() else 0
-        for _ in rows:
-            count += 1
-        self._count.update((count,))
-        yield Row(key=key[0], count=count)
-
-    def close(self) -> None:
-        pass
-
-
-class CountRowsOfFrames(CountRows):
-    """The same in the pandas API."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-        count = self._count.get()[0] if self._count.exists() else 0
-        for frame in rows:
-            count += len(frame)
-        self._count.update((count,))
-        yield pd.DataFrame({"key": [key[0]], "count": [count]})
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Rows of one micro-batch: `keys` = 0 draws about 44,000 distinct keys from a large range.
-
-    `peer`: the plan of Spark's that cowstate's is measured against.
-    """
-
-    name: str
-    rows: int
-    keys: int
-    columns: int
-    peer: str = "row_api"
-
-    @property
-    def plans(self) -> tuple[str, str, str]:
-        """The floor, cowstate and its peer."""
-        return "identity", "cowstate_pandas" if self.peer == "pandas_api" else "cowstate", self.peer
 
 
 @dataclass(slots=True)
 class Measured:
-    """Seconds of each measured batch."""
+    """Seconds of each measured batch, and milliseconds of the hosts by step, of all batches."""
 
-    wall: list[float]
-    cpu: list[float]
-
-
-def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The floor: rows to Python and back."""
-    for batch in batches:
-        count = pa.array([1] * batch.num_rows, pa.int64())
-        yield pa.RecordBatch.from_arrays([batch.column("key"), count], ["key", "count"])
-
-
-def plan_identity(df: DataFrame) -> DataFrame:
-    return df.repartition(PARALLELISM, "key").mapInArrow(identity, OUTPUT)
-
-
-def plan_cowstate(df: DataFrame) -> DataFrame:
-    return spark_state.transform_with_state(
-        df.groupBy("key"), CountRows(), OUTPUT, output_mode="update", time_mode="None"
-    )
-
-
-def plan_row_api(df: DataFrame) -> DataFrame:
-    return df.groupBy("key").transformWithState(CountRows(), OUTPUT, "update", "None")
-
-
-def plan_cowstate_pandas(df: DataFrame) -> DataFrame:
-    return spark_state.transform_with_state_in_pandas(
-        df.groupBy("key"), CountRowsOfFrames(), OUTPUT, output_mode="update", time_mode="None"
-    )
-
-
-def plan_pandas_api(df: DataFrame) -> DataFrame:
-    grouped = df.groupBy("key")
-    return grouped.transformWithStateInPandas(CountRowsOfFrames(), OUTPUT, "update", "None")
-
-
-PLANS: dict[str, Callable[[DataFrame], DataFrame]] = {
-    "identity": plan_identity,
-    "cowstate": plan_cowstate,
-    "row_api": plan_row_api,
-    "cowstate_pandas": plan_cowstate_pandas,
-    "pandas_api": plan_pandas_api,
-}
-ASKED_FOR = ("pandas44k", "pandas1000")
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    steps: Counter[str] = field(default_factory=Counter)
 
 
 def batch_of(case: Case, seed: int) -> pa.Table:
@@ -185,6 +100,7 @@ class Contender:
         self._input = self._folder / "input"
         self._input.mkdir(parents=True)
         self._plan = PLANS[plan]
+        self._has_operator = plan.startswith("cowstate")
         self._files = 0
         first = self._folder / "schema.parquet"
         pq.write_table(batch_of(case, 0).slice(0, 1), first)
@@ -208,6 +124,9 @@ class Contender:
                 self._process(query, batch)
                 measured.wall.append(time.perf_counter() - wall)
                 measured.cpu.append(cpu_seconds(root) - cpu)
+                for operator in spark_state.progress(query) if self._has_operator else ():
+                    for step in STEPS:
+                        measured.steps[step] += getattr(operator, f"{step}_ms") or 0
         finally:
             query.stop()
 
@@ -270,7 +189,7 @@ def start_session(folder: Path) -> SparkSession:
 
 def measure(spark: SparkSession, folder: Path, case: Case, rounds: int) -> dict[str, Measured]:
     contenders = {plan: Contender(spark, folder, case, plan) for plan in case.plans}
-    measured = {plan: Measured([], []) for plan in case.plans}
+    measured = {plan: Measured() for plan in case.plans}
     for round_number in range(rounds):
         warm, *batches = [batch_of(case, round_number * 10 + seed) for seed in range(3)]
         for plan, contender in contenders.items():
@@ -290,7 +209,22 @@ def summary(case: Case, measured: dict[str, Measured]) -> dict[str, dict[str, fl
         for kind in ("wall", "cpu")
         for name, other in ((case.peer, peer), ("identity", floor))
     }
-    return {**median, "ratio": ratios}
+    steps = measured[case.ours].steps
+    shares = {step: steps[step] / max(steps.total(), 1) for step in STEPS}
+    return {**median, "ratio": ratios, "shares": shares}
+
+
+def chosen_cases(rows: int, names: list[str]) -> list[Case]:
+    """The cases of these names; the usual ones if there are none. Raises SystemExit."""
+    known = {case.name: case for case in cases(rows)}
+    if names == ["all"]:
+        return list(known.values())
+    unknown = sorted(set(names) - known.keys())
+    if unknown:
+        raise SystemExit(f"no case is called {unknown[0]}; there are all, {', '.join(known)}")
+    return [
+        case for case in known.values() if case.name in names or (case.by_default and not names)
+    ]
 
 
 def main() -> None:
@@ -298,43 +232,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--cases", nargs="*", help="all but the pandas cases if left out")
+    parser.add_argument("--cases", nargs="*", help="names of cases, or all")
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/python_state.json"))
     arguments = parser.parse_args()
-    cases = [
-        Case("keys44k", arguments.rows, 0, 1),
-        Case("hot1000", arguments.rows, 1000, 1),
-        Case("wide", arguments.rows, 1000, WIDE_COLUMNS),
-        Case("pandas44k", arguments.rows, 0, 1, "pandas_api"),
-        Case("pandas1000", arguments.rows, 1000, 1, "pandas_api"),
-    ]
-    asked = arguments.cases or [case.name for case in cases if case.name not in ASKED_FOR]
-    cases = [case for case in cases if case.name in asked]
+    chosen = chosen_cases(arguments.rows, arguments.cases or [])
     result: dict[str, Any] = {"state_call_us": state_call_micros()}
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as name:
         spark = start_session(Path(name))
-        for case in cases:
+        for case in chosen:
             measured = measure(spark, Path(name), case, arguments.rounds)
             result[case.name] = {"case": asdict(case), **summary(case, measured)}
         spark.stop()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=2))
-    print_table(result, cases)
+    print_table(result, chosen)
     print(f"written to {arguments.out}")
 
 
-def print_table(result: dict[str, Any], cases: list[Case]) -> None:
-    print(f"{'case':12}{'plan':16}{'wall s':>10}{'cpu s':>10}")
-    for case in cases:
+def print_table(result: dict[str, Any], chosen: list[Case]) -> None:
+    print(f"{'case':14}{'plan':20}{'wall s':>10}{'cpu s':>10}")
+    for case in chosen:
         for plan in case.plans:
             row = result[case.name][plan]
-            print(f"{case.name:12}{plan:16}{row['wall']:10.3f}{row['cpu']:10.3f}")
+            print(f"{case.name:14}{plan:20}{row['wall']:10.3f}{row['cpu']:10.3f}")
         ratio = result[case.name]["ratio"]
         print(
-            f"{'':12}cowstate / {case.peer}: wall {ratio[f'wall_of_{case.peer}']:.3f}, "
+            f"{'':14}cowstate / {case.peer}: wall {ratio[f'wall_of_{case.peer}']:.3f}, "
             f"CPU {ratio[f'cpu_of_{case.peer}']:.3f}; cowstate / identity: wall "
             f"{ratio['wall_of_identity']:.2f}, CPU {ratio['cpu_of_identity']:.2f}"
         )
+        shares = result[case.name]["shares"]
+        print(f"{'':14}" + ", ".join(f"{step} {share:.0%}" for step, share in shares.items()))
     calls = result["state_call_us"]
     print(f"state call: get {calls['get']:.2f} us, update {calls['update']:.2f} us")
 
