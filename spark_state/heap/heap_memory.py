@@ -1,7 +1,7 @@
 """About how many bytes a table on the heap takes: an estimate, at a cost that does not grow.
 
-The tables of buckets are measured. Of the entries only a few are looked at, chosen by chance, each
-as likely as another; the others count like these:
+The tables of buckets are measured. A few entries are looked at, chosen by chance, each as likely as
+another; the others count like these:
 
     values      bytes of a table's buckets + entries * mean bytes of an entry with its value
     elements    bytes of a table's buckets + keys * mean bytes of a key
