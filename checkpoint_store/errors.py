@@ -258,7 +258,7 @@ class NotAStoreError(CheckpointStoreError):
 
 @dataclass(eq=False)
 class NotAnOperatorError(CheckpointStoreError):
-    """What is at a URL is a table, or the checkpoint of a query, and not the store of an operator."""
+    """A table, or the checkpoint of a query, is where an operator's store is asked for."""
 
     url: str
 

@@ -6,6 +6,7 @@ explicitly, `transform_with_state_in_pandas` for processors of the pandas API, a
 `transform_with_state_in_arrow` for an `ArrowStatefulProcessor`, which gets many keys with a call.
 `configure(SparkSession.builder)` makes the stateful operators of existing jobs keep their state in
 cowstate's provider, whose jar is at `jar_path()`.
+`progress(query)` shows what the operators of a query did.
 `live_view` follows a state from a Python process.
 `OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         transform_with_state_in_arrow,
         transform_with_state_in_pandas,
     )
+    from spark_state.spark.progress.operators_of_queries import progress
     from spark_state.spark.provider.session_configuration import configure, jar_path
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "enable",
     "jar_path",
     "live_view",
+    "progress",
     "transform_with_state",
     "transform_with_state_in_arrow",
     "transform_with_state_in_pandas",
@@ -76,6 +79,7 @@ _LATER = {
     "enable": "spark_state.spark.operator.enable",
     "jar_path": "spark_state.spark.provider.session_configuration",
     "live_view": "spark_state.live_state",
+    "progress": "spark_state.spark.progress.operators_of_queries",
     "transform_with_state": "spark_state.spark.operator.operator_plan",
     "transform_with_state_in_arrow": "spark_state.spark.operator.operator_plan",
     "transform_with_state_in_pandas": "spark_state.spark.operator.operator_plan",

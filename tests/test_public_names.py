@@ -78,6 +78,7 @@ PUBLIC_NAMES = {
         "enable",
         "jar_path",
         "live_view",
+        "progress",
         "transform_with_state",
         "transform_with_state_in_pandas",
     },
