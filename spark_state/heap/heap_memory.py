@@ -23,8 +23,8 @@ from typing import Any
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.state_map_entry import StateMapEntry
 
-_ENTRIES = 32
-_ELEMENTS = 16
+_ENTRIES = 16
+_ELEMENTS = 8
 _BUCKETS = 128
 _LEVELS = 4
 
