@@ -226,9 +226,9 @@ class TestServer:
         assert not thread.is_alive()
 
     def test_a_session_may_have_several(self, spark: SparkSession) -> None:
-        with spark_state.serve_metrics(spark) as one, spark_state.serve_metrics(spark) as other:
-            assert one.port != other.port
-            assert scrape(one).families.keys() == scrape(other).families.keys()
+        with spark_state.serve_metrics(spark) as first, spark_state.serve_metrics(spark) as other:
+            assert first.port != other.port
+            assert scrape(first).families.keys() == scrape(other).families.keys()
 
 
 def test_names_are_those_that_promtool_accepts(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ from spark_state.errors import ConfigurationError
 class MetricsServer:
     """A small HTTP server, until it is closed. Also a context manager.
 
-    `host` and `port`: where it listens; `url`: where the metrics are.
+    `host` and `port`: where it listens.
     """
 
     def __init__(self, host: str, server: Any, thread: Any) -> None:
@@ -25,7 +25,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Of the metrics."""
+        """Where the metrics are."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 

@@ -126,6 +126,29 @@ class TestStores:
         assert read == [(0, "run-a"), (1, "run-b")]
 
 
+class TestCost:
+    def test_each_new_epoch_costs_two_listings_and_one_read(self) -> None:
+        objects = DictObjectStore()
+        operator = ScriptedOperator(objects)
+        history = OperatorHistory(objects, METADATA, None)
+        for epoch in range(5):
+            operator.run_epoch(epoch, {0: epoch})
+            objects.reads.clear()
+            objects.listings.clear()
+            assert progress_at(history, history.versions()[-1], subtasks=True).epoch == epoch
+            assert (len(objects.listings), len(objects.reads)) == (2, 1)
+
+    def test_an_epoch_is_read_once(self) -> None:
+        objects = DictObjectStore()
+        ScriptedOperator(objects).run_epoch(0, {0: 1})
+        history = OperatorHistory(objects, METADATA, None)
+        history.versions()
+        objects.reads.clear()
+        for _ in range(3):
+            progress_at(history, 0, subtasks=True)
+        assert len(objects.reads) == 1
+
+
 class TestErrors:
     def test_no_store_is_an_error_that_names_the_stores_below(self, tmp_path: Path) -> None:
         operator_in(tmp_path / "query/counts").run_epoch(0, {0: 1})
