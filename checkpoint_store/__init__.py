@@ -46,7 +46,11 @@ from checkpoint_store.provider.provider_errors import (
 from checkpoint_store.provider.provider_store import ProviderStore
 
 if TYPE_CHECKING:
-    from checkpoint_store.operators.operator_progress import OperatorProgress, SubtaskProgress
+    from checkpoint_store.operators.operator_progress import (
+        EpochNumbers,
+        OperatorProgress,
+        SubtaskProgress,
+    )
     from checkpoint_store.progress_reader import read_progress
     from checkpoint_store.state_reader import StateReader, open_store
 
@@ -56,6 +60,7 @@ __all__ = [
     "ConflictingWriterError",
     "CorruptObjectError",
     "EpochNotRetainedError",
+    "EpochNumbers",
     "LostVersionError",
     "NotACheckpointError",
     "NotAStoreError",
@@ -89,6 +94,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "EpochNumbers": "checkpoint_store.operators.operator_progress",
     "OperatorProgress": "checkpoint_store.operators.operator_progress",
     "StateReader": "checkpoint_store.state_reader",
     "SubtaskProgress": "checkpoint_store.operators.operator_progress",

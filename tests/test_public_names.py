@@ -19,6 +19,7 @@ PUBLIC_NAMES = {
         "ConflictingWriterError",
         "CorruptObjectError",
         "EpochNotRetainedError",
+        "EpochNumbers",
         "LostVersionError",
         "NotACheckpointError",
         "NotAStoreError",

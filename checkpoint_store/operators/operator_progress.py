@@ -19,7 +19,8 @@ _NO_REPORT = EpochReport(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochNumbers:
-    """An entry is a value of a key, an element of a list, an entry of a map, or a timer.
+    """What an epoch did. An entry is a value of a key, an element of a list, an entry of a map, or
+    a timer.
 
     - `rows_total`: entries of the state after the epoch. `rows_updated`, `rows_removed`: entries
       that the epoch put and deleted.
@@ -58,14 +59,14 @@ class EpochNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubtaskProgress(EpochNumbers):
-    """One subtask in one epoch."""
+    """One subtask in one epoch. The numbers are those of EpochNumbers."""
 
     subtask: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorProgress(EpochNumbers):
-    """An operator in one epoch.
+    """An operator in one epoch. The numbers are those of EpochNumbers, of all subtasks together.
 
     `url`: its store's. `epoch`: Spark's batch id. `committed_ms`: when the epoch was complete, in
     milliseconds since 1970. `run_id`: the run of the query that wrote it. `parallelism`: how many

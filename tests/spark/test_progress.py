@@ -132,6 +132,18 @@ class TestOnRequest:
         assert told.watermark_ms == 121_000
         assert (told.timers, told.next_timer_ms) == (2, 150_000)
 
+    def test_late_rows_are_those_that_no_processor_got(
+        self, enabled: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = TimedStream(enabled, tmp_path)
+        stream.feed_all([[("a", 100_000)], [("a", 130_000)], [("b", 5_000), ("c", 131_000)]])
+        query = stream.run(last_seen(stream.watermarked()), output_mode="append")
+        (newest,) = spark_state.progress(query)
+        epochs = read_progress(newest.url, epochs=10)
+        late = [(epoch.epoch, epoch.late_rows) for epoch in epochs if epoch.late_rows]
+        assert sum(epoch.rows_in for epoch in epochs) == 3
+        assert sum(count for _, count in late) == 1
+
     def test_several_operators_come_as_the_plan_has_them(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:

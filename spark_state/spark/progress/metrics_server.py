@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
 
+_GREATEST_PORT = 65_535
+
 
 class MetricsServer:
     """A small HTTP server, until it is closed. Also a context manager.
@@ -66,6 +68,10 @@ def serve_metrics(
     """
     if not isinstance(spark, SparkSession):
         raise ConfigurationError(f"serve_metrics needs a session of classic Spark, got {spark!r}")
+    if not isinstance(port, int) or not 0 <= port <= _GREATEST_PORT:
+        raise ConfigurationError(
+            f"port is {port!r}; allowed are 1 to {_GREATEST_PORT}, and 0 for a free port"
+        )
     try:
         from prometheus_client import CollectorRegistry, start_http_server
 
@@ -78,10 +84,10 @@ def serve_metrics(
     registry.register(OperatorCollector(lambda: spark.streams.active, subtasks=subtasks))
     try:
         server, thread = start_http_server(port, host, registry)
-    except (OSError, OverflowError) as error:
-        in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
         advice = "choose another port, or 0 for a free one" if in_use else "choose another one"
-        raise ConfigurationError(f"cannot serve metrics at {host}:{port}: {error}; {advice}") from (
-            error
-        )
+        raise ConfigurationError(
+            f"cannot serve metrics at {host}:{port}: {error}; {advice}"
+        ) from error
     return MetricsServer(host, server, thread)
