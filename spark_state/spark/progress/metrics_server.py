@@ -68,7 +68,8 @@ def serve_metrics(
     """
     if not isinstance(spark, SparkSession):
         raise ConfigurationError(f"serve_metrics needs a session of classic Spark, got {spark!r}")
-    if not isinstance(port, int) or not 0 <= port <= _GREATEST_PORT:
+    given: Any = port
+    if not isinstance(given, int) or not 0 <= given <= _GREATEST_PORT:
         raise ConfigurationError(
             f"port is {port!r}; allowed are 1 to {_GREATEST_PORT}, and 0 for a free port"
         )
