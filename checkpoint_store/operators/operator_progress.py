@@ -37,7 +37,7 @@ class EpochNumbers:
     - `written_bytes`: bytes of the files that this epoch's barriers name as the first ones.
 
     `late_rows`, `timers`, `memory_bytes` and `last_publish_ms` are None if a subtask does not say
-    them; barriers of earlier releases do not.
+    them; barriers of earlier releases and of `cowstate adopt` do not.
     """
 
     rows_total: int

@@ -256,6 +256,25 @@ class TestInSparksPlace:
         progress = heard(spark, stream.run)
         assert progress[0].stateOperators == []
 
+    def test_operators_with_names_are_there_in_the_order_of_the_plan(
+        self, enabled: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(enabled, tmp_path)
+        stream.feed([("a", 1), ("b", 2)])
+        named = stream.operator(name="named").selectExpr("key", "total AS value")
+        query = stream.run(totals(named))
+        last = query.lastProgress
+        assert last is not None
+        names = [operator.operatorName for operator in last.stateOperators]
+        assert (
+            names
+            == [told.name for told in spark_state.progress(query)]
+            == [
+                "operator-1",
+                "named",
+            ]
+        )
+
     def test_a_store_that_fails_costs_the_operators_one_warning_and_no_event(
         self,
         enabled: SparkSession,

@@ -1,12 +1,13 @@
 """The operators of running queries as metrics of Prometheus.
 
 Gauges show the newest epoch of a finished batch. Counters are sums over the epochs of the query's
-run: all that are retained when the first scrape meets the run, and each one since. A restart of the
-query is another run, so its counters begin anew at 0, as those of any process that restarts. When a
-query ends, its series end.
+run: all that are retained when the first scrape meets the run, and each one since, unless it is
+deleted before the next scrape. A restart of the query is another run, so its counters begin anew at
+0, as those of any process that restarts. When a query ends, its series end.
 
 A scrape reads stores only for queries that have finished a batch since the scrape before, and then
-lists an operator's epochs and reads each new one once.
+lists an operator's epochs and reads each new one once. Stores are read at the same time, so one
+that does not answer delays a scrape by its own few seconds only.
 """
 
 from __future__ import annotations
@@ -87,6 +88,45 @@ class _Followed:
     is_failing: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What Spark says of a running query. `seen`: its last progress; None before the first."""
+
+    query_id: str
+    query_name: str
+    run_id: str
+    seen: tuple[int, str] | None
+    operators: Sequence[StoredOperator]
+
+    @classmethod
+    def of(cls, query: StreamingQuery) -> _News:
+        last = query._jsq.lastProgress()
+        return cls(
+            str(query.id),
+            query.name or "",
+            str(query.runId),
+            None if last is None else (int(last.batchId()), str(last.timestamp())),
+            run_of(query).operators,
+        )
+
+    def labels(self, operator: StoredOperator) -> tuple[str, ...]:
+        """Those of an operator of the query."""
+        return self.query_id, self.query_name, operator.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look at an operator, for one scrape."""
+
+    followed: _Followed
+    operator: StoredOperator
+    news: _News
+
+    def is_due(self) -> bool:
+        """Whether there may be something new in the store."""
+        return self.followed.seen != self.news.seen
+
+
 class OperatorCollector(Collector):
     """`queries`: those that run. `subtasks`: a series for each subtask, and none for their sum."""
 
@@ -107,26 +147,24 @@ class OperatorCollector(Collector):
 
     def _look(self) -> list[_Followed]:
         """The operators as they are now."""
-        before, self._followed = self._followed, {}
-        for query in self._queries():
-            last = query._jsq.lastProgress()
-            if last is None:
-                continue
-            seen = int(last.batchId()), str(last.timestamp())
-            run_id = str(query.runId)
-            for operator in run_of(query).operators:
-                key = run_id, operator.url
-                labels = str(query.id), query.name or "", operator.name
-                followed = self._followed[key] = before.get(key) or _Followed(labels)
-                if followed.seen != seen:
-                    self._read(operator, followed, seen, run_id)
+        followed = {
+            (news.run_id, operator.url): _Look(
+                self._followed.get((news.run_id, operator.url)) or _Followed(news.labels(operator)),
+                operator,
+                news,
+            )
+            for news in map(_News.of, self._queries())
+            if news.seen is not None
+            for operator in news.operators
+        }
+        in_parallel(self._read, [look for look in followed.values() if look.is_due()])
+        self._followed = {key: look.followed for key, look in followed.items()}
         return [*self._followed.values()]
 
-    def _read(
-        self, operator: StoredOperator, followed: _Followed, seen: tuple[int, str], run_id: str
-    ) -> None:
+    def _read(self, look: _Look) -> None:
+        followed, operator = look.followed, look.operator
         try:
-            self._count(operator, followed, seen[0], run_id)
+            self._count(look)
         except NotAStoreError:
             pass  # it has not run yet
         except CheckpointStoreError as error:
@@ -134,19 +172,19 @@ class OperatorCollector(Collector):
                 _log.warning("metrics lack operator %s: %s", operator.url, error)
             followed.is_failing = True
             return
-        followed.seen, followed.is_failing = seen, False
+        followed.seen, followed.is_failing = look.news.seen, False
 
-    def _count(
-        self, operator: StoredOperator, followed: _Followed, batch: int, run_id: str
-    ) -> None:
-        """Take up the epochs up to a batch that are new."""
+    def _count(self, look: _Look) -> None:
+        """Take up the epochs that are new, up to that of the last batch."""
+        followed, operator = look.followed, look.operator
+        assert look.news.seen is not None, "it has finished a batch"
         counted = -1 if followed.newest is None else followed.newest.epoch
-        new = [epoch for epoch in operator.epochs() if counted < epoch <= batch]
+        new = [epoch for epoch in operator.epochs() if counted < epoch <= look.news.seen[0]]
         for progress in in_parallel(
             lambda epoch: operator.progress(epoch, subtasks=self._subtasks), new
         ):
             followed.newest = progress
-            if progress.run_id == run_id:
+            if progress.run_id == look.news.run_id:
                 followed.epochs += 1
                 for subtask, numbers in self._parts(progress):
                     followed.sums.update(_amounts(subtask, numbers))
