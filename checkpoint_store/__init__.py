@@ -1,7 +1,8 @@
 """States on an object store: how cowstate's engine and data source keep and read them.
 
 `open_store(url)` reads a table, the state of a Python operator, or that of a query on the state
-store provider, at any of its versions, as Arrow tables and without Spark. The errors are what a
+store provider, at any of its versions, as Arrow tables and without Spark.
+`read_progress(url)` reads what the epochs of operators did. The errors are what a
 user meets. `docs/checkpoint_format.md` draws what is written; `completed_checkpoint_store` and
 `table_store` are the ways in for writers.
 """
@@ -15,6 +16,7 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     LostVersionError,
+    NotAnOperatorError,
     NotAStoreError,
     NotATableError,
     ObjectExistsError,
@@ -44,6 +46,12 @@ from checkpoint_store.provider.provider_errors import (
 from checkpoint_store.provider.provider_store import ProviderStore
 
 if TYPE_CHECKING:
+    from checkpoint_store.operators.operator_progress import (
+        EpochNumbers,
+        OperatorProgress,
+        SubtaskProgress,
+    )
+    from checkpoint_store.progress_reader import read_progress
     from checkpoint_store.state_reader import StateReader, open_store
 
 __all__ = [
@@ -52,12 +60,15 @@ __all__ = [
     "ConflictingWriterError",
     "CorruptObjectError",
     "EpochNotRetainedError",
+    "EpochNumbers",
     "LostVersionError",
     "NotACheckpointError",
     "NotAStoreError",
     "NotATableError",
+    "NotAnOperatorError",
     "ObjectExistsError",
     "ObjectMissingError",
+    "OperatorProgress",
     "PartialEpochError",
     "ProviderStore",
     "StateChoiceError",
@@ -67,6 +78,7 @@ __all__ = [
     "StoreMismatchError",
     "StoreNotFoundError",
     "StoreUnavailableError",
+    "SubtaskProgress",
     "TableMismatchError",
     "TableSchemaError",
     "TimestampOutOfRangeError",
@@ -78,14 +90,22 @@ __all__ = [
     "VersionNotRetainedError",
     "WrittenTwiceError",
     "open_store",
+    "read_progress",
 ]
 
-_READER_NAMES = ("StateReader", "open_store")
+_LATER = {
+    "EpochNumbers": "checkpoint_store.operators.operator_progress",
+    "OperatorProgress": "checkpoint_store.operators.operator_progress",
+    "StateReader": "checkpoint_store.state_reader",
+    "SubtaskProgress": "checkpoint_store.operators.operator_progress",
+    "open_store": "checkpoint_store.state_reader",
+    "read_progress": "checkpoint_store.progress_reader",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _READER_NAMES:
-        return getattr(import_module("checkpoint_store.state_reader"), name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

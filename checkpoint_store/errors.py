@@ -12,6 +12,7 @@
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
     ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
+    ├── NotAnOperatorError      a table or a checkpoint is where an operator's store is asked for
     ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
@@ -252,6 +253,20 @@ class NotAStoreError(CheckpointStoreError):
             "query with a batch that is committed (it has no table.json, no store.json and nothing "
             f"in commits/){hint}. Name the directory of a table, <store>/<query id>/<operator>, or "
             "the checkpointLocation of a query"
+        )
+
+
+@dataclass(eq=False)
+class NotAnOperatorError(CheckpointStoreError):
+    """A table, or the checkpoint of a query, is where an operator's store is asked for."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} is not the store of an operator, so it has no progress of one: name "
+            "<store>/<query id>/<operator>, or <store>/<query id>. The progress of a query on the "
+            "provider is in Spark's own lastProgress"
         )
 
 

@@ -6,6 +6,8 @@ explicitly, `transform_with_state_in_pandas` for processors of the pandas API, a
 `transform_with_state_in_arrow` for an `ArrowStatefulProcessor`, which gets many keys with a call.
 `configure(SparkSession.builder)` makes the stateful operators of existing jobs keep their state in
 cowstate's provider, whose jar is at `jar_path()`.
+`progress(query)` shows what the operators of a query did, and `serve_metrics(spark)` serves that to
+Prometheus.
 `live_view` follows a state from a Python process.
 `OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
         transform_with_state_in_arrow,
         transform_with_state_in_pandas,
     )
+    from spark_state.spark.progress.metrics_server import MetricsServer, serve_metrics
+    from spark_state.spark.progress.operators_of_queries import progress
     from spark_state.spark.provider.session_configuration import configure, jar_path
 
 __all__ = [
@@ -51,6 +55,7 @@ __all__ = [
     "FencedError",
     "KeyGroupError",
     "LiveView",
+    "MetricsServer",
     "OperatorStateBackend",
     "OutputRowError",
     "StateHostError",
@@ -62,6 +67,8 @@ __all__ = [
     "enable",
     "jar_path",
     "live_view",
+    "progress",
+    "serve_metrics",
     "transform_with_state",
     "transform_with_state_in_arrow",
     "transform_with_state_in_pandas",
@@ -70,12 +77,15 @@ __all__ = [
 _LATER = {
     "ArrowStatefulProcessor": "spark_state.processor.arrow.arrow_processor",
     "LiveView": "spark_state.live_state",
+    "MetricsServer": "spark_state.spark.progress.metrics_server",
     "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
     "configure": "spark_state.spark.provider.session_configuration",
     "disable": "spark_state.spark.operator.enable",
     "enable": "spark_state.spark.operator.enable",
     "jar_path": "spark_state.spark.provider.session_configuration",
     "live_view": "spark_state.live_state",
+    "progress": "spark_state.spark.progress.operators_of_queries",
+    "serve_metrics": "spark_state.spark.progress.metrics_server",
     "transform_with_state": "spark_state.spark.operator.operator_plan",
     "transform_with_state_in_arrow": "spark_state.spark.operator.operator_plan",
     "transform_with_state_in_pandas": "spark_state.spark.operator.operator_plan",

@@ -15,7 +15,11 @@ class EpochReport:
 
     Milliseconds: `restore_ms` to find the epoch's base and bring the state there, `process_ms` in
     the processor, `write_ms` to write files, and to wait for a part of a snapshot; `publish_ms` to
-    publish the barrier and what comes after it. The barrier itself does not have that.
+    publish the barrier and what comes after it. The barrier itself does not have that;
+    `last_publish_ms` is what it was in the epoch before, None in the first one of a host.
+
+    `timers`: how many are registered afterwards. `memory_bytes`: about what the entries take in
+    memory, an estimate; see heap_memory. Both are None if an earlier release wrote the barrier.
     """
 
     rows_in: int
@@ -29,3 +33,6 @@ class EpochReport:
     write_ms: int
     publish_ms: int | None = None
     late_rows: int | None = None
+    timers: int | None = None
+    memory_bytes: int | None = None
+    last_publish_ms: int | None = None

@@ -111,7 +111,11 @@ class OperatorHistory:
 
     def checkpoint_at(self, version: int) -> CompletedCheckpoint:
         """The barriers of a version. Raises VersionNotRetainedError."""
-        return self._read(version)[0]
+        return self.committed_at(version)[0]
+
+    def committed_at(self, version: int) -> tuple[CompletedCheckpoint, int]:
+        """As checkpoint_at, and when the version was committed, in ms since 1970."""
+        return self._read(version)
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
         """See StateHistory."""

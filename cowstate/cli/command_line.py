@@ -16,6 +16,7 @@ from cowstate.cli.adopt import add_adopt
 from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
 from cowstate.cli.jar import add_jar
+from cowstate.cli.progress import add_progress
 from spark_state.errors import CowstateError
 
 INTERRUPTED = 130
@@ -28,7 +29,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"cowstate {version('cowstate')}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for add_command in (add_demo, add_jar, add_adopt, add_compact):
+    for add_command in (add_demo, add_jar, add_adopt, add_compact, add_progress):
         add_command(commands)
     return parser
 

@@ -117,7 +117,7 @@ def as_text(report: DemoReport) -> str:
             f"Delay carried by hour of day: {report.picture}",
             f"State: {store.keys:,} aircraft after epoch {store.newest_epoch} in {store.url}",
             f"       {store.completed_epochs} completed epochs, {store.files} files, "
-            f"{store.bytes / 1e6:.1f} MB",
+            f"{store.bytes / 1e6:.1f} MB; what each epoch did: cowstate progress {store.url}",
             f"Checked: {report.legs:,} legs, {report.legs_with_carried_delay:,} of them with "
             f"carried delay; {verdict} the batch computation.",
         ]

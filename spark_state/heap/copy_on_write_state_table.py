@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from typing import Generic, TypeVar
 
@@ -43,6 +43,10 @@ class CopyOnWriteStateTable(Generic[K, N, S]):
         for key_group in sorted(self._maps):
             for key, namespace, state in self._maps[key_group]:
                 yield key_group, key, namespace, state
+
+    def maps(self) -> Collection[CopyOnWriteStateMap[K, N, S]]:
+        """The maps of all key groups that were ever used."""
+        return self._maps.values()
 
     def sizes(self) -> dict[int, int]:
         """The number of entries of each key group that was ever used."""

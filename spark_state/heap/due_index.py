@@ -9,11 +9,13 @@ also when the table undoes an epoch. So it is never stored, and a restore builds
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import getsizeof
 from typing import Any
 
 from sortedcontainers import SortedDict  # type: ignore[import-untyped]
 
 Entry = tuple[int, tuple[Any, ...], Any]
+_ENTRY_BYTES = getsizeof((0, (), 0))
 
 
 class DueIndex:
@@ -47,6 +49,12 @@ class DueIndex:
         for time_ms in self._entries.irange(maximum=until_ms):
             for entry in self._entries[time_ms]:
                 yield time_ms, entry
+
+    def bytes_of_entry(self, time_ms: int) -> float:
+        """About what the index takes for an entry of this time, in equal shares."""
+        of_times = getsizeof(self._entries) / len(self._entries)
+        entries = self._entries[time_ms]
+        return (of_times + getsizeof(time_ms) + getsizeof(entries)) / len(entries) + _ENTRY_BYTES
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))

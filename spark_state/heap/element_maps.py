@@ -20,6 +20,7 @@ from spark_state.heap.copy_on_write_state_table import (
     CopyOnWriteStateTableSnapshot,
 )
 from spark_state.heap.due_index import DueIndex
+from spark_state.heap.heap_memory import bytes_of_elements
 from spark_state.keyed_state.keyed_element_table import DueTime
 
 Key = tuple[Any, ...]
@@ -118,6 +119,16 @@ class ElementMaps(Generic[E, V]):
 
     def __len__(self) -> int:
         return sum(self.sizes.values())
+
+    def memory_bytes(self) -> int:
+        """About what the elements, their keys and the index take; see heap_memory."""
+        return bytes_of_elements(self._maps.maps(), len(self), self._due_bytes)
+
+    def _due_bytes(self, element: E, value: V) -> float:
+        """An element's share of the index."""
+        if self._due_time is None:
+            return 0
+        return self.due.bytes_of_entry(self._due_time(element, value))
 
     def snapshot(
         self, key_groups: KeyGroupRange

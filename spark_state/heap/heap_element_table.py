@@ -218,6 +218,10 @@ class HeapElementTable(Generic[E, V]):
         """The number of elements by key group."""
         return self._maps.sizes
 
+    def memory_bytes(self) -> int:
+        """About what the elements and their keys take; see heap_memory."""
+        return self._maps.memory_bytes()
+
     def snapshot(
         self, key_groups: KeyGroupRange
     ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:

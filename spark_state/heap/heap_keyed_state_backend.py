@@ -45,6 +45,9 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     def __len__(self) -> int:
         return sum(map(len, self._tables.values()))
 
+    def memory_bytes(self) -> int:
+        return sum(table.memory_bytes() for table in self._tables.values())
+
     def entries_by_key_group(self) -> list[int]:
         entries = [0] * len(self.key_groups)
         for table in self._tables.values():

@@ -18,6 +18,7 @@ from spark_state.heap.copy_on_write_state_table import (
     CopyOnWriteStateTable,
     CopyOnWriteStateTableSnapshot,
 )
+from spark_state.heap.heap_memory import bytes_of_values
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.state_rows import StateEntries
@@ -150,6 +151,10 @@ class HeapStateTable(Generic[S]):
     def sizes(self) -> dict[int, int]:
         """The number of entries by key group."""
         return self._entries.sizes()
+
+    def memory_bytes(self) -> int:
+        """About what the values and their keys take; see heap_memory."""
+        return bytes_of_values(self._entries.maps())
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
         """The entries of these key groups at this moment, without copying them."""

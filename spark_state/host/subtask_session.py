@@ -77,6 +77,7 @@ class SubtaskSession:
         self._plan: tuple[Run, str] | None = None
         self._published: tuple[Run, int] | None = None
         self._taken_over: KeyedStateSnapshot | None = None
+        self._last_publish_ms: int | None = None
 
     def accept(self, request: EpochRequest) -> Claim:
         """Check a request before its input is sent. Raises FencedError, ConfigurationError."""
@@ -211,6 +212,9 @@ class SubtaskSession:
                 process_ms=attempt.milliseconds("process"),
                 write_ms=attempt.milliseconds("write"),
                 late_rows=arrival.late_rows,
+                timers=backend.number_of_timers(),
+                memory_bytes=backend.memory_bytes(),
+                last_publish_ms=self._last_publish_ms,
             )
             with attempt.timed("publish"):
                 barrier = replace(
@@ -228,7 +232,8 @@ class SubtaskSession:
         self._published = (attempt.claim.run, attempt.task.epoch)
         with attempt.timed("publish"):
             self._after_barrier(attempt, handles)
-        return replace(report, publish_ms=attempt.milliseconds("publish"))
+        self._last_publish_ms = attempt.milliseconds("publish")
+        return replace(report, publish_ms=self._last_publish_ms)
 
     def _written(self, attempt: EpochAttempt, base: Handles, changes: pa.Table) -> Handles:
         """The files of the state after the epoch, all durable. What another store holds is

@@ -152,6 +152,18 @@ class KeyedStateBackend(ABC, Generic[Table]):
         times = [self.next_due_ms(name) for name in of_timers]
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
+    def number_of_timers(self) -> int:
+        """How many timers are registered."""
+        tables: list[Any] = [
+            self._tables[name] for name, held in self._descriptors.items() if held.kind == "timers"
+        ]
+        return sum(map(len, tables))
+
+    def memory_bytes(self) -> int | None:
+        """About how many bytes of memory the entries take, at a cost that does not grow with them;
+        None if the backend does not know."""
+        return None
+
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
         """The timers of a state that are due: the earliest first, of one time in the order of
         their keys."""

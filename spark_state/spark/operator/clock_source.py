@@ -6,6 +6,9 @@ time in it, however few keys a batch has.
 
     <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
 
+A process that dies before it has read its object leaves it. Another clock that has read its own
+deletes those that are a day old.
+
 In a session that wants no batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled`)
 the clock stands still. It is a source of the query all the same, because a query cannot change its
 sources at a restart.
@@ -13,6 +16,7 @@ sources at a restart.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +37,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.objects.created_once import put_if_absent
-from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.deletion import IsNeeded, sweep_orphans
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore, open_object_store
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
@@ -47,6 +52,8 @@ from spark_state.spark.operator.worker_interpreter import register_source
 from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _SUBTASK = "subtask"
+_TOKEN = re.compile("[0-9a-f]{32}")
+_GRACE_SECONDS = 86_400.0
 _BATCHES_WITHOUT_ROWS_KEY = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
@@ -141,6 +148,9 @@ class ClockFiles:
             return None
         with suppress(CheckpointStoreError):  # queries can run without the right to delete
             store.delete([self.token])
+        # The object is gone, so what is raised from here on would lose the id.
+        with suppress(CheckpointStoreError, OSError):
+            sweep_orphans(store, _Tokens(store), _GRACE_SECONDS, time.time())
         return query_id
 
     def newest_times(self, query_id: str) -> Sequence[SubtaskTime]:
@@ -151,6 +161,24 @@ class ClockFiles:
         newest = self._stores[query_id].newest()
         barriers = () if newest is None else newest.barriers
         return [barrier.time for barrier in barriers if barrier.time is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The SweptObjects of clocks. A clock reads its object after the batch that wrote it."""
+
+    store: ObjectStore
+
+    def may_be_orphans(self) -> Iterator[ObjectInfo]:
+        """See SweptObjects."""
+        for info in self.store.list(""):
+            name = info.name.lstrip("/")
+            if _TOKEN.fullmatch(name):
+                yield replace(info, name=name)
+
+    def needed(self) -> IsNeeded:
+        """See SweptObjects."""
+        return lambda name: False
 
 
 class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):

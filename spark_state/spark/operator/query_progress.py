@@ -1,30 +1,43 @@
-"""`lastProgress` and `recentProgress` of queries: operators of cowstate among `stateOperators`.
+"""Operators of cowstate among the `stateOperators` of a query's progress, where Python sees it.
 
-To Spark such a query has no state. Each subtask's barrier says what its epoch did, so the operators
-are added when the progress is read in Python. Listeners, the log and the JSON text of a progress
-have what Spark has: nothing. A batch that did not run the operator shows the state as it was.
+To Spark such a query has no state. Each subtask's barrier says what its epoch did. So the operators
+are added when a progress of an enabled session becomes a Python object: `lastProgress`,
+`recentProgress`, and the events of listeners in Python. They are in its `json`, too. The JVM's own
+listeners and log have what Spark has: nothing. A batch that did not run the operator shows the
+state as it was.
 
     numRowsTotal, numRowsUpdated, numRowsRemoved    entries: a value, an element of a list or map
     allUpdatesTimeMs                                in the processor, of all subtasks together
     commitTimeMs                                    to write files, of all subtasks together
-    allRemovalsTimeMs, memoryUsedBytes              0: not measured
+    memoryUsedBytes                                 an estimate, see heap_memory
+    allRemovalsTimeMs                               0: removals are not timed on their own
     numShufflePartitions, numStateStoreInstances    subtasks
     customMetrics                                   numValueStateVars and so on; some of our own
+
+A store that cannot be read harms no query and no listener: the operators are missing, and the log
+has a warning when that begins.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.sql.streaming.listener import StateOperatorProgress, StreamingQueryProgress
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    StateOperatorProgress,
+    StreamingQueryProgress,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.errors import CheckpointStoreError
-from spark_state.spark.operator.operator_configuration import is_enabled
-from spark_state.spark.operator.stored_operators import StoredOperator, operators_of, states_of
+from checkpoint_store.errors import NotAStoreError
+from spark_state.spark.operator.query_runs import QueryRun, run_of, run_of_event
+from spark_state.spark.operator.stored_operators import StoredOperator, states_of
 
 _MARK = "_cowstate_shows"
 _KINDS = {"value": "numValueStateVars", "list": "numListStateVars", "map": "numMapStateVars"}
@@ -41,60 +54,119 @@ def show_operators_in_progress() -> None:
     recent: Any = StreamingQuery.recentProgress
 
     def last_progress(self: StreamingQuery) -> StreamingQueryProgress | None:
-        progress = last.fget(self)
-        return progress and _with_operators(self, [progress])[0]
+        progress: StreamingQueryProgress | None = last.fget(self)
+        if progress is not None:
+            _show([progress], lambda: run_of(self))
+        return progress
 
     def recent_progress(self: StreamingQuery) -> list[StreamingQueryProgress]:
-        return _with_operators(self, recent.fget(self))
+        progresses: list[StreamingQueryProgress] = recent.fget(self)
+        _show(progresses, lambda: run_of(self))
+        return progresses
 
     setattr(last_progress, _MARK, True)
     StreamingQuery.lastProgress = property(last_progress, doc=last.__doc__)  # type: ignore[assignment,method-assign]
     StreamingQuery.recentProgress = property(recent_progress, doc=recent.__doc__)  # type: ignore[assignment,method-assign]
+    _show_operators_in_events()
 
 
-def _with_operators(
-    query: StreamingQuery, progresses: list[StreamingQueryProgress]
-) -> list[StreamingQueryProgress]:
-    settings = dict(query._jsq.sparkSession().conf().getAllAsJava())
-    if not progresses or not is_enabled(settings):
-        return progresses
+def _show_operators_in_events() -> None:
+    progress_event: Any = QueryProgressEvent.fromJObject
+    started_event: Any = QueryStartedEvent.fromJObject
+
+    def of_progress(cls: type[QueryProgressEvent], jevent: Any) -> QueryProgressEvent:
+        event: QueryProgressEvent = progress_event.__func__(cls, jevent)
+        progress = event.progress
+        _show([progress], lambda: run_of_event(progress.id, progress.runId))
+        return event
+
+    def of_start(cls: type[QueryStartedEvent], jevent: Any) -> QueryStartedEvent:
+        event: QueryStartedEvent = started_event.__func__(cls, jevent)
+        _show([], lambda: run_of_event(event.id, event.runId))
+        return event
+
+    QueryProgressEvent.fromJObject = classmethod(of_progress)  # type: ignore[assignment]
+    QueryStartedEvent.fromJObject = classmethod(of_start)  # type: ignore[assignment]
+
+
+def _show(
+    progresses: Sequence[StreamingQueryProgress], find_run: Callable[[], QueryRun | None]
+) -> None:
+    """Add the operators of a run to its progress, or tell why not."""
+    run = None
     try:
-        for operator in operators_of(str(query.id), settings).values():
-            epochs = operator.epochs()
-            for progress in progresses:
-                place = bisect_right(epochs, progress.batchId)
-                if place:
-                    added = _progress_of(operator, epochs[place - 1], progress.batchId)
-                    progress["stateOperators"] = [*progress["stateOperators"], added]
-    except CheckpointStoreError as error:
-        _log.warning(
-            "the progress of query %s lacks its operators of cowstate: %s", query.id, error
-        )
-    return progresses
+        run = find_run()
+        if run is None or not progresses or not run.operators or not run.is_enabled():
+            return
+        added = [_documents(run, operator, progresses) for operator in run.operators]
+    except Exception as error:  # a listener that raises loses its event, and others' events
+        if run is None or not run.is_failing:
+            _log.warning("a query's progress lacks its operators of cowstate: %s", error)
+        if run is not None:
+            run.is_failing = True
+        return
+    run.is_failing = False
+    for progress, *documents in zip(progresses, *added, strict=True):
+        _add(progress, [document for document in documents if document is not None])
 
 
-def _progress_of(operator: StoredOperator, epoch: int, batch: int) -> StateOperatorProgress:
-    checkpoint = operator.checkpoint(epoch)
-    reports = [barrier.report for barrier in checkpoint.barriers if barrier.report is not None]
-    of_batch = reports if epoch == batch else []
-    kinds = Counter(state.kind for state in states_of(checkpoint).values())
-    metrics = {metric: kinds[kind] for kind, metric in _KINDS.items()}
-    metrics["numTTLStateVars"] = sum(
-        state.ttl_ms is not None for state in states_of(checkpoint).values()
-    )
-    metrics["restoreTimeMs"] = sum(report.restore_ms for report in of_batch)
-    metrics["writtenBytes"] = sum(report.written_bytes for report in of_batch)
-    return StateOperatorProgress(
-        operatorName=operator.name,
-        numRowsTotal=sum(report.entries for report in reports),
-        numRowsUpdated=sum(report.changed for report in of_batch),
-        numRowsRemoved=sum(report.removed for report in of_batch),
-        allUpdatesTimeMs=sum(report.process_ms for report in of_batch),
-        allRemovalsTimeMs=0,
-        commitTimeMs=sum(report.write_ms for report in of_batch),
-        memoryUsedBytes=0,
-        numRowsDroppedByWatermark=sum(report.late_rows or 0 for report in of_batch),
-        numShufflePartitions=checkpoint.parallelism,
-        numStateStoreInstances=checkpoint.parallelism,
-        customMetrics=metrics,
-    )
+def _add(progress: StreamingQueryProgress, documents: Sequence[dict[str, Any]]) -> None:
+    """Add operators to a progress and to its JSON, which Spark takes from the JVM otherwise."""
+    whole = json.loads(progress.json)
+    whole["stateOperators"] = [*whole["stateOperators"], *documents]
+    added = map(StateOperatorProgress.fromJson, documents)
+    progress["stateOperators"] = [*progress["stateOperators"], *added]
+    progress._jprogress, progress._jdict = None, whole
+
+
+def _documents(
+    run: QueryRun, operator: StoredOperator, progresses: Sequence[StreamingQueryProgress]
+) -> list[dict[str, Any] | None]:
+    """What an operator shows in each progress; None before its first epoch."""
+    keys = [(operator.url, progress.batchId, progress.timestamp) for progress in progresses]
+    shown = [run.shown.get(key) for key in keys]
+    if None not in shown:
+        return shown
+    try:
+        epochs = operator.epochs()
+    except NotAStoreError:
+        return shown
+    for index, key in enumerate(keys):
+        batch = key[1]
+        place = bisect_right(epochs, batch)
+        if shown[index] is not None or not place:
+            continue
+        epoch = epochs[place - 1]
+        shown[index] = document = _document(operator, epoch, ran=epoch == batch)
+        if epoch == batch:
+            run.shown.put(key, document)
+    return shown
+
+
+def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> dict[str, Any]:
+    """An entry of `stateOperators`, as Spark writes it in JSON. `ran`: whether the batch ran the
+    operator; if not, the epoch is an earlier one."""
+    progress = operator.progress(epoch)
+    states = states_of(operator.checkpoint(epoch)).values()
+    kinds = Counter(state.kind for state in states)
+    metrics: dict[str, int | None] = {metric: kinds[kind] for kind, metric in _KINDS.items()}
+    metrics |= {
+        "numTTLStateVars": sum(state.ttl_ms is not None for state in states),
+        "numTimers": progress.timers,
+        "restoreTimeMs": progress.restore_ms if ran else 0,
+        "writtenBytes": progress.written_bytes if ran else 0,
+    }
+    return {
+        "operatorName": operator.name,
+        "numRowsTotal": progress.rows_total,
+        "numRowsUpdated": progress.rows_updated if ran else 0,
+        "allUpdatesTimeMs": progress.process_ms if ran else 0,
+        "numRowsRemoved": progress.rows_removed if ran else 0,
+        "allRemovalsTimeMs": 0,
+        "commitTimeMs": progress.write_ms if ran else 0,
+        "memoryUsedBytes": progress.memory_bytes or 0,
+        "numRowsDroppedByWatermark": (progress.late_rows or 0) if ran else 0,
+        "numShufflePartitions": progress.parallelism,
+        "numStateStoreInstances": progress.parallelism,
+        "customMetrics": {name: value for name, value in metrics.items() if value is not None},
+    }

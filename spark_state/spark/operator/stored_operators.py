@@ -1,4 +1,5 @@
-"""The operators of a query, as its stores show them: below `spark.cowstate.store`, by query id."""
+"""The operators of a query, as its stores show them: those in its plan, or those whose stores are
+below `spark.cowstate.store`, by query id."""
 
 from __future__ import annotations
 
@@ -8,29 +9,39 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql.types import StructType
 
 from checkpoint_store.objects.object_store import absolute_url, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
 from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_progress import OperatorProgress
+from checkpoint_store.progress_reader import progress_at
 from spark_state.host.epoch_request import operator_store_url
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.operator.planned_operators import operators_in
 
 _NUMBERED = re.compile(r"operator-(\d+)")
 
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """An operator's store. If a batch had no epoch, the epoch before it counts."""
+    """An operator's store. If a batch had no epoch, the epoch before it counts.
+
+    `retry_seconds`: a call to the store that fails is tried again for so long.
+    """
 
     name: str
     url: str
+    retry_seconds: float = RETRY_SECONDS
 
     @cached_property
     def _history(self) -> OperatorHistory:
-        history = open_history(self.url)
+        history = open_history(self.url, retry_seconds=self.retry_seconds)
         assert isinstance(history, OperatorHistory), "the store of an operator"
         return history
 
@@ -61,10 +72,42 @@ class StoredOperator:
         """The barriers of an epoch. Raises VersionNotRetainedError."""
         return self._history.checkpoint_at(epoch)
 
+    def progress(self, epoch: int, *, subtasks: bool = False) -> OperatorProgress:
+        """What an epoch did. Raises VersionNotRetainedError, CorruptObjectError."""
+        return progress_at(self._history, epoch, subtasks=subtasks)
+
 
 def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
     """The states that an epoch has, by name."""
     return {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
+
+
+def operators_in_plan(
+    plan: Any, query_id: str, retry_seconds: float | None = None
+) -> tuple[StoredOperator, ...]:
+    """The operators in the plan of a query, if this process has planned them; the last one first.
+
+    `retry_seconds`: None for what each was planned with.
+    """
+    return tuple(
+        StoredOperator(
+            planned.operator,
+            planned.store_url(query_id),
+            planned.store_retry_seconds if retry_seconds is None else retry_seconds,
+        )
+        for planned in operators_in(plan)
+    )
+
+
+def operators_below(root: str, query_id: str, retry_seconds: float) -> tuple[StoredOperator, ...]:
+    """The operators of a query that have a store below a root. Raises CheckpointStoreError."""
+    root = absolute_url(root)
+    store = RetryingObjectStore(open_object_store(root), retry_seconds)
+    names = sorted(name.rpartition("/")[2] for name in store.list_directories(query_id))
+    return tuple(
+        StoredOperator(name, operator_store_url(root, query_id, name), retry_seconds)
+        for name in names
+    )
 
 
 def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, StoredOperator]:

@@ -10,6 +10,7 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     LostVersionError,
+    NotAnOperatorError,
     NotAStoreError,
     NotATableError,
     ObjectExistsError,
@@ -125,6 +126,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (
         TableMismatchError(URL, "keys", "a", "b", is_empty=True),
         [URL, "keys a", "not b", "no rows", f"delete {URL}/table.json"],
+    ),
+    (
+        NotAnOperatorError(URL),
+        [URL, "no progress", "<store>/<query id>/<operator>", "lastProgress"],
     ),
     (NotATableError(URL), [URL, "store of an operator", "directory of its own"]),
     (NotATableError(URL, ("a.csv",)), [URL, "a.csv", "directory of its own", f"{URL}/table"]),

@@ -30,6 +30,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     StateSchema,
     SubtaskTime,
 )
+from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 SOURCE = Source("file:///store", "some/object.json", 12)
@@ -49,6 +50,8 @@ BARRIER = Barrier(
     states=(StateSchema("count", "value", '{"type":"long"}'),),
 )
 TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
+OLD_REPORT = EpochReport(9, 8, 7, 6, 50, 400, 3, 2, 1)
+REPORT = replace(OLD_REPORT, late_rows=4, timers=5, memory_bytes=9_000, last_publish_ms=11)
 OPERATOR_STATE = OperatorStateHandle("epochs/y", 50, "cd" * 32, 11, (("rules", "ef" * 32),))
 WITH_OPERATOR_STATE = replace(BARRIER, operator_state=OPERATOR_STATE)
 CHECKPOINT = CompletedCheckpoint(12, Run(3, "run-c"), 2, (BARRIER, replace(BARRIER, subtask=1)))
@@ -57,13 +60,18 @@ DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
     (encode_metadata(METADATA), decode_metadata, METADATA),
     (encode_barrier(BARRIER), decode_barrier, BARRIER),
     (encode_barrier(TIMED), decode_barrier, TIMED),
+    (
+        encode_barrier(replace(BARRIER, report=REPORT)),
+        decode_barrier,
+        replace(BARRIER, report=REPORT),
+    ),
     (encode_barrier(WITH_OPERATOR_STATE), decode_barrier, WITH_OPERATOR_STATE),
     (encode_manifest(CHECKPOINT), decode_manifest, CHECKPOINT),
 ]
 each_document = pytest.mark.parametrize(
     ("data", "decode", "value"),
     DOCUMENTS,
-    ids=["store", "barrier", "with time", "with operator state", "manifest"],
+    ids=["store", "barrier", "with time", "with report", "with operator state", "manifest"],
 )
 
 
@@ -150,6 +158,16 @@ def test_values_of_the_wrong_type_are_damage(field: str, value: object) -> None:
     document["body"][field] = value
     with pytest.raises(CorruptObjectError, match="unexpected content"):
         decode_barrier(sealed(document), SOURCE)
+
+
+def test_a_report_says_only_what_its_release_knew() -> None:
+    old = replace(BARRIER, report=OLD_REPORT)
+    document = json.loads(encode_barrier(old))
+    written = document["body"]["report"]
+    assert {"late_rows", "timers", "memory_bytes", "last_publish_ms"}.isdisjoint(written)
+    assert decode_barrier(sealed(document), SOURCE) == old
+    written["of_a_later_release"] = 1
+    assert decode_barrier(sealed(document), SOURCE) == old
 
 
 def test_a_handle_of_an_unknown_kind_is_damage() -> None:

@@ -418,9 +418,13 @@ class Forgetting(RunningTotals):
 def test_an_epoch_says_what_it_did(open_host: OpenHost, tmp_path: Path) -> None:
     host = open_host(Forgetting())
     host.epoch(0, [("a", 1), ("a", 2), ("b", 1)])
+    first = host.report
     host.epoch(1, [("a", 3), ("b", -1), ("c", 1)])
     told = host.report
+    assert first is not None
     assert told is not None
+    assert (first.last_publish_ms, told.last_publish_ms) == (None, first.publish_ms)
+    assert (told.timers, told.memory_bytes is None) == (0, False)
     assert (told.rows_in, told.rows_out) == (3, 3)
     assert (told.changed, told.removed, told.entries) == (2, 1, 2)
     (changelog,) = tmp_path.glob("query/totals/epochs/*1-*/changelog-*")

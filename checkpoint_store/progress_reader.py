@@ -1,0 +1,82 @@
+"""Reads what the epochs of operators did, after the fact and without Spark: `read_progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkpoint_store.errors import (
+    NotAnOperatorError,
+    NotAStoreError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.open_history import open_history
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_progress import (
+    OperatorName,
+    OperatorProgress,
+    operator_progress,
+)
+
+
+def read_progress(
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    epochs: int = 1,
+    subtasks: bool = False,
+    retry_seconds: float = RETRY_SECONDS,
+) -> tuple[OperatorProgress, ...]:
+    """The progress of the newest epochs of an operator, oldest first.
+
+    `url`: the operator's store, or the directory of its query: then one operator follows the other.
+    `epochs`: how many epochs of each, at most those that are retained; `subtasks`: with the
+    progress of each subtask. `storage_options` are fsspec's; a call to the store that fails is
+    tried again for `retry_seconds`.
+
+    Raises NotAStoreError if there is no store, NotAnOperatorError if it is a table's, and
+    StoreNotFoundError or NotAnOperatorError for a query's checkpoint; VersionNotRetainedError if no
+    operator has a complete epoch; CorruptObjectError, StoreUnavailableError, StoreAccessError.
+    """
+    if epochs < 1:
+        raise ValueError(f"epochs is {epochs}; ask for 1 or more")
+    histories = _histories(url, storage_options, retry_seconds)
+    progress = [
+        told for history in histories for told in _newest(history, epochs, subtasks=subtasks)
+    ]
+    if not progress:
+        raise VersionNotRetainedError(url, None, None, None)
+    return tuple(progress)
+
+
+def _histories(
+    url: str, storage_options: Mapping[str, Any] | None, retry_seconds: float
+) -> list[OperatorHistory]:
+    def opened(of_url: str) -> OperatorHistory:
+        history = open_history(of_url, storage_options, None, retry_seconds)
+        if not isinstance(history, OperatorHistory):
+            raise NotAnOperatorError(history.url)
+        return history
+
+    try:
+        return [opened(url)]
+    except NotAStoreError as error:
+        names = sorted(name for name in error.below if "/" not in name)
+        if not names:
+            raise
+    return [opened(f"{url.rstrip('/')}/{name}") for name in names]
+
+
+def _newest(history: OperatorHistory, epochs: int, *, subtasks: bool) -> list[OperatorProgress]:
+    return in_parallel(
+        lambda epoch: progress_at(history, epoch, subtasks=subtasks), history.versions()[-epochs:]
+    )
+
+
+def progress_at(history: OperatorHistory, epoch: int, *, subtasks: bool) -> OperatorProgress:
+    """The progress of one epoch. Raises VersionNotRetainedError, CorruptObjectError."""
+    checkpoint, committed_ms = history.committed_at(epoch)
+    operator = OperatorName(history.metadata.operator, history.url)
+    return operator_progress(operator, checkpoint, committed_ms, subtasks=subtasks)

@@ -1,0 +1,132 @@
+"""About how many bytes a table on the heap takes: an estimate, at a cost that does not grow.
+
+The tables of buckets are measured. A few entries are looked at, chosen by chance, each as likely as
+another; the others count like these:
+
+    values      bytes of a table's buckets + entries * mean bytes of an entry with its value
+    elements    bytes of a table's buckets + keys * mean bytes of a key
+                                           + elements * mean bytes of an element, with its due time
+
+Values count for what Python says of their objects, some levels deep. What all values share, such as
+small integers, counts for nothing. A key of several states counts in each. What is kept to undo an
+epoch, what a snapshot still holds of the past, and the rest of the process are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from random import Random
+from sys import getsizeof
+from typing import Any
+
+from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
+from spark_state.heap.state_map_entry import StateMapEntry
+
+_ENTRIES = 16
+_ELEMENTS = 8
+_BUCKETS = 128
+_LEVELS = 4
+
+_ALIGNMENT = 16
+_SMALL_INTEGERS = range(-5, 257)
+
+# Which entries are looked at is no decision of anything, so all tables share one sequence.
+_CHANCE = Random(0)
+
+Map = CopyOnWriteStateMap[Any, None, Any]
+Entry = StateMapEntry[Any, None, Any]
+
+
+def bytes_of_values(maps: Collection[Map]) -> int:
+    """The maps of a value state."""
+    sample = _some_entries(maps)
+    if not sample:
+        return _bytes_of_buckets(maps)
+    each = sum(_bytes_of_entry(entry) + bytes_of(entry.state) for entry in sample) / len(sample)
+    return _bytes_of_buckets(maps) + round(each * sum(map(len, maps)))
+
+
+def bytes_of_elements(
+    maps: Collection[Map], elements: int, due_bytes: Callable[[Any, Any], float]
+) -> int:
+    """The maps of a state with so many elements. `due_bytes`: what the index of what is due takes
+    for an element and its value."""
+    sample = _some_entries(maps)
+    if not sample:
+        return _bytes_of_buckets(maps)
+    of_keys = of_elements = 0.0
+    for entry in sample:
+        values = entry.state.values
+        looked_at = [*islice(values.items(), _ELEMENTS)]
+        of_keys += _bytes_of_entry(entry) + _aligned(getsizeof(entry.state))
+        each = sum(
+            bytes_of(element) + bytes_of(value) + due_bytes(element, value)
+            for element, value in looked_at
+        ) / len(looked_at)
+        of_elements += getsizeof(values) + each * len(values)
+    key_bytes = of_keys / len(sample) * sum(map(len, maps))
+    element_bytes = of_elements / sum(len(entry.state.values) for entry in sample) * elements
+    return _bytes_of_buckets(maps) + round(key_bytes + element_bytes)
+
+
+def _bytes_of_buckets(maps: Collection[Map]) -> int:
+    return sum(
+        getsizeof(state_map.primary_table) + getsizeof(state_map.incremental_rehash_table)
+        for state_map in maps
+    )
+
+
+def _some_entries(maps: Collection[Map]) -> list[Entry]:
+    """A few entries of these maps, each as likely as another; it may be none."""
+    filled = [state_map for state_map in maps if len(state_map)]
+    if not filled:
+        return []
+    chosen = _CHANCE.choices(filled, weights=[*map(len, filled)], k=_ENTRIES)
+    return [entry for state_map in chosen for entry in _some_chain(state_map)]
+
+
+def _some_chain(state_map: Map) -> Iterator[Entry]:
+    """The entries of a bucket that is not empty; none if there is none near one chosen bucket."""
+    in_rehash = _CHANCE.randrange(len(state_map)) < state_map.incremental_rehash_table_size
+    table = state_map.incremental_rehash_table if in_rehash else state_map.primary_table
+    chosen = _CHANCE.randrange(len(table))
+    entry = next(filter(None, table[chosen : chosen + _BUCKETS]), None)
+    while entry is not None:
+        yield entry
+        entry = entry.next
+
+
+def _bytes_of_entry(entry: Entry) -> int:
+    """What an entry takes without its state."""
+    return _aligned(getsizeof(entry)) + bytes_of(entry.key) + bytes_of(entry.hash)
+
+
+def bytes_of(value: Any, levels: int = _LEVELS) -> int:
+    """What an object takes with the objects that it holds; collections by their first members."""
+    if value is None or _is_shared(value):
+        return 0
+    own = _aligned(getsizeof(value))
+    if isinstance(value, dict):
+        members: list[Any] = [m for item in islice(value.items(), _ELEMENTS) for m in item]
+        number = 2 * len(value)
+    elif isinstance(value, tuple | list | set | frozenset):
+        members = [*islice(value, _ELEMENTS)]
+        number = len(value)
+    else:
+        return own
+    if not members or not levels:
+        return own
+    return own + sum(bytes_of(member, levels - 1) for member in members) * number // len(members)
+
+
+def _is_shared(value: Any) -> bool:
+    """Whether there is one object of this value for the whole process."""
+    kind = type(value)
+    if kind is int:
+        return value in _SMALL_INTEGERS
+    return kind is bool or (kind in (str, tuple) and not value)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,94 @@
+"""`serve_metrics`: the operators of a session's queries, as text for Prometheus over HTTP."""
+
+from __future__ import annotations
+
+import errno
+from types import TracebackType
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_state.errors import ConfigurationError
+
+_GREATEST_PORT = 65_535
+
+
+class MetricsServer:
+    """A small HTTP server, until it is closed. Also a context manager.
+
+    `host` and `port`: where it listens.
+    """
+
+    def __init__(self, host: str, server: Any, thread: Any) -> None:
+        self.host = host
+        self.port: int = server.server_port
+        self._server = server
+        self._thread = thread
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+    def close(self) -> None:
+        """Stop serving. Safe to call again."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+
+    def __enter__(self) -> MetricsServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def serve_metrics(
+    spark: SparkSession, port: int = 0, host: str = "127.0.0.1", *, subtasks: bool = False
+) -> MetricsServer:
+    """Serve the progress of all operators of cowstate in the running queries of a session.
+
+    - `port`: 0 for a free one; the returned server knows it.
+    - `host`: the address to listen on; "0.0.0.0" for all of the machine. The server asks nobody who
+      they are, so open it to a network that you trust.
+    - `subtasks`: a series for each subtask instead of their sums.
+
+    Stores are read when somebody asks, and only if a query has finished a batch since. Needs
+    `prometheus_client`: `pip install cowstate[metrics]`. Close the server before the session ends.
+
+    Raises ConfigurationError if the library is missing, for a session of Spark Connect, and for an
+    address or a port that cannot be used.
+    """
+    if not isinstance(spark, SparkSession):
+        raise ConfigurationError(f"serve_metrics needs a session of classic Spark, got {spark!r}")
+    given: Any = port
+    if not isinstance(given, int) or not 0 <= given <= _GREATEST_PORT:
+        raise ConfigurationError(
+            f"port is {port!r}; allowed are 1 to {_GREATEST_PORT}, and 0 for a free port"
+        )
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        from spark_state.spark.progress.operator_collector import OperatorCollector
+    except ImportError as error:
+        raise ConfigurationError(
+            f"serve_metrics needs prometheus_client ({error}): pip install cowstate[metrics]"
+        ) from error
+    registry = CollectorRegistry()
+    registry.register(OperatorCollector(lambda: spark.streams.active, subtasks=subtasks))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        advice = "choose another port, or 0 for a free one" if in_use else "choose another one"
+        raise ConfigurationError(
+            f"cannot serve metrics at {host}:{port}: {error}; {advice}"
+        ) from error
+    return MetricsServer(host, server, thread)

@@ -1,0 +1,277 @@
+"""The operators of running queries as metrics of Prometheus.
+
+Gauges show the newest epoch of a finished batch. Counters are sums over the epochs of the query's
+run: all that are retained when the first scrape meets the run, and each one since, unless it is
+deleted before the next scrape. A restart of the query is another run, so its counters begin anew at
+0, as those of any process that restarts. When a query ends, its series end.
+
+A scrape reads stores only for queries that have finished a batch since the scrape before, and then
+lists an operator's epochs and reads each new one once. Stores are read at the same time, so one
+that does not answer delays a scrape by its own few seconds only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql.streaming.query import StreamingQuery
+
+from checkpoint_store.errors import CheckpointStoreError, NotAStoreError
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
+from spark_state.spark.operator.query_runs import run_of
+from spark_state.spark.operator.stored_operators import StoredOperator
+
+_LABELS = ("query_id", "query_name", "operator")
+_STEPS = ("restore", "process", "write", "publish")
+_PREFIX = "cowstate_operator"
+
+_GAUGES: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
+    "rows": ("Entries in the state.", lambda numbers: numbers.rows_total),
+    "memory_bytes": (
+        "About how much memory the entries of the state take, an estimate.",
+        lambda numbers: numbers.memory_bytes,
+    ),
+    "timers": ("Timers that are registered.", lambda numbers: numbers.timers),
+    "next_timer_timestamp_seconds": (
+        "The earliest timer.",
+        lambda numbers: _seconds(numbers.next_timer_ms),
+    ),
+    "watermark_timestamp_seconds": (
+        "The watermark that the newest epoch used.",
+        lambda numbers: _seconds(numbers.watermark_ms),
+    ),
+}
+_COUNTERS: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
+    "input_rows": ("Rows that processors got.", lambda numbers: numbers.rows_in),
+    "output_rows": ("Rows that processors gave.", lambda numbers: numbers.rows_out),
+    "updated_rows": ("Entries that were put into the state.", lambda numbers: numbers.rows_updated),
+    "removed_rows": (
+        "Entries that were deleted from the state.",
+        lambda numbers: numbers.rows_removed,
+    ),
+    "late_rows": (
+        "Rows that were dropped because the watermark had passed them.",
+        lambda numbers: numbers.late_rows,
+    ),
+    "written_bytes": ("Bytes of state files.", lambda numbers: numbers.written_bytes),
+}
+_STEP_TIMES: dict[str, Callable[[EpochNumbers], float | None]] = {
+    "restore": lambda numbers: _seconds(numbers.restore_ms),
+    "process": lambda numbers: _seconds(numbers.process_ms),
+    "write": lambda numbers: _seconds(numbers.write_ms),
+    "publish": lambda numbers: _seconds(numbers.last_publish_ms),
+}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Followed:
+    """An operator in one run of a query.
+
+    `seen`: the last progress of the query at the last scrape. `newest`: the newest epoch then.
+    `sums`: by the labels that a counter adds to those of the operator.
+    """
+
+    labels: tuple[str, ...]
+    seen: tuple[int, str] | None = None
+    newest: OperatorProgress | None = None
+    epochs: int = 0
+    sums: Counter[tuple[str, str]] = field(default_factory=Counter)
+    is_failing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What Spark says of a running query. `seen`: its last progress; None before the first."""
+
+    query_id: str
+    query_name: str
+    run_id: str
+    seen: tuple[int, str] | None
+    operators: Sequence[StoredOperator]
+
+    @classmethod
+    def of(cls, query: StreamingQuery) -> _News:
+        last = query._jsq.lastProgress()
+        return cls(
+            str(query.id),
+            query.name or "",
+            str(query.runId),
+            None if last is None else (int(last.batchId()), str(last.timestamp())),
+            run_of(query).operators,
+        )
+
+    def labels(self, operator: StoredOperator) -> tuple[str, ...]:
+        """Those of an operator of the query."""
+        return self.query_id, self.query_name, operator.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look at an operator, for one scrape."""
+
+    followed: _Followed
+    operator: StoredOperator
+    news: _News
+
+    def is_due(self) -> bool:
+        """Whether there may be something new in the store."""
+        return self.followed.seen != self.news.seen
+
+
+class OperatorCollector(Collector):
+    """`queries`: those that run. `subtasks`: a series for each subtask, and none for their sum."""
+
+    def __init__(self, queries: Callable[[], Sequence[StreamingQuery]], *, subtasks: bool) -> None:
+        self._queries = queries
+        self._subtasks = subtasks
+        self._followed: dict[tuple[str, str], _Followed] = {}
+        self._lock = threading.Lock()
+
+    def describe(self) -> Iterable[Metric]:
+        """The metrics, without reading a store."""
+        return self._metrics([])
+
+    def collect(self) -> Iterable[Metric]:
+        """See Collector. Two scrapes at once wait for each other."""
+        with self._lock:
+            return self._metrics(self._look())
+
+    def _look(self) -> list[_Followed]:
+        """The operators as they are now."""
+        followed = {
+            (news.run_id, operator.url): _Look(
+                self._followed.get((news.run_id, operator.url)) or _Followed(news.labels(operator)),
+                operator,
+                news,
+            )
+            for news in map(_News.of, self._queries())
+            if news.seen is not None
+            for operator in news.operators
+        }
+        in_parallel(self._read, [look for look in followed.values() if look.is_due()])
+        self._followed = {key: look.followed for key, look in followed.items()}
+        return [*self._followed.values()]
+
+    def _read(self, look: _Look) -> None:
+        followed, operator = look.followed, look.operator
+        try:
+            self._count(look)
+        except NotAStoreError:
+            pass  # it has not run yet
+        except CheckpointStoreError as error:
+            if not followed.is_failing:
+                _log.warning("metrics lack operator %s: %s", operator.url, error)
+            followed.is_failing = True
+            return
+        followed.seen, followed.is_failing = look.news.seen, False
+
+    def _count(self, look: _Look) -> None:
+        """Take up the epochs that are new, up to that of the last batch."""
+        followed, operator = look.followed, look.operator
+        assert look.news.seen is not None, "it has finished a batch"
+        counted = -1 if followed.newest is None else followed.newest.epoch
+        new = [epoch for epoch in operator.epochs() if counted < epoch <= look.news.seen[0]]
+        for progress in in_parallel(
+            lambda epoch: operator.progress(epoch, subtasks=self._subtasks), new
+        ):
+            followed.newest = progress
+            if progress.run_id == look.news.run_id:
+                followed.epochs += 1
+                for subtask, numbers in self._parts(progress):
+                    followed.sums.update(_amounts(subtask, numbers))
+
+    def _parts(self, progress: OperatorProgress) -> Iterator[tuple[str, EpochNumbers]]:
+        """What has series of its own, with its label."""
+        if not self._subtasks:
+            yield "", progress
+        for part in progress.subtasks:
+            yield str(part.subtask), part
+
+    def _metrics(self, operators: Sequence[_Followed]) -> list[Metric]:
+        shown = [
+            (followed, followed.newest)
+            for followed in operators
+            if followed.newest is not None and not followed.is_failing
+        ]
+        return [
+            *self._of_operators(operators, shown),
+            *self._gauges(shown),
+            *self._counters([followed for followed, _ in shown]),
+        ]
+
+    def _of_operators(
+        self,
+        operators: Sequence[_Followed],
+        shown: Sequence[tuple[_Followed, OperatorProgress]],
+    ) -> Iterator[Metric]:
+        up = GaugeMetricFamily(
+            f"{_PREFIX}_up", "Whether the operator's store could be read.", labels=_LABELS
+        )
+        for followed in operators:
+            up.add_metric(followed.labels, 0 if followed.is_failing else 1)
+        epoch = GaugeMetricFamily(f"{_PREFIX}_epoch", "The newest epoch.", labels=_LABELS)
+        subtasks = GaugeMetricFamily(f"{_PREFIX}_subtasks", "Subtasks.", labels=_LABELS)
+        epochs = CounterMetricFamily(f"{_PREFIX}_epochs", "Epochs.", labels=_LABELS)
+        for followed, newest in shown:
+            epoch.add_metric(followed.labels, newest.epoch)
+            subtasks.add_metric(followed.labels, newest.parallelism)
+            epochs.add_metric(followed.labels, followed.epochs)
+        yield from (up, epoch, subtasks, epochs)
+
+    def _gauges(self, shown: Sequence[tuple[_Followed, OperatorProgress]]) -> Iterator[Metric]:
+        for name, (text, number_of) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=self._labels())
+            for followed, newest in shown:
+                for subtask, numbers in self._parts(newest):
+                    number = number_of(numbers)
+                    if number is not None:
+                        gauge.add_metric(self._values(followed, subtask), number)
+            yield gauge
+
+    def _counters(self, operators: Sequence[_Followed]) -> Iterator[Metric]:
+        for name, (text, _) in _COUNTERS.items():
+            counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=self._labels())
+            for followed in operators:
+                for (counted, subtask), total in sorted(followed.sums.items()):
+                    if counted == name:
+                        counter.add_metric(self._values(followed, subtask), total)
+            yield counter
+        times = CounterMetricFamily(
+            f"{_PREFIX}_step_seconds",
+            "Time of the steps of epochs, of all subtasks together.",
+            labels=[*self._labels(), "step"],
+        )
+        for followed in operators:
+            for (counted, subtask), total in sorted(followed.sums.items()):
+                if counted in _STEPS:
+                    times.add_metric([*self._values(followed, subtask), counted], total)
+        yield times
+
+    def _labels(self) -> Sequence[str]:
+        return (*_LABELS, "subtask") if self._subtasks else _LABELS
+
+    def _values(self, followed: _Followed, subtask: str) -> Sequence[str]:
+        return (*followed.labels, subtask) if self._subtasks else followed.labels
+
+
+def _amounts(subtask: str, numbers: EpochNumbers) -> dict[tuple[str, str], float]:
+    """What an epoch adds to counters."""
+    readers = {name: number_of for name, (_, number_of) in _COUNTERS.items()} | _STEP_TIMES
+    return {
+        (name, subtask): number
+        for name, number_of in readers.items()
+        if (number := number_of(numbers)) is not None
+    }
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

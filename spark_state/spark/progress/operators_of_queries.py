@@ -1,0 +1,69 @@
+"""`progress`: what the operators of a query did in their newest epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from checkpoint_store.errors import NotAStoreError
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.operators.operator_progress import OperatorProgress
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
+from spark_state.spark.operator.stored_operators import (
+    StoredOperator,
+    operators_below,
+    operators_in_plan,
+)
+
+
+def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[OperatorProgress, ...]:
+    """What each operator of cowstate in a query did in its newest epoch; the last operator of the
+    plan first.
+
+    `query`: as `start` returns it, or `spark.streams.get`; it may be over. Its session need not be
+    enabled. `subtasks`: with the progress of each subtask. An operator without a complete epoch is
+    left out, so before the first batch there is none.
+
+    Everything comes from the stores: for each operator two listings and one read. Without Spark,
+    `checkpoint_store.read_progress` reads the same, also of older epochs.
+
+    Raises ConfigurationError for what is no query, and for a query without an operator of cowstate;
+    NotAStoreError if the stores are gone; CorruptObjectError, StoreUnavailableError,
+    StoreAccessError.
+    """
+    if not isinstance(query, StreamingQuery):
+        raise ConfigurationError(
+            f"progress needs a StreamingQuery of classic Spark, got {query!r}; without one, call "
+            'checkpoint_store.read_progress("<store>/<query id>")'
+        )
+    operators = _operators(query)
+    told, missing = [], []
+    for operator in operators:
+        try:
+            newest = operator.epochs()[-1:]
+        except NotAStoreError as error:
+            missing.append(error)
+            continue
+        told += [operator.progress(epoch, subtasks=subtasks) for epoch in newest]
+    if missing and not told and query._jsq.streamingQuery().lastExecution() is not None:
+        raise missing[0]
+    return tuple(told)
+
+
+def _operators(query: StreamingQuery) -> Sequence[StoredOperator]:
+    execution, query_id = query._jsq.streamingQuery(), str(query.id)
+    planned = operators_in_plan(execution.analyzedPlan(), query_id)
+    if planned:
+        return planned
+    # Another process may have planned them, with its own names for their functions.
+    root = execution.sparkSession().conf().get(STORE_KEY, LOCAL_STORE)
+    stored = operators_below(root, query_id, RETRY_SECONDS)
+    if not stored:
+        raise ConfigurationError(
+            f"query {query_id} has no operator of cowstate: its plan has none, and there is no "
+            f"store below {root}/{query_id}. Plan one with spark_state.enable or "
+            f"transform_with_state, or set {STORE_KEY} to where the stores of the query are"
+        )
+    return stored

@@ -1,0 +1,308 @@
+"""The progress of operators: of a query on request, in Spark's progress, and in listeners."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import QueryProgressEvent
+
+import spark_state
+from checkpoint_store import (
+    CorruptObjectError,
+    NotAStoreError,
+    StoreUnavailableError,
+    read_progress,
+)
+from spark_state import ConfigurationError
+from spark_state.spark.operator.stored_operators import StoredOperator
+from tests.spark.test_time_modes import TimedStream
+from tests.support.existing_jobs import by_rows, last_seen
+from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+from tests.support.provider_jobs import configured
+from tests.support.streams import Stream, random_rows, totals_of
+
+pytestmark = pytest.mark.spark
+
+TWO_SUBTASKS = {"spark.cowstate.parallelism": "2"}
+
+
+@pytest.fixture
+def enabled(spark: SparkSession) -> Iterator[SparkSession]:
+    spark_state.enable(spark)
+    with configured(spark, TWO_SUBTASKS):
+        yield spark
+    for key in ("spark.cowstate.enabled", "spark.cowstate.fallback"):
+        spark.conf.unset(key)
+
+
+def plain(df: DataFrame) -> Any:
+    """A query without an operator of cowstate, which has ended."""
+    query = df.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def totals(df: DataFrame) -> DataFrame:
+    """A job with one value for each key."""
+    grouped: Any = df.groupBy("key")
+    output: DataFrame = grouped.transformWithState(RunningTotals(), TOTALS_SCHEMA, "update", "None")
+    return output
+
+
+class Heard(StreamingQueryListener):
+    """Keeps the progress of each batch with rows, as it was when the event came."""
+
+    def __init__(self) -> None:
+        self.progress: dict[int, Any] = {}
+        self.is_over = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        if event.progress.numInputRows:
+            self.progress[event.progress.batchId] = event.progress
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        self.is_over.set()
+
+
+def heard(spark: SparkSession, run: Callable[[], object]) -> dict[int, Any]:
+    """What a listener hears of a query that runs and ends, by batch."""
+    listener = Heard()
+    spark.streams.addListener(listener)
+    try:
+        run()
+        assert listener.is_over.wait(120)
+    finally:
+        spark.streams.removeListener(listener)
+    return listener.progress
+
+
+class TestOnRequest:
+    def test_it_is_what_a_batch_computation_says(self, spark: SparkSession, tmp_path: Path) -> None:
+        stream = Stream(spark, tmp_path)
+        stream.feed(random_rows(1, count=300, keys=90))
+        stream.feed(last := random_rows(2, count=40, keys=30))
+        with configured(spark, TWO_SUBTASKS):
+            query = stream.run()
+        (told,) = spark_state.progress(query)
+        changed = len(totals_of(last))
+        assert (told.name, told.epoch, told.parallelism) == ("RunningTotals", 1, 2)
+        assert (told.rows_in, told.rows_out) == (len(last), changed)
+        assert (told.rows_total, told.rows_updated) == (len(totals_of(stream.fed)), changed)
+        assert (told.rows_removed, told.timers, told.late_rows) == (0, 0, None)
+        assert (told.watermark_ms, told.next_timer_ms, told.subtasks) == (None, None, ())
+        assert told.run_id == str(query.runId)
+        assert told.memory_bytes is not None
+        assert told.memory_bytes > 100 * told.rows_total
+        written = sum(path.stat().st_size for path in stream.store().glob("epochs/*1-*/*.arrow"))
+        assert told.written_bytes == written
+
+    def test_that_of_subtasks_adds_up_and_is_read_again_without_spark(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path)
+        stream.feed(random_rows(3, count=100, keys=40))
+        with configured(spark, TWO_SUBTASKS):
+            query = stream.run()
+        (told,) = spark_state.progress(query, subtasks=True)
+        assert [of_subtask.subtask for of_subtask in told.subtasks] == [0, 1]
+        for number in ("rows_in", "rows_out", "rows_total", "written_bytes", "memory_bytes"):
+            assert getattr(told, number) == sum(getattr(part, number) for part in told.subtasks)
+        assert read_progress(str(stream.store()), subtasks=True) == (told,)
+
+    def test_timers_and_the_watermark_are_those_of_the_newest_epoch(
+        self, enabled: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = TimedStream(enabled, tmp_path)
+        stream.feed_all([[("a", 100_000), ("b", 101_000)], [("a", 130_000)], [("c", 131_000)]])
+        query = stream.run(last_seen(stream.watermarked()), output_mode="append")
+        (told,) = spark_state.progress(query)
+        # The watermark is 10 s behind; b fired at 120 s when the watermark had come there.
+        assert told.watermark_ms == 121_000
+        assert (told.timers, told.next_timer_ms) == (2, 150_000)
+
+    def test_late_rows_are_those_that_no_processor_got(
+        self, enabled: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = TimedStream(enabled, tmp_path)
+        stream.feed_all([[("a", 100_000)], [("a", 130_000)], [("b", 5_000), ("c", 131_000)]])
+        query = stream.run(last_seen(stream.watermarked()), output_mode="append")
+        (newest,) = spark_state.progress(query)
+        epochs = read_progress(newest.url, epochs=10)
+        late = [(epoch.epoch, epoch.late_rows) for epoch in epochs if epoch.late_rows]
+        assert sum(epoch.rows_in for epoch in epochs) == 3
+        assert sum(count for _, count in late) == 1
+
+    def test_several_operators_come_as_the_plan_has_them(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path)
+        stream.feed([("a", 1), ("b", 2), ("c", 3)])
+        first = stream.operator(name="first").selectExpr("key", "total AS value")
+        grouped = first.groupBy("key")
+        second = spark_state.transform_with_state(
+            grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None", name="second"
+        )
+        query = stream.run(second)
+        told = spark_state.progress(query)
+        assert [(operator.name, operator.rows_total) for operator in told] == [
+            ("second", 3),
+            ("first", 3),
+        ]
+
+    def test_before_the_first_batch_there_is_none(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path)
+        query = stream.run()
+        assert spark_state.progress(query) == ()
+        stream.feed([("a", 1)])
+        (told,) = spark_state.progress(stream.run())
+        assert told.rows_total == 1
+
+    def test_what_is_no_query_is_refused(self, spark: SparkSession) -> None:
+        for wrong in (spark, "a query id", None):
+            with pytest.raises(ConfigurationError, match="needs a StreamingQuery of classic Spark"):
+                spark_state.progress(wrong)  # type: ignore[arg-type]
+
+    def test_a_query_without_an_operator_is_refused(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path)
+        stream.feed([("a", 1)])
+        with pytest.raises(ConfigurationError, match="has no operator of cowstate: its plan"):
+            spark_state.progress(plain(stream.source()))
+
+    def test_a_store_that_is_gone_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        stream = Stream(spark, tmp_path)
+        stream.feed([("a", 1)])
+        query = stream.run()
+        shutil.rmtree(stream.store())
+        with pytest.raises(NotAStoreError, match="RunningTotals"):
+            spark_state.progress(query)
+
+    def test_damage_is_an_error_that_names_the_epoch(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(spark, tmp_path)
+        stream.feed([("a", 1)])
+        stream.feed([("a", 1)])
+        query = stream.run()
+        for pattern in ("manifests/*1-*", "epochs/*1-*/barrier-*"):
+            for path in stream.store().glob(pattern):
+                path.write_bytes(b"{}")
+        with pytest.raises(CorruptObjectError):
+            spark_state.progress(query)
+
+
+class TestInSparksPlace:
+    def test_a_listener_hears_each_batch_with_its_own_numbers(
+        self, enabled: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(enabled, tmp_path)
+        fed, rows = [], []
+        for number in range(3):
+            rows += random_rows(number, count=50, keys=20 * (number + 1))
+            fed.append(len(totals_of(rows)))
+            stream.feed(random_rows(number, count=50, keys=20 * (number + 1)))
+        progress = heard(enabled, lambda: stream.run(totals(stream.source())))
+        assert sorted(progress) == [0, 1, 2]
+        for batch, keys in enumerate(fed):
+            (operator,) = progress[batch].stateOperators
+            assert (operator.operatorName, operator.numRowsTotal) == ("operator-0", keys)
+            assert operator.memoryUsedBytes > 0
+            assert operator.customMetrics["numTimers"] == 0
+            as_json = json.loads(progress[batch].json)
+            assert as_json["stateOperators"] == [json.loads(operator.json)]
+            assert "operator-0" in str(progress[batch])
+
+    def test_the_last_progress_is_the_same_and_is_not_read_again(
+        self, enabled: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream = Stream(enabled, tmp_path)
+        for number in range(2):
+            stream.feed(random_rows(number, count=30, keys=20))
+        runs: list[Any] = []
+        progress = heard(enabled, lambda: runs.append(stream.run(totals(stream.source()))))
+
+        def refused(_operator: StoredOperator) -> list[int]:
+            raise AssertionError("the store is not asked again")
+
+        monkeypatch.setattr(StoredOperator, "epochs", refused)
+        last = runs[0].lastProgress
+        assert last.stateOperators == progress[1].stateOperators
+        assert json.loads(last.json) == json.loads(progress[1].json)
+        assert [recent.batchId for recent in runs[0].recentProgress] == [0, 1]
+        assert all(recent.stateOperators for recent in runs[0].recentProgress)
+
+    def test_a_session_that_is_not_enabled_hears_what_spark_says(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        spark_state.enable(spark)
+        spark_state.disable(spark)
+        stream = Stream(spark, tmp_path)
+        stream.feed([("a", 1)])
+        progress = heard(spark, stream.run)
+        assert progress[0].stateOperators == []
+
+    def test_operators_with_names_are_there_in_the_order_of_the_plan(
+        self, enabled: SparkSession, tmp_path: Path
+    ) -> None:
+        stream = Stream(enabled, tmp_path)
+        stream.feed([("a", 1), ("b", 2)])
+        named = stream.operator(name="named").selectExpr("key", "total AS value")
+        query = stream.run(totals(named))
+        last = query.lastProgress
+        assert last is not None
+        names = [operator.operatorName for operator in last.stateOperators]
+        assert (
+            names
+            == [told.name for told in spark_state.progress(query)]
+            == [
+                "operator-1",
+                "named",
+            ]
+        )
+
+    def test_a_store_that_fails_costs_the_operators_one_warning_and_no_event(
+        self,
+        enabled: SparkSession,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        stream = Stream(enabled, tmp_path)
+        for number in range(3):
+            stream.feed([("a", number)])
+
+        def away(operator: StoredOperator) -> list[int]:
+            raise StoreUnavailableError(operator.url, "listing manifests", 3.0, "no answer")
+
+        monkeypatch.setattr(StoredOperator, "epochs", away)
+        with caplog.at_level(logging.WARNING):
+            progress = heard(enabled, lambda: stream.run(totals(stream.source())))
+        assert [progress[batch].stateOperators for batch in range(3)] == [[], [], []]
+        told = [record for record in caplog.records if "lacks its operators" in record.message]
+        assert len(told) == 1
+        assert "no answer" in told[0].message
+
+
+def test_a_job_with_states_of_each_kind_shows_all_entries(
+    enabled: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(enabled, tmp_path)
+    stream.feed([("a", 1), ("b", 2), ("a", 3)])
+    progress = heard(enabled, lambda: stream.run(by_rows(stream.source())))
+    (operator,) = progress[0].stateOperators
+    assert (operator.numRowsTotal, operator.numRowsUpdated) == (7, 7)

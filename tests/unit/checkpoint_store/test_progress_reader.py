@@ -1,0 +1,204 @@
+"""What is read of the progress of operators, without Spark, from what their barriers say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store import (
+    CorruptObjectError,
+    NotAnOperatorError,
+    NotAStoreError,
+    StoreAccessError,
+    StoreNotFoundError,
+    StoreUnavailableError,
+    VersionNotRetainedError,
+    read_progress,
+)
+from checkpoint_store.objects.object_store import LocalObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    Run,
+    SubtaskTime,
+)
+from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_progress import OperatorName, operator_progress
+from checkpoint_store.progress_reader import progress_at
+from tests.support.fake_object_store import DictObjectStore, FakeTime, FlakyObjectStore
+from tests.support.scripted_operator import METADATA, ScriptedOperator
+from tests.support.table_rows_of import ScriptedTable, put
+
+BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, (), ())
+OTHER = replace(BARRIER, barrier_id="b1", subtask=1)
+FIRST = EpochReport(10, 9, 8, 7, 60, 500, 4, 3, 2, None, 1, 5, 1_000, 6)
+SECOND = EpochReport(1, 2, 3, 4, 5, 6, 7, 8, 9, None, 10, 11, 12, 13)
+NAME = OperatorName("counts", "dict://store")
+
+
+def operator_in(folder: Path, run_id: str = "run-a") -> ScriptedOperator:
+    return ScriptedOperator(open_object_store(str(folder)), run_id)
+
+
+class TestNumbers:
+    def test_those_of_an_operator_are_sums_of_its_subtasks(self) -> None:
+        times = SubtaskTime(50, (60,), 900), SubtaskTime(70, (60,), 800)
+        both = (
+            replace(BARRIER, report=FIRST, time=times[0]),
+            replace(OTHER, report=SECOND, time=times[1]),
+        )
+        checkpoint = CompletedCheckpoint(4, Run(1, "run-a"), 2, both)
+        progress = operator_progress(NAME, checkpoint, 1_234, subtasks=True)
+        assert (progress.name, progress.url, progress.epoch) == ("counts", "dict://store", 4)
+        assert (progress.committed_ms, progress.run_id, progress.parallelism) == (1_234, "run-a", 2)
+        assert (progress.rows_in, progress.rows_out) == (11, 11)
+        assert (progress.rows_total, progress.rows_updated, progress.rows_removed) == (65, 11, 11)
+        assert (progress.timers, progress.memory_bytes, progress.late_rows) == (16, 1_012, 11)
+        assert (progress.restore_ms, progress.process_ms, progress.write_ms) == (11, 11, 11)
+        assert (progress.last_publish_ms, progress.written_bytes) == (19, 506)
+        assert (progress.next_timer_ms, progress.watermark_ms) == (800, 70)
+        first, second = progress.subtasks
+        assert (first.subtask, first.rows_total, first.next_timer_ms) == (0, 60, 900)
+        assert (second.subtask, second.rows_total, second.next_timer_ms) == (1, 5, 800)
+
+    def test_a_number_that_one_subtask_does_not_say_is_none(self) -> None:
+        old = EpochReport(1, 1, 1, 1, 1, 1, 1, 1, 1)
+        both = replace(BARRIER, report=FIRST), replace(OTHER, report=old)
+        progress = operator_progress(
+            NAME, CompletedCheckpoint(4, Run(1, "run-a"), 2, both), 0, subtasks=True
+        )
+        assert (progress.rows_in, progress.timers, progress.memory_bytes) == (11, None, None)
+        assert (progress.late_rows, progress.last_publish_ms) == (None, None)
+        assert progress.subtasks[0].timers == 5
+
+    def test_an_operator_without_time_has_no_watermark_and_no_timer(self) -> None:
+        progress = operator_progress(
+            NAME, CompletedCheckpoint(4, Run(1, "r"), 1, (BARRIER,)), 0, subtasks=False
+        )
+        assert (progress.watermark_ms, progress.next_timer_ms, progress.subtasks) == (
+            None,
+            None,
+            (),
+        )
+        in_processing_time = replace(BARRIER, time=SubtaskTime(0, (), 77))
+        progress = operator_progress(
+            NAME, CompletedCheckpoint(4, Run(1, "r"), 1, (in_processing_time,)), 0, subtasks=False
+        )
+        assert (progress.watermark_ms, progress.next_timer_ms) == (None, 77)
+
+
+class TestStores:
+    def test_the_newest_epoch_and_the_epochs_before_it(self, tmp_path: Path) -> None:
+        operator = operator_in(tmp_path / "counts")
+        for epoch in (0, 1, 3, 4):
+            operator.run_epoch(epoch, {epoch: 1})
+        url = str(tmp_path / "counts")
+        assert [progress.epoch for progress in read_progress(url)] == [4]
+        assert [progress.epoch for progress in read_progress(url, epochs=3)] == [1, 3, 4]
+        assert [progress.epoch for progress in read_progress(url, epochs=9)] == [0, 1, 3, 4]
+        (newest,) = read_progress(url, subtasks=True)
+        assert [subtask.subtask for subtask in newest.subtasks] == [0, 1]
+        assert (newest.name, newest.url) == (METADATA.operator, f"file://{url}")
+        assert newest.committed_ms > 0
+
+    def test_the_directory_of_a_query_has_all_its_operators(self, tmp_path: Path) -> None:
+        for name in ("operator-1", "operator-0"):
+            operator_in(tmp_path / name).run_epoch(0, {0: 1})
+        urls = [progress.url for progress in read_progress(str(tmp_path))]
+        assert urls == [f"file://{tmp_path}/operator-{number}" for number in (0, 1)]
+
+    def test_an_epoch_that_some_subtasks_have_finished_does_not_count(self, tmp_path: Path) -> None:
+        operator = operator_in(tmp_path)
+        operator.run_epoch(0, {0: 1})
+        operator.run_subtask(1, 0, {0: 2}, operator.checkpoints.latest_before(1))
+        assert [progress.epoch for progress in read_progress(str(tmp_path), epochs=5)] == [0]
+
+    def test_after_a_rollback_the_epochs_of_the_new_run_count(self, tmp_path: Path) -> None:
+        older = operator_in(tmp_path)
+        for epoch in range(3):
+            older.run_epoch(epoch, {0: epoch})
+        operator_in(tmp_path, "run-b").run_epoch(1, {0: 9})
+        read = [(told.epoch, told.run_id) for told in read_progress(str(tmp_path), epochs=5)]
+        assert read == [(0, "run-a"), (1, "run-b")]
+
+
+class TestCost:
+    def test_each_new_epoch_costs_two_listings_and_one_read(self) -> None:
+        objects = DictObjectStore()
+        operator = ScriptedOperator(objects)
+        history = OperatorHistory(objects, METADATA, None)
+        for epoch in range(5):
+            operator.run_epoch(epoch, {0: epoch})
+            objects.reads.clear()
+            objects.listings.clear()
+            assert progress_at(history, history.versions()[-1], subtasks=True).epoch == epoch
+            assert (len(objects.listings), len(objects.reads)) == (2, 1)
+
+    def test_an_epoch_is_read_once(self) -> None:
+        objects = DictObjectStore()
+        ScriptedOperator(objects).run_epoch(0, {0: 1})
+        history = OperatorHistory(objects, METADATA, None)
+        history.versions()
+        objects.reads.clear()
+        for _ in range(3):
+            progress_at(history, 0, subtasks=True)
+        assert len(objects.reads) == 1
+
+
+class TestErrors:
+    def test_no_store_is_an_error_that_names_the_stores_below(self, tmp_path: Path) -> None:
+        operator_in(tmp_path / "query/counts").run_epoch(0, {0: 1})
+        with pytest.raises(NotAStoreError, match="query/counts"):
+            read_progress(str(tmp_path))
+        with pytest.raises(NotAStoreError):
+            read_progress(str(tmp_path / "nothing"))
+
+    def test_a_table_has_no_progress_of_an_operator(self, tmp_path: Path) -> None:
+        ScriptedTable(LocalObjectStore(tmp_path)).commit(0, put(1, "a", 1))
+        with pytest.raises(NotAnOperatorError, match="<store>/<query id>"):
+            read_progress(str(tmp_path))
+
+    def test_a_checkpoint_of_spark_says_where_operators_are(self, tmp_path: Path) -> None:
+        (tmp_path / "commits").mkdir()
+        (tmp_path / "commits/0").write_text("v1\n{}")
+        with pytest.raises(StoreNotFoundError, match="<query id>/<operator>"):
+            read_progress(str(tmp_path))
+
+    def test_a_store_without_an_epoch_says_so(self, tmp_path: Path) -> None:
+        operator_in(tmp_path)
+        with pytest.raises(VersionNotRetainedError, match="holds no version yet"):
+            read_progress(str(tmp_path))
+
+    def test_a_store_that_cannot_be_reached_says_so(self) -> None:
+        with pytest.raises(StoreAccessError):
+            read_progress("nosuchscheme://bucket/query")
+
+    def test_less_than_one_epoch_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="epochs is 0"):
+            read_progress(str(tmp_path), epochs=0)
+
+    def test_damage_of_the_newest_epoch_never_leads_to_an_older_one(self) -> None:
+        objects = DictObjectStore()
+        operator = ScriptedOperator(objects)
+        for epoch in range(2):
+            operator.run_epoch(epoch, {0: epoch})
+        for name in [*objects.objects]:
+            if "0001-" in name and name.endswith(".json") and not name.startswith("runs/"):
+                objects.objects[name] = b"{}"
+        history = OperatorHistory(objects, METADATA, None)
+        newest = history.versions()[-1]
+        assert newest == 1
+        with pytest.raises(CorruptObjectError, match="epoch 1"):
+            progress_at(history, newest, subtasks=False)
+
+    def test_a_store_that_fails_says_how_long_it_was_tried(self) -> None:
+        objects = DictObjectStore()
+        ScriptedOperator(objects).run_epoch(0, {0: 1})
+        flaky, time = FlakyObjectStore(objects, is_away=lambda: True), FakeTime()
+        away = RetryingObjectStore(flaky, 5, time, time.sleep)
+        with pytest.raises(StoreUnavailableError, match="the network is down"):
+            OperatorHistory(away, METADATA, None).versions()

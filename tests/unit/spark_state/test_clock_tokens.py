@@ -1,0 +1,76 @@
+"""The objects by which tasks tell clocks their queries, and those that dead clocks have left."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.objects.object_store import UNPUBLISHED, LocalObjectStore
+from spark_state.spark.operator.clock_source import ClockFiles, ClockSettings
+
+DAY = 86_400
+
+
+def clock(root: Path) -> ClockFiles:
+    return ClockFiles(ClockSettings(str(root), "counts", 2, None))
+
+
+def left(root: Path, name: str, age_seconds: float) -> Path:
+    """An object of a clock that is so old."""
+    path = root / "_clocks" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("query")
+    changed = time.time() - age_seconds
+    os.utime(path, (changed, changed))
+    return path
+
+
+def test_a_clock_deletes_what_it_has_read(tmp_path: Path) -> None:
+    reading = clock(tmp_path)
+    assert reading.query_id() is None
+    own = left(tmp_path, reading.token, 0)
+    assert reading.query_id() == "query"
+    assert not own.exists()
+
+
+def test_what_dead_clocks_left_goes_after_a_day(tmp_path: Path) -> None:
+    reading = clock(tmp_path)
+    left(tmp_path, reading.token, 0)
+    old, begun = left(tmp_path, "a" * 32, DAY + 60), left(tmp_path, f"{UNPUBLISHED}/1", DAY + 60)
+    new, other = left(tmp_path, "b" * 32, DAY - 600), left(tmp_path, "note.txt", 9 * DAY)
+    assert reading.query_id() == "query"
+    assert [path.exists() for path in (old, begun, new, other)] == [False, False, True, True]
+
+
+def test_nothing_is_swept_before_a_clock_has_read_its_own(tmp_path: Path) -> None:
+    old = left(tmp_path, "a" * 32, 2 * DAY)
+    assert clock(tmp_path).query_id() is None
+    assert old.exists()
+
+
+def test_a_clock_goes_on_where_it_may_not_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: LocalObjectStore, names: object) -> None:
+        raise StoreAccessError(store.url, "permission denied")
+
+    reading = clock(tmp_path)
+    left(tmp_path, reading.token, 0)
+    monkeypatch.setattr(LocalObjectStore, "delete", refuse)
+    assert reading.query_id() == "query"
+
+
+def test_a_sweep_that_fails_does_not_lose_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_store: LocalObjectStore, _directory: str) -> list[object]:
+        raise OSError("the network is down")
+
+    reading = clock(tmp_path)
+    left(tmp_path, reading.token, 0)
+    monkeypatch.setattr(LocalObjectStore, "list", fail)
+    assert reading.query_id() == "query"
