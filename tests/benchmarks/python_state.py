@@ -6,8 +6,8 @@ Three queries read the same files: `identity` (mapInArrow that hands rows on: th
 cowstate, and its peer, one of Spark's own (RocksDB provider with changelog checkpointing). Without
 `--cases` these are `keys44k`, `hot1000` and `wide`: transform_with_state and transformWithState
 (`row_api`). Others run if `--cases` names them, or all with `--cases all`: lists, maps, time to
-live, timers (one registered and one fired for each key), rules of a broadcast stream, Arrow batches, and
-the pandas API. Spark has no peer for rules and Arrow: there it is its row API without them.
+live, timers (one registered and one fired for each key), rules of a broadcast stream, Arrow
+batches, and the pandas API. Spark has no peer for rules and Arrow: there it is its row API.
 
 In every round each query runs two micro-batches of every case after one to warm up, alternating, so
 that all see the same machine. Per batch it measures wall seconds (from the file's arrival to its
@@ -216,14 +216,18 @@ def summary(case: Case, measured: dict[str, Measured]) -> dict[str, dict[str, fl
 
 def chosen_cases(rows: int, names: list[str]) -> list[Case]:
     """The cases of these names; the usual ones if there are none. Raises SystemExit."""
-    known = {case.name: case for case in cases(rows)}
+    cases_by_name = {case.name: case for case in cases(rows)}
     if names == ["all"]:
-        return list(known.values())
-    unknown = sorted(set(names) - known.keys())
+        return list(cases_by_name.values())
+    unknown = sorted(set(names) - cases_by_name.keys())
     if unknown:
-        raise SystemExit(f"no case is called {unknown[0]}; there are all, {', '.join(known)}")
+        raise SystemExit(
+            f"no case is called {unknown[0]}; there are all, {', '.join(cases_by_name)}"
+        )
     return [
-        case for case in known.values() if case.name in names or (case.by_default and not names)
+        case
+        for case in cases_by_name.values()
+        if case.name in names or (case.by_default and not names)
     ]
 
 
