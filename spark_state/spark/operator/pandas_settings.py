@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
-from spark_state.errors import UnsupportedOperationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.processor.row_form import RowForm
+from spark_state.spark.operator.connect_sessions import is_connect
 
 _NO_BOUND = 2**31 - 1
+_SIZE = re.compile(r"(-?\d+)(?:b|([kmgtp])(?:b|ib)?)?")
 _PANDAS = "spark.sql.execution.pythonUDF.pandas"
 
 
@@ -47,5 +51,17 @@ def _is_true(spark: SparkSession, key: str, default: str = "false") -> bool:
 
 def _bytes_per_frame(spark: SparkSession) -> int:
     """The bound on bytes, which Spark reads with units."""
-    limit = spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch()
+    if is_connect(spark):
+        limit = bytes_of(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
+    else:
+        limit = spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch()
     return int(limit) if limit > 0 else _NO_BOUND
+
+
+def bytes_of(text: str) -> int:
+    """The bytes that a setting of Spark names, such as "64MB"."""
+    size = _SIZE.fullmatch(text.strip().lower())
+    if size is None:
+        raise ConfigurationError(f"{text!r} is no size in bytes; write it like 64MB, or like 1024")
+    power = " kmgtp".index(size[2] or " ")
+    return int(int(size[1]) * 1024**power)

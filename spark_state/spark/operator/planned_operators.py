@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from spark_state.host.epoch_request import OperatorSpec, operator_store_url
+from spark_state.spark.operator.connect_plans import functions_of, plan_nodes
+from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.operator.logical_plans import analyzed_plan
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"
@@ -45,6 +50,20 @@ def function_name(spec: OperatorSpec) -> str:
     return f"{spec.operator}_cowstate_{spec.plan_id}"
 
 
+def operator_of_function(name: str) -> PlannedOperator | None:
+    """The operator whose function has this name; None if this process has planned none."""
+    match = _FUNCTION.fullmatch(name)
+    return _planned.get(match[1]) if match else None
+
+
+def operators_below(df: DataFrame) -> tuple[PlannedOperator, ...]:
+    """The operators that a DataFrame comes from, each once."""
+    if not is_connect(df.sparkSession):
+        return operators_in(analyzed_plan(df))
+    planned = map(operator_of_function, functions_of(plan_nodes(df)))
+    return tuple(dict.fromkeys(operator for operator in planned if operator))
+
+
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
     """The operators in a logical plan of the JVM, each once."""
     return tuple(dict.fromkeys(operator for operator, _ in _nodes(plan)))
@@ -68,9 +87,9 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
 def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
     if _class_of(plan) == _NODE:
         # The function is the first field of the node. The field's name differs between releases.
-        name = _FUNCTION.fullmatch(plan.productElement(0).name())
-        if name and name[1] in _planned:
-            yield _planned[name[1]], plan
+        operator = operator_of_function(plan.productElement(0).name())
+        if operator is not None:
+            yield operator, plan
     for child in _children(plan):
         yield from _nodes(child)
 
