@@ -104,7 +104,7 @@ def _connect_input(
         for index, place in enumerate(places)
     ]
     names = [*(key_fields[index].name for index in computed), *df.columns]
-    projected = df.select(*(keys[index] for index in computed), "*").toDF(*_distinct(names))
+    projected = df.select(*(keys[index] for index in computed), "*").toDF(*_plain(_distinct(names)))
     output = columns_of(projected)
     key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
     return (
@@ -169,6 +169,15 @@ def _distinct(names: Sequence[str]) -> list[str]:
         distinct.append(f"_cowstate_column_{index}" if name.lower() in seen else name)
         seen.add(name.lower())
     return distinct
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    """`names`, where each that is read as a path is replaced: the client of Spark Connect does not
+    quote the names of the columns that `mapInArrow` gets."""
+    return [
+        f"_cowstate_column_{index}" if set(".`") & set(name) else name
+        for index, name in enumerate(names)
+    ]
 
 
 def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:
