@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import unwrap
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
-from spark_state.spark.operator.planned_operators import operators_below
+from spark_state.spark.operator.planned_operators import operator_names_below
 from spark_state.spark.operator.state_of_spark import LOCATION, LOCATIONS_KEY, has_state_of_spark
 
 _MARK = "_cowstate_checks"
@@ -38,7 +39,7 @@ def _replacement(spark_method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(spark_method)
     def method(self: Any, *args: Any, **options: Any) -> Any:
         df = _written(self)
-        if operators_below(df):
+        if operator_names_below(df):
             _refuse_foreach_batch(self)
             _refuse_state_of_spark(df, _checkpoint_location(self, df, options))
         return spark_method(self, *args, **options)
@@ -77,7 +78,9 @@ def _checkpoint_location(writer: Any, df: DataFrame, options: dict[str, Any]) ->
 def _refuse_state_of_spark(df: DataFrame, location: str | None) -> None:
     if location is None:
         return
-    operators = df.sparkSession.read.format("state-metadata").load(location)
+    reader = df.sparkSession.read.format("state-metadata")
+    # An enabled session refuses to read operators of cowstate, which are no concern here.
+    operators = unwrap(type(reader).load)(reader, location)
     names = [row["operatorName"] for row in operators.select("operatorName").collect()]
     if any(name.startswith(_STATE_OF_SPARK) for name in names):
         raise has_state_of_spark(location)

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_reads import refuse_connect_reads
 from spark_state.spark.operator.connect_sessions import is_connect, is_session
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
@@ -26,7 +27,7 @@ from spark_state.spark.operator.operator_configuration import (
     runs_on_spark_instead,
 )
 from spark_state.spark.operator.operator_plan import plan_or_fall_back
-from spark_state.spark.operator.planned_operators import operators_below
+from spark_state.spark.operator.planned_operators import operator_names_below
 from spark_state.spark.operator.query_progress import show_operators_in_progress
 from spark_state.spark.operator.state_reads import answer_state_reads
 
@@ -82,6 +83,7 @@ def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
 def _obey_connect_sessions() -> None:
     from pyspark.sql.connect.group import GroupedData as ConnectGroupedData
 
+    refuse_connect_reads()
     for name in _METHODS:
         method = getattr(ConnectGroupedData, name)
         if not hasattr(method, _MARK):
@@ -122,7 +124,7 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
 
 def _name_of_next(df: DataFrame) -> str:
     """The name of an operator on `df`: its number in the plan."""
-    return f"operator-{len(operators_below(df))}"
+    return f"operator-{len(operator_names_below(df))}"
 
 
 def _check_session(spark: object) -> None:

@@ -21,7 +21,7 @@ from spark_state.spark.operator.logical_plans import analyzed_plan
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"
-_FUNCTION = re.compile(r".+_cowstate_([0-9a-f]{32})")
+_FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,13 @@ def function_name(spec: OperatorSpec) -> str:
     return f"{spec.operator}_cowstate_{spec.plan_id}"
 
 
-def operator_of_function(name: str) -> PlannedOperator | None:
-    """The operator whose function has this name; None if this process has planned none."""
-    match = _FUNCTION.fullmatch(name)
-    return _planned.get(match[1]) if match else None
-
-
-def operators_below(df: DataFrame) -> tuple[PlannedOperator, ...]:
-    """The operators that a DataFrame comes from, each once."""
+def operator_names_below(df: DataFrame) -> set[str]:
+    """The names of the operators that a DataFrame comes from. With Spark Connect they may have been
+    planned by another client."""
     if not is_connect(df.sparkSession):
-        return operators_in(analyzed_plan(df))
-    planned = map(operator_of_function, functions_of(plan_nodes(df)))
-    return tuple(dict.fromkeys(operator for operator in planned if operator))
+        return {planned.operator for planned in operators_in(analyzed_plan(df))}
+    functions = (_FUNCTION.fullmatch(name) for name in functions_of(plan_nodes(df)))
+    return {function["operator"] for function in functions if function}
 
 
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
@@ -87,9 +82,9 @@ def has_input(plan: Any, operator: PlannedOperator) -> bool:
 def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
     if _class_of(plan) == _NODE:
         # The function is the first field of the node. The field's name differs between releases.
-        operator = operator_of_function(plan.productElement(0).name())
-        if operator is not None:
-            yield operator, plan
+        name = _FUNCTION.fullmatch(plan.productElement(0).name())
+        if name and name["plan_id"] in _planned:
+            yield _planned[name["plan_id"]], plan
     for child in _children(plan):
         yield from _nodes(child)
 
