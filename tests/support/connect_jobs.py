@@ -13,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import spark_state
+from spark_state.spark.operator.session_facts import session_facts
 from tests.support.broadcast_rules import ALERTS, Judges
 from tests.support.connect_server import SETTINGS
 from tests.support.existing_jobs import by_frames, by_rows, last_seen
@@ -240,10 +242,15 @@ def configured(spark: SparkSession, folder: Path) -> dict[str, Any]:
     spark.sql("SELECT * FROM counted").write.format("cowstate").option("keys", "key").saveAsTable(
         "copied"
     )
-    changes = spark.readStream.format("cowstate").load(str(folder / "counts"))
+    changes = spark.readStream.format("cowstate").option("startingVersion", "0")
+    changes = changes.load(str(folder / "counts"))
     run(changes.select("key", "_change_type"), folder, "changes")
     planned = by_rows(source(spark, folder))._explain_string(extended=True)
+    facts, context = session_facts(spark), SparkContext._active_spark_context
+    assert context is not None, "the server of this client is in its process, too"
     return {
+        "cores": [facts.default_parallelism, facts.cores_per_executor],
+        "cores of the server": context.defaultParallelism,
         "state": [
             path.suffix for path in sorted((folder / "counts-checkpoint/state/0/0").iterdir())
         ],
@@ -264,6 +271,7 @@ def tables(spark: SparkSession, folder: Path) -> list[Any]:
     writer = writer.option("onDuplicate", "last").trigger(availableNow=True)
     writer.start(str(folder / "table")).awaitTermination()
     changes = spark.readStream.format("cowstate").option("readChangeFeed", "true")
+    changes = changes.option("startingVersion", "0")
     run(changes.load(str(folder / "table")).select("key", "_change_type"), folder, "changes")
     return sorted(map(tuple, spark.read.format("cowstate").load(str(folder / "table")).collect()))
 
