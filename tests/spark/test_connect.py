@@ -89,6 +89,12 @@ def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
     ]
 
 
+def test_a_module_of_the_client_is_sent(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1)]])
+    server.run("with_artifact", tmp_path)
+    assert emitted(tmp_path / "sent") == [("a", 1, 1)]
+
+
 def test_an_initial_state_is_handled_once(server: Connection, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("c", 2)], [("a", 5), ("only here", 6)]])
     server.run("with_initial_state", tmp_path)

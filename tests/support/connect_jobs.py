@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,23 @@ def keys(spark: SparkSession, folder: Path) -> dict[str, list[Any]]:
         )
         for name, rows in grouped.items()
     }
+
+
+def with_artifact(spark: SparkSession, folder: Path) -> None:
+    """A processor in a module that only the client has, until it sends it."""
+    module = folder / "modules" / "processors_of_client.py"
+    module.parent.mkdir()
+    module.write_text("from tests.support.processors import RunningTotals as R\nclass P(R): ...\n")
+    sys.path.append(str(module.parent))
+    spark.addArtifacts(str(module), pyfile=True)
+    output = spark_state.transform_with_state(
+        source(spark, folder).groupBy("key"),
+        import_module(module.stem).P(),
+        TOTALS_SCHEMA,
+        "update",
+        "None",
+    )
+    run(output, folder, "sent")
 
 
 def refusals(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
