@@ -296,6 +296,12 @@ PLAIN_FORMS = state_forms(_tuple_row)
 OUTPUT_FORMS = Forms(_tuple_row, _Codec(_convert_aware, exact=datetime.datetime))
 
 
+def _canonical_types(field: Any, codec: _Codec) -> set[type]:
+    """The types whose instances are values of a field without conversion."""
+    types = set() if codec.exact is None else {codec.exact}
+    return types | {type(None)} if field.nullable else types
+
+
 class StructSerializer:
     """Values of one struct type: checked, copied, written to Arrow and read from it.
 
@@ -309,6 +315,7 @@ class StructSerializer:
         self._fields = tuple(struct_type)
         self._codecs = tuple(_codec(field.type, forms) for field in self._fields)
         self._accepted: set[tuple[type, ...]] = set()
+        self._canonical_types = tuple(map(_canonical_types, self._fields, self._codecs))
         self.immutable = not any(codec.mutable for codec in self._codecs)
 
     def to_state(self, value: Any) -> tuple[Any, ...]:
@@ -372,9 +379,20 @@ class StructSerializer:
         rows = [blank if state is None else state for state in states]
         # Not by zip, which makes an iterator for each row.
         columns = [list(map(itemgetter(index), rows)) for index in range(len(self._fields))]
-        arrays = [self._column(index, column) for index, column in enumerate(columns)]
         fields = [field.with_nullable(True) for field in self._fields]
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=absent)
+        return pa.StructArray.from_arrays(self.arrays(columns), fields=fields, mask=absent)
+
+    def is_canonical(self, columns: Sequence[Sequence[Any]]) -> bool:
+        """Whether `columns`, the values of each field, are in the canonical form already. If so
+        can be told from their types alone; False if not."""
+        return len(columns) == len(self._canonical_types) and all(
+            types.issuperset(map(type, column))
+            for types, column in zip(self._canonical_types, columns, strict=True)
+        )
+
+    def arrays(self, columns: Sequence[Sequence[Any]]) -> list[pa.Array[Any]]:
+        """The canonical values of each field as Arrow. Raises StateValueError naming the field."""
+        return [self._column(index, column) for index, column in enumerate(columns)]
 
     def _column(self, index: int, values: Sequence[Any]) -> pa.Array[Any]:
         to_arrow = self._codecs[index].to_arrow

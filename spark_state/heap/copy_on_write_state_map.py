@@ -78,6 +78,12 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def get(self, key: K, namespace: N) -> S | None:
         """The state, for reading: a snapshot may share it. None when absent."""
+        entry = self.find(key, namespace)
+        return None if entry is None else entry.state
+
+    def find(self, key: K, namespace: N) -> Bucket[K, N, S]:
+        """The entry, for reading, and for `replace`; None when absent. It is the map's until the
+        next operation on the map."""
         code = hash(key) if namespace is None else hash((key, namespace))
         table = self.primary_table
         if self.incremental_rehash_table:
@@ -85,9 +91,20 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         entry = table[code & (len(table) - 1)]
         while entry is not None:
             if entry.hash == code and entry.key == key and entry.namespace == namespace:
-                return entry.state
+                return entry
             entry = entry.next
         return None
+
+    def replace(self, entry: StateMapEntry[K, N, S], state: S) -> StateMapEntry[K, N, S]:
+        """Set the state of an entry that the last operation on the map, `find` or `replace`, has
+        returned. Returns the entry that has it now, another one if a snapshot shares the first."""
+        required = self.highest_required_snapshot_version
+        if entry.entry_version < required:
+            table = self._table_of(entry.hash)
+            entry = self._copy_prefix(table, entry.hash, entry, required)
+        entry.state = state
+        entry.state_version = self.state_map_version
+        return entry
 
     def own(self, key: K, namespace: N) -> S | None:
         """The state, which the caller may change until the next snapshot; None when absent."""
@@ -110,16 +127,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def contains(self, key: K, namespace: N) -> bool:
         """Whether there is a state; copies nothing."""
-        code = hash(key) if namespace is None else hash((key, namespace))
-        table = self.primary_table
-        if self.incremental_rehash_table:
-            table = self._rehash_and_choose(code)
-        entry = table[code & (len(table) - 1)]
-        while entry is not None:
-            if entry.hash == code and entry.key == key and entry.namespace == namespace:
-                return True
-            entry = entry.next
-        return False
+        return self.find(key, namespace) is not None
 
     def put(self, key: K, namespace: N, state: S) -> None:
         """Set the state."""
@@ -320,6 +328,9 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         """Move some buckets if the map is growing; then the table that `code` belongs to."""
         if self.incremental_rehash_table:
             self._rehash_step()
+        return self._table_of(code)
+
+    def _table_of(self, code: int) -> list[Bucket[K, N, S]]:
         primary = self.primary_table
         if code & (len(primary) - 1) >= self.rehash_index:
             return primary

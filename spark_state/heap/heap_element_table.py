@@ -21,11 +21,11 @@ from spark_state.frozen_keys import in_order
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.due_index import Entry
 from spark_state.heap.element_maps import ElementMaps, Elements
+from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer
 
-Key = tuple[Any, ...]
 E = TypeVar("E")
 V = TypeVar("V")
 
@@ -58,6 +58,7 @@ class HeapElementTable(Generic[E, V]):
         name: str,
         serializer: StateSerializer[Any],
         key_groups: KeyGroupRange,
+        current: CurrentKey,
         due_time: DueTime | None = None,
     ) -> None:
         self.name = name
@@ -65,62 +66,62 @@ class HeapElementTable(Generic[E, V]):
         self._maps: ElementMaps[E, V] = ElementMaps(key_groups, due_time)
         self._before: dict[Key, _KeyBefore[E, V]] = {}
         self._sealed: dict[Key, _KeyBefore[E, V]] = {}
-        self._key: Key = ()
-        self._key_group = key_groups.start
-        self._of_key: _KeyBefore[E, V] | None = None  # in _before, which saves a look-up
+        self._current = current
+        self._noted_key: Key | None = None
+        self._of_key: _KeyBefore[E, V] | None = None  # that of _noted_key, which saves a look-up
 
     def __len__(self) -> int:
         return len(self._maps)
 
-    def set_current_key(self, key: Key, key_group: int) -> None:
-        self._key = key
-        self._key_group = key_group
-        self._of_key = None
-
     def exists(self) -> bool:
-        return self._maps.get(self._key, self._key_group) is not None
+        return self._maps.get(self._current.key, self._current.key_group) is not None
 
     def get(self, element: E) -> V | None:
-        elements = self._maps.get(self._key, self._key_group)
+        elements = self._maps.get(self._current.key, self._current.key_group)
         return None if elements is None else elements.values.get(element)
 
     def put(self, element: E, value: V) -> None:
-        before = self._maps.put(self._key, self._key_group, element, value)
-        of_key = self._of_key or self._noted()
+        current = self._current
+        before = self._maps.put(current.key, current.key_group, element, value)
+        of_key = self._noted()
         if not of_key.is_cleared and element not in of_key.elements:
             of_key.elements[element] = before
 
     def append(self, values: Sequence[V]) -> None:
-        elements = self._maps.get(self._key, self._key_group)
+        elements = self._maps.get(self._current.key, self._current.key_group)
         number: Any = 0 if elements is None else elements.next_number
         for value in values:
             self.put(number, value)
             number += 1
 
     def remove(self, element: E) -> None:
-        before = self._maps.remove(self._key, self._key_group, element)
+        current = self._current
+        before = self._maps.remove(current.key, current.key_group, element)
         if before is not None:
-            of_key = self._of_key or self._noted()
+            of_key = self._noted()
             if not of_key.is_cleared and element not in of_key.elements:
                 of_key.elements[element] = before
 
     def elements(self) -> list[tuple[E, V]]:
-        elements = self._maps.get(self._key, self._key_group)
+        elements = self._maps.get(self._current.key, self._current.key_group)
         return [] if elements is None else elements_in_order(elements)
 
     def clear(self) -> None:
-        elements = self._maps.take(self._key, self._key_group)
+        elements = self._maps.take(self._current.key, self._current.key_group)
         if elements is not None:
-            of_key = self._of_key or self._noted()
+            of_key = self._noted()
             if not of_key.is_cleared:
                 of_key.is_cleared, of_key.cleared = True, elements
 
     def _noted(self) -> _KeyBefore[E, V]:
         """What was before of the current key, which is to be changed."""
-        of_key = self._before.get(self._key)
-        if of_key is None:
-            of_key = self._before[self._key] = _KeyBefore(self._key_group)
-        self._of_key = of_key
+        current = self._current
+        of_key = self._of_key
+        if of_key is None or self._noted_key is not current.key:
+            of_key = self._before.get(current.key)
+            if of_key is None:
+                of_key = self._before[current.key] = _KeyBefore(current.key_group)
+            self._noted_key, self._of_key = current.key, of_key
         return of_key
 
     def next_due_ms(self) -> int | None:
@@ -180,7 +181,7 @@ class HeapElementTable(Generic[E, V]):
         self._put_back(sealed)
 
     def _end_changes(self) -> dict[Key, _KeyBefore[E, V]]:
-        self._of_key = None
+        self._noted_key = self._of_key = None
         changes, self._before = self._before, {}
         return changes
 
@@ -231,7 +232,8 @@ class HeapElementTable(Generic[E, V]):
     def check_invariants(self) -> None:
         """Assert the invariants of maps and index."""
         self._maps.check_invariants()
-        assert self._of_key is None or self._of_key is self._before[self._key]
+        if self._noted_key is not None:
+            assert self._of_key is self._before[self._noted_key]
 
 
 def elements_in_order(elements: Elements[E, V]) -> list[tuple[E, V]]:

@@ -23,12 +23,12 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     """A commit, a rollback and an undo cost O(changes); a snapshot copies no entry."""
 
     def _new_value_table(self, name: str, serializer: StateSerializer[Any]) -> HeapTable:
-        return HeapStateTable(name, serializer, self.key_groups)
+        return HeapStateTable(name, serializer, self.key_groups, self._current)
 
     def _new_element_table(
         self, name: str, serializer: StateSerializer[Any], due_time: DueTime | None
     ) -> HeapTable:
-        return HeapElementTable(name, serializer, self.key_groups, due_time)
+        return HeapElementTable(name, serializer, self.key_groups, self._current, due_time)
 
     def _due(self, name: str, until_ms: int) -> Iterator[Due]:
         for time_ms, (key_group, key, element) in self._elements(name).due(until_ms):
@@ -51,10 +51,6 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
             for key_group, size in table.sizes().items():
                 entries[key_group - self.key_groups.start] += size
         return entries
-
-    def set_current_key(self, key: tuple[Any, ...], key_group: int) -> None:
-        for table in self._tables.values():
-            table.set_current_key(key, key_group)
 
     def number_of_changes(self) -> int:
         return sum(table.number_of_changes() for table in self._tables.values())

@@ -1,7 +1,7 @@
 """The values of one value state on the heap, with what an epoch changed.
 
-For every key that the running epoch changed, the table remembers its key group and the state before
-(None: absent). That is the epoch's changelog (which keys) and its undo list (what they were), so a
+For every key that the running epoch changed, the table remembers the state before with its key
+group, and the state now (None: absent). That is the epoch's undo list and its changelog, so a
 commit and a rollback cost O(changes) (I6, I7). One sealed epoch stays undoable until the next one
 is sealed.
 
@@ -10,7 +10,7 @@ States are shared with undo lists and snapshots, and are replaced, never changed
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
@@ -18,10 +18,11 @@ from spark_state.heap.copy_on_write_state_table import (
     CopyOnWriteStateTable,
     CopyOnWriteStateTableSnapshot,
 )
+from spark_state.heap.state_map_entry import Bucket
+from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer
 
-Key = tuple[Any, ...]
 S = TypeVar("S")
 
 
@@ -29,58 +30,79 @@ class HeapStateTable(Generic[S]):
     """One state's copy-on-write maps and the changes of the running and the last sealed epoch."""
 
     def __init__(
-        self, name: str, serializer: StateSerializer[S], key_groups: KeyGroupRange
+        self,
+        name: str,
+        serializer: StateSerializer[S],
+        key_groups: KeyGroupRange,
+        current: CurrentKey,
     ) -> None:
         self.name = name
         self.serializer = serializer
         self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(key_groups)
-        self._changes: dict[Key, tuple[int, S | None]] = {}
+        self._before: dict[Key, tuple[int, S | None]] = {}
+        self._now: dict[Key, S | None] = {}
         self._sealed: dict[Key, tuple[int, S | None]] = {}
-        self._key: Key = ()
-        self._key_group = key_groups.start
-        self._unchanged = True  # False: the current key is in _changes, which saves a look-up
-        self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(self._key_group)
+        self._current = current
+        # What was found for a key, which saves to find it again with every call.
+        self._key: Key | None = None
+        self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(key_groups.start)
+        self._entry: Bucket[Key, None, S] = None
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def set_current_key(self, key: Key, key_group: int) -> None:
-        self._key = key
-        self._unchanged = True
-        if key_group != self._key_group:
-            self._key_group = key_group
-            self._map = self._entries.map_for(key_group)
+    def _find(self) -> None:
+        current = self._current
+        self._map = self._entries.map_for(current.key_group)
+        self._entry = self._map.find(current.key, None)
+        self._key = current.key
+
+    def _forget_found(self) -> None:
+        """Call it before the map is changed for other keys than the current one."""
+        self._key = self._entry = None
 
     def get(self) -> S | None:
-        return self._map.get(self._key, None)
+        if self._key is not self._current.key:
+            self._find()
+        entry = self._entry
+        return None if entry is None else entry.state
 
     def put(self, state: S) -> None:
-        key = self._key
-        before = self._map.put_and_get_old(key, None, state)
-        if self._unchanged:
-            self._unchanged = False
-            if key not in self._changes:
-                self._changes[key] = (self._key_group, before)
+        key = self._current.key
+        if self._key is not key:
+            self._find()
+        entry = self._entry
+        if key not in self._now:
+            before = None if entry is None else entry.state
+            self._before[key] = (self._current.key_group, before)
+        self._now[key] = state
+        if entry is None:
+            self._map.put(key, None, state)
+            self._entry = self._map.find(key, None)
+        else:
+            self._entry = self._map.replace(entry, state)
 
     def remove(self) -> None:
-        before = self._map.remove_and_get_old(self._key, None)
-        if self._unchanged and before is not None:
-            self._unchanged = False
-            self._changes.setdefault(self._key, (self._key_group, before))
+        key = self._current.key
+        if self._key is not key:
+            self._find()
+        entry = self._entry
+        if entry is not None:
+            if key not in self._now:
+                self._before[key] = (self._current.key_group, entry.state)
+            self._now[key] = None
+            self._map.remove(key, None)
+            self._entry = None
 
     def number_of_changes(self) -> int:
         """How many keys the running epoch has changed."""
-        return len(self._changes)
+        return len(self._now)
 
     def changes(self) -> StateEntries:
         """What the running epoch changed, with the states as they are now."""
-        keys = list(self._changes)
-        key_groups = [key_group for key_group, _ in self._changes.values()]
-        states = [
-            self._entries.map_for(key_group).get(key, None)
-            for key, key_group in zip(keys, key_groups, strict=True)
-        ]
-        return StateEntries(self.name, self.serializer, keys, key_groups, states)
+        key_groups = [key_group for key_group, _ in self._before.values()]
+        states = list(self._now.values())
+        return StateEntries(self.name, self.serializer, list(self._now), key_groups, states)
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""
@@ -92,15 +114,15 @@ class HeapStateTable(Generic[S]):
 
     def undo_sealed(self) -> None:
         """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
-        assert not self._changes, "an epoch is running"
+        assert not self._now, "an epoch is running"
+        self._forget_found()
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
 
     def _end_changes(self) -> dict[Key, tuple[int, S | None]]:
-        """End the running epoch, and return what it changed. The next epoch begins without changes,
-        also of the current key."""
-        self._unchanged = True
-        changes, self._changes = self._changes, {}
+        """End the running epoch, and return what was before it of all that it changed."""
+        self._forget_found()
+        changes, self._before, self._now = self._before, {}, {}
         return changes
 
     def _put_back(self, changes: dict[Key, tuple[int, S | None]]) -> None:
@@ -114,7 +136,8 @@ class HeapStateTable(Generic[S]):
     def apply(self, entries: StateEntries) -> None:
         """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
         must be unchanged."""
-        assert not self._changes, "an epoch is running"
+        assert not self._now, "an epoch is running"
+        self._forget_found()
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
         for key, key_group, state in rows:
@@ -139,4 +162,8 @@ class HeapStateTable(Generic[S]):
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()
-        assert self._unchanged or self._key in self._changes
+        assert list(self._before) == list(self._now)
+        for (key, (key_group, _)), state in zip(
+            self._before.items(), self._now.values(), strict=True
+        ):
+            assert self._entries.map_for(key_group).get(key, None) == state

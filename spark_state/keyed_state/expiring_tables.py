@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from checkpoint_store.files.element_columns import EXPIRES
 from spark_state.keyed_state.element_serializers import ElementSerializer
-from spark_state.keyed_state.keyed_element_table import Key, KeyedElementTable
+from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 
 E = TypeVar("E")
 Value = tuple[Any, ...]
@@ -46,9 +46,6 @@ class ExpiringElements(Generic[E]):
         self._table = table
         self._ttl_ms = ttl_ms
         self._clock = clock
-
-    def set_current_key(self, key: Key, key_group: int) -> None:
-        self._table.set_current_key(key, key_group)
 
     def exists(self) -> bool:
         return self._table.exists() and bool(self.elements())
@@ -84,9 +81,6 @@ class ExpiringValues:
 
     def __init__(self, elements: ExpiringElements[tuple[()]]) -> None:
         self._elements = elements
-
-    def set_current_key(self, key: Key, key_group: int) -> None:
-        self._elements.set_current_key(key, key_group)
 
     def get(self) -> Value | None:
         return self._elements.get(())

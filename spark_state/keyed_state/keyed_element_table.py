@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-Key = tuple[Any, ...]
 E = TypeVar("E")
 V = TypeVar("V")
 DueTime = Callable[[Any, Any], int]
@@ -15,12 +14,10 @@ DueTime = Callable[[Any, Any], int]
 class KeyedElementTable(Protocol[E, V]):
     """The elements that each key has in one state: values by what names them within the key.
 
-    A user key names an element of a map, its number one of a list, its time a timer. All but
-    `set_current_key` act on the key that it named last. Values are never changed in place, so a
-    change costs the elements that it touches, however many the key has.
+    A user key names an element of a map, its number one of a list, its time a timer. All act on the
+    current key, see CurrentKey. Values are never changed in place, so a change costs the elements
+    that it touches, however many the key has.
     """
-
-    def set_current_key(self, key: Key, key_group: int) -> None: ...
 
     def exists(self) -> bool:
         """Whether the key has an element."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.frozen_keys import in_order
+from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime, KeyedElementTable
@@ -32,8 +33,6 @@ from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
-
-Key = tuple[Any, ...]
 
 
 class SnapshotFiles(Protocol):
@@ -89,6 +88,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._key_columns = key_columns
         self._forms = forms
         self._clock = EpochClock()
+        self._current = CurrentKey(key_groups.start)
         self._tables: dict[str, Table] = {}
         self._serializers: dict[str, StateSerializer[Any]] = {}
         self._descriptors: dict[str, StateDescriptor] = {}
@@ -164,7 +164,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
                 continue
             table: Any = self._tables[name]
             for expired in [*islice(self._due(name, self._clock.now_ms), most - removed)]:
-                table.set_current_key(expired.key, expired.key_group)
+                self.set_current_key(expired.key, expired.key_group)
                 table.remove(expired.element)
                 removed += 1
         return removed
@@ -200,9 +200,11 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def entries_by_key_group(self) -> Sequence[int]:
         """The number of entries of each of its key groups, in their order."""
 
-    @abstractmethod
-    def set_current_key(self, key: tuple[Any, ...], key_group: int) -> None:
+    def set_current_key(self, key: Key, key_group: int) -> None:
         """The key that states read and write from now on."""
+        current = self._current
+        current.key = key
+        current.key_group = key_group
 
     @abstractmethod
     def changes(self) -> pa.Table:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from pyspark.sql import Row
 
 from spark_state.errors import OutputRowError, StateValueError
 from spark_state.serializers import OUTPUT_FORMS, StructSerializer
+
+_fields_of = attrgetter("__fields__")
 
 
 class OutputEncoder:
@@ -26,14 +29,37 @@ class OutputEncoder:
         self._schema = schema
         self._names = schema.names
         self._serializer = StructSerializer(pa.struct(list(schema)), "output row", OUTPUT_FORMS)
+        self._columns: list[list[Any]] = [[] for _ in schema]
+        self.rows = 0
 
-    def encode(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        """One batch of these rows. Raises OutputRowError naming field, value and type."""
+    def add(self, rows: Sequence[Any]) -> None:
+        """Add rows to the next batch. Raises OutputRowError naming field, value and type."""
+        columns = list(zip(*rows, strict=True)) if self._have_names(rows) else []
+        if not self._serializer.is_canonical(columns):
+            columns = list(zip(*map(self._checked, rows), strict=True))
+        for column, added in zip(self._columns, columns, strict=True):
+            column.extend(added)
+        self.rows += len(rows)
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows that were added since the last batch. Raises OutputRowError."""
+        columns, self._columns = self._columns, [[] for _ in self._schema]
+        self.rows = 0
         try:
-            columns = self._serializer.to_arrow([self._checked(row) for row in rows])
+            arrays = self._serializer.arrays(columns)
         except StateValueError as error:
             raise OutputRowError(str(error)) from error
-        return pa.RecordBatch.from_arrays(columns.flatten(), schema=self._schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _have_names(self, rows: Sequence[Any]) -> bool:
+        """Whether all are Rows with the fields of the schema, in its order. It takes no step of
+        Python for each row."""
+        if set(map(type, rows)) != {Row} or set(map(len, rows)) != {len(self._names)}:
+            return False
+        try:
+            return [*map(_fields_of, rows)].count(self._names) == len(rows)
+        except AttributeError:  # a Row of values only
+            return False
 
     def _checked(self, row: Any) -> tuple[Any, ...]:
         if type(row) is not Row or getattr(row, "__fields__", None) != self._names:

@@ -21,7 +21,10 @@ from spark_state.processor.key_grouping import KeyedInput
 from spark_state.processor.output_rows import OutputEncoder
 from spark_state.processor.rows import row_type, rows_of
 
+_FEW_ROWS = 128
 _ROWS_PER_BATCH = 8_192
+_ROWS_AT_ONCE = 512
+"""So few that new rows get the memory of those before, which the processor's cache still has."""
 
 
 class RowForm(Protocol):
@@ -51,9 +54,12 @@ class SparkRows:
         """See RowForm."""
         all_rows = rows_of(keyed.rows, row_type(names))
         for count in keyed.counts:
-            rows = islice(all_rows, count)
-            yield rows
-            deque(rows, maxlen=0)
+            if count <= _FEW_ROWS:
+                yield iter([*islice(all_rows, count)] if count > 1 else (next(all_rows),))
+            else:
+                rows = islice(all_rows, count)
+                yield rows
+                deque(rows, maxlen=0)
 
     def output_of_key(self, key: tuple[Any, ...], output: Iterator[Any]) -> Iterator[Any]:
         """See RowForm."""
@@ -62,5 +68,9 @@ class SparkRows:
     def batches(self, output: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """See RowForm."""
         encoder = OutputEncoder(schema)
-        while rows := list(islice(output, _ROWS_PER_BATCH)):
-            yield encoder.encode(rows)
+        while rows := list(islice(output, _ROWS_AT_ONCE)):
+            encoder.add(rows)
+            if encoder.rows >= _ROWS_PER_BATCH:
+                yield encoder.batch()
+        if encoder.rows:
+            yield encoder.batch()

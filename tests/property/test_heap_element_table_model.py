@@ -19,6 +19,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.element_maps import Elements
 from spark_state.heap.heap_element_table import HeapElementTable
+from spark_state.keyed_state.current_key import CurrentKey
 from spark_state.keyed_state.state_rows import StateEntries
 
 KEY_GROUPS = KeyGroupRange(0, 2)
@@ -61,9 +62,7 @@ calls = st.one_of(
 class Script:
     """The table, what it must hold, and what it must be able to go back to."""
 
-    table: HeapElementTable[int, tuple[int]] = field(
-        default_factory=lambda: HeapElementTable("n", Numbers(), KEY_GROUPS, lambda _, v: v[0])
-    )
+    current: CurrentKey = field(default_factory=lambda: CurrentKey(0))
     key: tuple[int] = (0,)
     now: Contents = field(default_factory=dict)
     base: Contents = field(default_factory=dict)
@@ -71,6 +70,9 @@ class Script:
     snapshots: list[tuple[Snapshot, Contents]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.table: HeapElementTable[int, tuple[int]] = HeapElementTable(
+            "n", Numbers(), KEY_GROUPS, self.current, lambda _, value: value[0]
+        )
         self.run(("key", 0))
 
     def run(self, call: tuple[Any, ...]) -> None:
@@ -78,7 +80,7 @@ class Script:
         match call:
             case "key", number:
                 self.key = (number,)
-                table.set_current_key(self.key, key_group(self.key))
+                self.current.key, self.current.key_group = self.key, key_group(self.key)
             case "put", element, due_ms:
                 table.put(element, (due_ms,))
                 of_key[element] = (due_ms,)

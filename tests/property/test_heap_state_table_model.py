@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_table import CopyOnWriteStateTableSnapshot
 from spark_state.heap.heap_state_table import HeapStateTable
+from spark_state.keyed_state.current_key import CurrentKey
 from spark_state.keyed_state.state_rows import StateEntries
 
 KEY_GROUPS = KeyGroupRange(0, 2)
@@ -63,9 +64,7 @@ calls = st.one_of(
 class Script:
     """The table, what it must hold, and what it must be able to go back to."""
 
-    table: HeapStateTable[State] = field(
-        default_factory=lambda: HeapStateTable("items", Lists(), KEY_GROUPS)
-    )
+    current: CurrentKey = field(default_factory=lambda: CurrentKey(0))
     key: tuple[Any, ...] = ()
     now: Contents = field(default_factory=dict)
     base: Contents = field(default_factory=dict)
@@ -74,12 +73,17 @@ class Script:
         default_factory=list
     )
 
+    def __post_init__(self) -> None:
+        self.table: HeapStateTable[State] = HeapStateTable(
+            "items", Lists(), KEY_GROUPS, self.current
+        )
+
     def run(self, call: tuple[Any, ...]) -> None:
         table = self.table
         match call:
             case "key", number:
                 self.key = (number,)
-                table.set_current_key(self.key, key_group(self.key))
+                self.current.key, self.current.key_group = self.key, key_group(self.key)
             case "put", number:
                 table.put([number])
                 self.now[self.key] = [number]

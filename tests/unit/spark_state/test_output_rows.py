@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
@@ -22,7 +23,11 @@ SCHEMA = pa.schema(
 
 
 def encode(*rows: Any) -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = OutputEncoder(SCHEMA).encode(rows).to_pylist()
+    encoder = OutputEncoder(SCHEMA)
+    encoder.add(rows)
+    assert encoder.rows == len(rows)
+    result: list[dict[str, Any]] = encoder.batch().to_pylist()
+    assert not encoder.rows
     return result
 
 
@@ -37,6 +42,21 @@ def test_fields_are_matched_by_name_in_any_order() -> None:
         {"id": 2, "name": None, "tags": None},
         {"id": 3, "name": "c", "tags": [{"t": "y"}]},
     ]
+
+
+def test_batches_begin_anew_and_may_be_added_to_in_parts() -> None:
+    encoder = OutputEncoder(SCHEMA)
+    encoder.add([Row(id=1, name="a", tags=None)])
+    encoder.add([Row(name="b", id=2, tags=[])])
+    assert encoder.batch().column("name").to_pylist() == ["a", "b"]
+    encoder.add([Row(id=3, name=None, tags=None)])
+    assert encoder.batch().to_pylist() == [{"id": 3, "name": None, "tags": None}]
+
+
+def test_rows_that_need_no_conversion_are_as_those_that_do() -> None:
+    exact = [Row(id=1, name="a", tags=None), Row(id=2, name=None, tags=None)]
+    assert encode(*exact) == [row.asDict() for row in exact]
+    assert encode(*exact, Row(id=np.int64(3), name="c", tags=None))[-1]["id"] == 3
 
 
 @pytest.mark.parametrize(
