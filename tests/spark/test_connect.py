@@ -125,6 +125,14 @@ def test_keys_of_all_forms_are_what_they_are_in_classic_spark(
     }
 
 
+def test_what_cannot_run_runs_on_spark_if_the_session_allows_it(
+    server: Connection, tmp_path: Path
+) -> None:
+    warned, is_on_spark = server.run("on_spark_instead", tmp_path)
+    assert "transformWithState of Sums runs on Spark and not on cowstate: key column" in warned
+    assert is_on_spark
+
+
 def test_what_cannot_work_is_an_error_at_once_with_the_way_out(
     server: Connection, tmp_path: Path
 ) -> None:

@@ -132,7 +132,7 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
         options, url = dict(builder._options), connect_url(builder._options)
         if url is not None:
             # The JVM of the server is that of a classic session.
-            options = {"spark.master": url} | {k: options[k] for k in options if k not in _CONNECT}
+            options = {k: options[k] for k in options if k not in _CONNECT} | {"spark.master": url}
         conf = SparkConf(loadDefaults=False)
         for key, value in options.items():
             conf.set(key, str(value))
