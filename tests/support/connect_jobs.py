@@ -174,12 +174,13 @@ def keys(spark: SparkSession, folder: Path) -> dict[str, list[Any]]:
 
 
 def on_spark_instead(spark: SparkSession, folder: Path) -> list[Any]:
-    """A key without a hash, in a session that lets Spark run what cowstate cannot: what is warned,
-    and whether the plan has Spark's operator."""
+    """A key with a collation, in a session where Spark runs what cowstate cannot: the warning, and
+    whether the plan has Spark's operator."""
     spark_state.enable(spark, fallback="spark")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        planned = by_rows(spark.range(1).selectExpr("array(id) AS key", "id AS value"))
+        collated = spark.range(1).selectExpr("collate('a', 'UTF8_LCASE') AS key", "id AS value")
+        planned = by_rows(collated)
     text = planned._explain_string(extended=True)
     return [str(warned[-1].message), "TransformWithState" in text]
 
