@@ -2,7 +2,8 @@
 
 `enable(spark)` runs the PySpark StatefulProcessors of existing jobs on it, as they are.
 `transform_with_state(df.groupBy("key"), Processor(), schema, output_mode, time_mode)` does it
-explicitly, and `transform_with_state_in_pandas` for processors of the pandas API.
+explicitly, `transform_with_state_in_pandas` for processors of the pandas API, and
+`transform_with_state_in_arrow` for an `ArrowStatefulProcessor`, which gets many keys with a call.
 `configure(SparkSession.builder)` makes the stateful operators of existing jobs keep their state in
 cowstate's provider, whose jar is at `jar_path()`.
 `live_view` follows a state from a Python process.
@@ -32,14 +33,17 @@ from spark_state.errors import (
 if TYPE_CHECKING:
     from spark_state.live_state import LiveView, live_view
     from spark_state.operator_state.operator_state_backend import OperatorStateBackend
+    from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
     from spark_state.spark.operator.enable import disable, enable
     from spark_state.spark.operator.operator_plan import (
         transform_with_state,
+        transform_with_state_in_arrow,
         transform_with_state_in_pandas,
     )
     from spark_state.spark.provider.session_configuration import configure, jar_path
 
 __all__ = [
+    "ArrowStatefulProcessor",
     "BatchIdentityError",
     "ConfigurationError",
     "CorruptStreamError",
@@ -59,10 +63,12 @@ __all__ = [
     "jar_path",
     "live_view",
     "transform_with_state",
+    "transform_with_state_in_arrow",
     "transform_with_state_in_pandas",
 ]
 
 _LATER = {
+    "ArrowStatefulProcessor": "spark_state.processor.arrow.arrow_processor",
     "LiveView": "spark_state.live_state",
     "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
     "configure": "spark_state.spark.provider.session_configuration",
@@ -71,6 +77,7 @@ _LATER = {
     "jar_path": "spark_state.spark.provider.session_configuration",
     "live_view": "spark_state.live_state",
     "transform_with_state": "spark_state.spark.operator.operator_plan",
+    "transform_with_state_in_arrow": "spark_state.spark.operator.operator_plan",
     "transform_with_state_in_pandas": "spark_state.spark.operator.operator_plan",
 }
 

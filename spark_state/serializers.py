@@ -311,7 +311,7 @@ class StructSerializer:
 
     def __init__(self, struct_type: pa.StructType, owner: str, forms: Forms = PLAIN_FORMS) -> None:
         self.struct_type = struct_type
-        self._owner = owner
+        self.owner = owner
         self._fields = tuple(struct_type)
         self._codecs = tuple(_codec(field.type, forms) for field in self._fields)
         self._accepted: set[tuple[type, ...]] = set()
@@ -328,7 +328,7 @@ class StructSerializer:
                 return value
         elif type(value) is str or not hasattr(value, "__iter__"):
             raise StateValueError(
-                f"{self._owner}: {value!r} is not a tuple of {len(self._fields)} fields "
+                f"{self.owner}: {value!r} is not a tuple of {len(self._fields)} fields "
                 f"({self._names()}); a value of one field is written (x,)"
             )
         return self._convert(tuple(value))
@@ -336,7 +336,7 @@ class StructSerializer:
     def _convert(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(values) != len(self._fields):
             raise StateValueError(
-                f"{self._owner}: {values!r} has {len(values)} fields, the schema has "
+                f"{self.owner}: {values!r} has {len(values)} fields, the schema has "
                 f"{len(self._fields)}: {self._names()}"
             )
         converted = tuple(map(self._convert_field, range(len(values)), values))
@@ -351,13 +351,13 @@ class StructSerializer:
         if value is None:
             if field.nullable:
                 return None
-            raise StateValueError(f"{self._owner}: field {field.name!r} must not be null")
+            raise StateValueError(f"{self.owner}: field {field.name!r} must not be null")
         try:
             return self._codecs[index].convert(value)
         except (TypeError, ValueError, OverflowError, struct.error) as error:
             reason = f" ({error})" if str(error) else ""
             raise StateValueError(
-                f"{self._owner}: field {field.name!r} expects {field.type}, got {value!r} of "
+                f"{self.owner}: field {field.name!r} expects {field.type}, got {value!r} of "
                 f"type {type(value).__name__}{reason}"
             ) from error
 
@@ -404,7 +404,7 @@ class StructSerializer:
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
             bad = next((value for value in values if not _fits(value, field.type)), None)
             raise StateValueError(
-                f"{self._owner}: field {field.name!r} expects {field.type}, got {bad!r}: {error}"
+                f"{self.owner}: field {field.name!r} expects {field.type}, got {bad!r}: {error}"
             ) from error
         return array
 

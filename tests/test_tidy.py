@@ -17,7 +17,11 @@ MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 500
 MAX_PARAMETERS = 6
 # They take what Spark's methods take, and a name.
-FORMS_OF_SPARK = {"transform_with_state", "transform_with_state_in_pandas"}
+FORMS_OF_SPARK = {
+    "transform_with_state",
+    "transform_with_state_in_arrow",
+    "transform_with_state_in_pandas",
+}
 VAGUE_NAMES = {
     *("util", "utils", "helper", "helpers", "common", "base", "misc"),
     *("manager", "impl", "abstract", "factory"),

@@ -105,14 +105,14 @@ class MapSerializer:
 
     def __init__(self, value_type: pa.StructType, owner: str, forms: Forms) -> None:
         map_type = value_type.field(MAP_VALUE).type
-        self._key = StructSerializer(map_type.key_type, f"{owner}, a user key", forms)
-        self.keys = FrozenKeys(self._key)
+        self.key = StructSerializer(map_type.key_type, f"{owner}, a user key", forms)
+        self.keys = FrozenKeys(self.key)
         self.value = StructSerializer(map_type.item_type, f"{owner}, a value", forms)
         self._make_row = forms.make_row
         self._value_names = tuple(field.name for field in map_type.item_type)
         self.struct_type = pa.struct(
             [
-                pa.field(USER_KEY, _type_in_files(self._key)),
+                pa.field(USER_KEY, _type_in_files(self.key)),
                 pa.field(USER_VALUE, _type_in_files(self.value)),
             ]
         )
@@ -126,13 +126,13 @@ class MapSerializer:
 
     def to_arrow(self, rows: Sequence[ElementRow[Value]]) -> pa.StructArray:
         thaw = self.keys.thaw
-        keys = self._key.to_arrow([None if row is None else thaw(row[0]) for row in rows])
+        keys = self.key.to_arrow([None if row is None else thaw(row[0]) for row in rows])
         values = self.value.to_arrow([None if row is None else row[1] for row in rows])
         return _as_column([keys, values], self.struct_type, rows)
 
     def from_arrow(self, array: Any) -> list[ElementRow[Value]]:
         stored, values = array.flatten()
-        keys: Any = self._key.from_arrow(stored)
+        keys: Any = self.key.from_arrow(stored)
         frozen = [*self.keys.freeze_all(key for key in keys if key is not None)]
         next_key = iter(frozen)
         return _rows(
@@ -141,7 +141,7 @@ class MapSerializer:
 
     def elements_of_whole(self, array: Any) -> list[list[tuple[Value, Value]]]:
         maps, lengths = _present(array)
-        stored: Any = self._key.from_arrow(maps.keys)
+        stored: Any = self.key.from_arrow(maps.keys)
         keys = self.keys.freeze_all(stored)
         entries: Any = zip(keys, self.value.from_arrow(maps.items), strict=True)
         return [list(islice(entries, length)) for length in lengths]

@@ -28,7 +28,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime, KeyedElementTable
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.keyed_state.schema_evolution import check_evolution
-from spark_state.keyed_state.state_kinds import State, kept_state
+from spark_state.keyed_state.state_kinds import OpenTable, State, kept_state, state_of_key
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.serializers import Forms
@@ -105,7 +105,12 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self.state(descriptor)
 
     def state(self, descriptor: StateDescriptor) -> State:
-        """Register a state. What was put before a change of `ttl_ms` expires when it would have.
+        """Register a state, and return that of the current key. Raises what open_table does."""
+        return state_of_key(self.open_table(descriptor))
+
+    def open_table(self, descriptor: StateDescriptor) -> OpenTable:
+        """Register a state, and return its table. What was put before a change of `ttl_ms` expires
+        when it would have.
 
         A state of that name that the backend has already has the same schema: who restores a state
         whose schema has changed announces the new one. Raises StateMigrationError when values of
@@ -123,7 +128,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
             self._tables[name] = self._new_value_table(name, kept.serializer)
         self._serializers[name] = kept.serializer
         self._descriptors[name] = descriptor
-        return kept.open(self._tables[name])
+        return OpenTable(descriptor.kind, kept.seen(self._tables[name]), kept.values)
 
     def drop(self, name: str) -> None:
         """Delete a state with all it has, if it is there. What the running epoch has changed of it

@@ -36,20 +36,31 @@ from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.serializers import Forms, StructSerializer
-from spark_state.state_descriptor import StateDescriptor
+from spark_state.state_descriptor import StateDescriptor, StateKind
 
 State = ValueState | ListState | MapState | Timers
 
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """`serializer`: of what its files hold. `has_elements`: whether its table is one of elements;
-    `due_time`: when an element of it is due, None if never. `open`: the state on its table."""
+    """`serializer`: of what its files hold; `values`: of what processors put. `has_elements`:
+    whether its table is one of elements; `due_time`: when an element of it is due, None if never.
+    `seen`: its table as processors see it, without what has expired."""
 
     serializer: StateSerializer[Any]
+    values: Any
     has_elements: bool
     due_time: DueTime | None
-    open: Callable[[Any], State]
+    seen: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A state's table as processors see it, and the serializer of what they put."""
+
+    kind: StateKind
+    table: Any
+    values: Any
 
 
 def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> KeptState:
@@ -57,43 +68,62 @@ def kept_state(descriptor: StateDescriptor, forms: Forms, clock: EpochClock) -> 
     owner = f"state {descriptor.name!r}"
     match descriptor.kind:
         case "value":
-            values = StructSerializer(descriptor.value_type, owner, forms)
-            return _kept_value(values, descriptor, clock)
+            return _kept_value(
+                StructSerializer(descriptor.value_type, owner, forms), descriptor, clock
+            )
         case "list":
             lists = ListSerializer(descriptor.value_type, owner, forms)
-            return _kept_elements(lists, descriptor, clock, lambda table: ListState(table, lists))
+            return _kept_elements(lists, descriptor, clock)
         case "map":
             maps = MapSerializer(descriptor.value_type, owner, forms)
-            return _kept_elements(maps, descriptor, clock, lambda table: MapState(table, maps))
+            return _kept_elements(maps, descriptor, clock)
         case "timers":
-            return KeptState(TimerSerializer(), True, lambda time_ms, _: time_ms, Timers)
+            timers = TimerSerializer()
+            return KeptState(timers, timers, True, lambda time_ms, _: time_ms, _as_it_is)
+
+
+def state_of_key(opened: OpenTable) -> State:
+    """The state of the current key, with the methods of PySpark's states."""
+    match opened.kind:
+        case "value":
+            return ValueState(opened.table, opened.values)
+        case "list":
+            return ListState(opened.table, opened.values)
+        case "map":
+            return MapState(opened.table, opened.values)
+        case "timers":
+            return Timers(opened.table)
 
 
 def _kept_value(
     values: StructSerializer, descriptor: StateDescriptor, clock: EpochClock
 ) -> KeptState:
-    if descriptor.ttl_ms is None:
-        return KeptState(values, False, None, lambda table: ValueState(table, values))
-    return _kept_elements(
-        ValueSerializer(values),
-        descriptor,
-        clock,
-        lambda elements: ValueState(ExpiringValues(elements), values),
+    ttl_ms = descriptor.ttl_ms
+    if ttl_ms is None:
+        return KeptState(values, values, False, None, _as_it_is)
+    return KeptState(
+        ExpiringSerializer(ValueSerializer(values)),
+        values,
+        True,
+        expiry_of,
+        lambda table: ExpiringValues(ExpiringElements(table, ttl_ms, clock)),
     )
 
 
 def _kept_elements(
-    elements: ElementSerializer[Any],
-    descriptor: StateDescriptor,
-    clock: EpochClock,
-    open_state: Callable[[Any], State],
+    elements: ElementSerializer[Any], descriptor: StateDescriptor, clock: EpochClock
 ) -> KeptState:
     ttl_ms = descriptor.ttl_ms
     if ttl_ms is None:
-        return KeptState(elements, True, None, open_state)
+        return KeptState(elements, elements, True, None, _as_it_is)
     return KeptState(
         ExpiringSerializer(elements),
+        elements,
         True,
         expiry_of,
-        lambda table: open_state(ExpiringElements(table, ttl_ms, clock)),
+        lambda table: ExpiringElements(table, ttl_ms, clock),
     )
+
+
+def _as_it_is(table: Any) -> Any:
+    return table

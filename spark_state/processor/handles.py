@@ -9,23 +9,17 @@ Where Spark's own operator has an error condition for what is refused, the error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from spark_state.errors import ConfigurationError, CowstateError, UnsupportedOperationError
-from spark_state.keyed_state.list_state import ListState
-from spark_state.keyed_state.map_state import MapState
-from spark_state.keyed_state.state_kinds import State
-from spark_state.keyed_state.value_state import ValueState
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.condition_errors import (
-    deleted_state,
     state_defined_twice,
     timer_in_init,
-    timer_without_time,
     ttl_in_time_mode,
     ttl_not_positive,
 )
@@ -35,7 +29,6 @@ from spark_state.state_descriptor import StateDescriptor, StateKind
 Declare = Callable[[StateKind, str, tuple[Any, ...], int | None], Any]
 DeclareOperatorState = Callable[[OperatorStateMode, str, tuple[Any, ...]], Any]
 
-_CLASSES = {"value": ValueState, "list": ListState, "map": MapState}
 _RESERVED = "$"
 
 
@@ -57,22 +50,22 @@ class NoTimers:
     def __init__(self, error: Callable[[str], CowstateError]) -> None:
         self._error = error
 
-    def register(self, expiry_ms: int) -> None:
+    def register(self, *_of_keys: Any) -> NoReturn:
         raise self._error("register_timer")
 
-    def delete(self, expiry_ms: int) -> None:
+    def delete(self, *_of_keys: Any) -> NoReturn:
         raise self._error("delete_timer")
 
-    def list(self) -> list[int]:
+    def list(self, *_of_keys: Any) -> NoReturn:
         raise self._error("list_timers")
 
 
-WITHOUT_TIME = NoTimers(timer_without_time)
 _IN_INIT = NoTimers(timer_in_init)
 
 
-class ProcessorHandle:
-    """PySpark's StatefulProcessorHandle, and operator state as in Flink.
+class DeclaringHandle:
+    """What `init` declares states with, in every API: PySpark's methods, and operator state as in
+    Flink.
 
     `declare(kind, name, schemas, ttl_ms)` decides what declaring a state does: record or look up. A
     map state has two schemas, that of the user key and that of the value; others have one.
@@ -83,12 +76,10 @@ class ProcessorHandle:
     def __init__(
         self,
         declare: Declare,
-        timers: TimersOfKey,
         drop: Callable[[str], None],
         declare_operator_state: DeclareOperatorState,
     ) -> None:
         self._declare = declare
-        self._timers = timers
         self._drop = drop
         self._declare_operator_state = declare_operator_state
 
@@ -136,6 +127,24 @@ class ProcessorHandle:
         `init` only."""
         return self._declare_operator_state("broadcast", stateName, (keySchema, valueSchema))
 
+    def deleteIfExists(self, stateName: str) -> None:
+        """Delete a state with all it has, of all keys, if it is there. Call it in `init` only."""
+        self._drop(stateName)
+
+
+class ProcessorHandle(DeclaringHandle):
+    """PySpark's StatefulProcessorHandle, with operator state."""
+
+    def __init__(
+        self,
+        declare: Declare,
+        timers: TimersOfKey,
+        drop: Callable[[str], None],
+        declare_operator_state: DeclareOperatorState,
+    ) -> None:
+        super().__init__(declare, drop, declare_operator_state)
+        self._timers = timers
+
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Let `handleExpiredTimer` be called for the current key at a time, in ms since 1970: in
         the batch that reaches it, also in this one."""
@@ -149,10 +158,6 @@ class ProcessorHandle:
         """The timers of the current key, the earliest first."""
         return iter(self._timers.list())
 
-    def deleteIfExists(self, stateName: str) -> None:
-        """Delete a state with all it has, of all keys, if it is there. Call it in `init` only."""
-        self._drop(stateName)
-
 
 def _timestamp(given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int):
@@ -162,29 +167,16 @@ def _timestamp(given: Any) -> int:
     return given
 
 
-class _UndeclaredState:
-    """Stands for a state that was not recorded when the query was planned: `init` deletes it, or
-    declares other states than it did there.
+class HandleType(Protocol):
+    """The constructor of a handle."""
 
-    `recorded`: the states that were; `dropped`: those that `init` has deleted.
-    """
-
-    def __init__(
-        self, kind: StateKind, name: str, recorded: Collection[str], dropped: Collection[str]
-    ) -> None:
-        self._kind = kind
-        self._name = name
-        self._recorded = recorded
-        self._dropped = dropped
-
-    def __getattr__(self, operation: str) -> NoReturn:
-        if self._name in self._dropped:
-            raise deleted_state(self._kind, self._name, operation)
-        raise ConfigurationError(
-            f"{self._kind} state {self._name!r} was not declared when the query was planned "
-            f"(declared: {', '.join(sorted(self._recorded)) or 'none'}); init must declare the "
-            "same states always"
-        )
+    def __call__(
+        self,
+        declare: Declare,
+        timers: Any,
+        drop: Callable[[str], None],
+        declare_operator_state: DeclareOperatorState,
+    ) -> DeclaringHandle: ...
 
 
 class _UnusableState:
@@ -220,12 +212,18 @@ class Describe(Protocol):
         """The operator state."""
 
 
-def record_states(processor: Any, describe: Describe, time_mode: str = "None") -> DeclaredStates:
+def record_states(
+    processor: Any,
+    describe: Describe,
+    time_mode: str = "None",
+    handle_type: HandleType = ProcessorHandle,
+) -> DeclaredStates:
     """Run `processor.init` and `close`, and return the states it declared and did not delete.
 
-    `time_mode`: one of "None", "ProcessingTime" and "EventTime". Operator states are empty
-    meanwhile. Raises ConfigurationError for a bad or repeated name and for a bad time to live, and
-    UnsupportedOperationError for what cannot be done in `init`.
+    `time_mode`: one of "None", "ProcessingTime" and "EventTime"; `handle_type`: of the handle that
+    `init` gets. Operator states are empty meanwhile. Raises ConfigurationError for a bad or
+    repeated name and for a bad time to live, and UnsupportedOperationError for what cannot be done
+    in `init`.
     """
     states: dict[str, StateDescriptor] = {}
     operator_states: dict[str, OperatorStateMetaInfo] = {}
@@ -261,7 +259,7 @@ def record_states(processor: Any, describe: Describe, time_mode: str = "None") -
             )
         (declared_and_dropped if name in states else dropped).add(name)
 
-    processor.init(ProcessorHandle(record, _IN_INIT, drop, record_operator_state))
+    processor.init(handle_type(record, _IN_INIT, drop, record_operator_state))
     processor.close()
     both = sorted(dropped & (states.keys() | operator_states.keys()))
     if both:
@@ -280,37 +278,3 @@ def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:
         raise ttl_not_positive(name, ttl_ms)
     if time_mode != "ProcessingTime":
         raise ttl_in_time_mode(name, time_mode)
-
-
-def serving_handle(
-    states: Mapping[str, State],
-    timers: TimersOfKey,
-    drop: Callable[[str], None],
-    operator_states: OperatorStates,
-) -> ProcessorHandle:
-    """A handle that hands out these states by name, and these timers."""
-
-    dropped: set[str] = set()
-
-    def look_up(
-        kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None
-    ) -> State | _UndeclaredState:
-        if name not in states:
-            return _UndeclaredState(kind, name, states, dropped)
-        if not isinstance(states[name], _CLASSES[kind]):
-            raise ConfigurationError(
-                f"state {name!r} was no {kind} state when the query was planned; init must declare "
-                "the same states always"
-            )
-        return states[name]
-
-    def drop_state(name: str) -> None:
-        dropped.add(name)
-        drop(name)
-
-    def look_up_operator_state(
-        mode: OperatorStateMode, name: str, _schemas: tuple[Any, ...]
-    ) -> Any:
-        return operator_states.look_up(mode, name)
-
-    return ProcessorHandle(look_up, timers, drop_state, look_up_operator_state)

@@ -1,6 +1,6 @@
 """Rows as pandas DataFrames, as transformWithStateInPandas has them.
 
-    rows of many keys -> blocks of whole keys, at most `rows_per_frame` rows
+    rows of many keys -> blocks of whole keys, at most as many rows as a frame has
     block             -> one DataFrame, made when the first of its keys is looked at
     key               -> a copy of its rows of that DataFrame, with an index from 0
 
@@ -16,7 +16,7 @@ conversion costs as much for a small DataFrame as for a large one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -32,6 +32,7 @@ from pyspark.sql.pandas.types import (
 )
 
 from spark_state.errors import OutputRowError
+from spark_state.processor.blocks import BlockSize, blocks
 from spark_state.processor.key_grouping import KeyedInput
 
 _ROWS_PER_BATCH = 8_192
@@ -49,15 +50,14 @@ class KeyedFrame(NamedTuple):
 class PandasFrames:
     """`pandas.DataFrame`s, in and out. See RowForm.
 
-    `time_zone`: the session's; `rows_per_frame` and `bytes_per_frame`: how much an input DataFrame
-    holds at most; `by_name`: whether output columns with names are matched by them; `safe_casts`:
-    whether a value that its column cannot hold exactly is an error; `ints_to_decimals`: whether
-    whole numbers become decimals.
+    `time_zone`: the session's; `frame_size`: how much an input DataFrame holds at most; `by_name`:
+    whether output columns with names are matched by them; `safe_casts`: whether a value that its
+    column cannot hold exactly is an error; `ints_to_decimals`: whether whole numbers become
+    decimals.
     """
 
     time_zone: str
-    rows_per_frame: int
-    bytes_per_frame: int
+    frame_size: BlockSize
     by_name: bool = True
     safe_casts: bool = True
     ints_to_decimals: bool = False
@@ -66,26 +66,16 @@ class PandasFrames:
 
     def rows_by_key(self, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Iterator[Any]]:
         """See RowForm."""
-        limit = self._rows_per_block(keyed.rows)
-        first = 0
-        for counts in _blocks(keyed.counts, limit):
-            length = sum(counts)
-            rows = keyed.rows.slice(first, length)
-            first += length
-            if length > limit:
-                yield self._chunks(rows, names, limit)
+        limit = self.frame_size.rows_of(keyed.rows)
+        for part in blocks(keyed, self.frame_size):
+            if part.rows.num_rows > limit:
+                yield self._chunks(part.rows, names, limit)
                 continue
-            block = _Block(partial(self._frame, rows, names))
+            block = _Block(partial(self._frame, part.rows, names))
             start = 0
-            for count in counts:
+            for count in part.counts:
                 yield block.rows(start, count)
                 start += count
-
-    def _rows_per_block(self, rows: pa.Table) -> int:
-        limit = self.rows_per_frame
-        if rows.num_rows and self.bytes_per_frame < rows.nbytes:
-            limit = min(limit, self.bytes_per_frame * rows.num_rows // rows.nbytes)
-        return max(limit, 1)
 
     def _chunks(self, rows: pa.Table, names: tuple[str, ...], limit: int) -> Iterator[Any]:
         for start in range(0, rows.num_rows, limit):
@@ -126,20 +116,6 @@ class _Block:
         if self._frame is None:
             self._frame = self._make()
         yield self._frame.iloc[start : start + count].reset_index(drop=True)
-
-
-def _blocks(counts: Sequence[int], limit: int) -> Iterator[list[int]]:
-    """`counts`, in lists that come to at most `limit`; a larger one is alone."""
-    block: list[int] = []
-    length = 0
-    for count in counts:
-        if block and length + count > limit:
-            yield block
-            block, length = [], 0
-        block.append(count)
-        length += count
-    if block:
-        yield block
 
 
 def _to_series(column: Any, time_zone: str) -> Any:

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
-from spark_state.keyed_state.timers import Timers
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
@@ -27,10 +26,10 @@ from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
 from spark_state.processor.event_times import EventTimes, check_emitted
-from spark_state.processor.handles import WITHOUT_TIME, serving_handle
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.serving_handles import Serve
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -39,14 +38,15 @@ class RunPlan:
     """How an epoch is run. Pickles.
 
     `inputs`: what the table of a subtask consists of; `steps`: what is done, in order; `row_form`:
-    of the rows that the processor gets and emits; `shown_time`: what it sees of the epoch's time;
-    `event_times`: None if the operator knows no time; `emitted_time`: the output column that is the
-    event time of the operators behind, None if there is none.
+    of the rows that the processor gets and emits; `serve`: its handle; `shown_time`: what
+    it sees of the epoch's time; `event_times`: None if the operator knows no time; `emitted_time`:
+    the output column that is the event time of the operators behind, None if there is none.
     """
 
     inputs: EpochInputs
     steps: tuple[Step, ...]
     row_form: RowForm
+    serve: Serve
     shown_time: ShownTime
     event_times: EventTimes | None = None
     emitted_time: str | None = None
@@ -97,9 +97,7 @@ def run_processor(
     caller seals or rolls back the backends, and closes the spool.
     """
     plan, backend = spec.run_plan, backends.keyed
-    states = {descriptor.name: backend.state(descriptor) for descriptor in spec.states}
     operator_states = OperatorStates(backends.operator, spec.operator_states, STATE_FORMS.make_row)
-    timers = [state for state in states.values() if isinstance(state, Timers)]
     timer_values = plan.shown_time(time)
     backend.begin(timer_values.getCurrentProcessingTimeInMs())
     run = EpochRun(
@@ -114,9 +112,7 @@ def run_processor(
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
-        timers_of_key = timers[0] if timers else WITHOUT_TIME
-        handle = serving_handle(states, timers_of_key, backends.drop, operator_states)
-        processor.init(handle)
+        processor.init(plan.serve(backend, spec.states, operator_states, backends.drop))
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):
             if plan.emitted_time is not None and time is not None:

@@ -7,14 +7,14 @@ values that have expired are removed                   if a state has a time to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
 from spark_state.errors import OutputRowError
-from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun, Step, handle_input_rows
+from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun, Step
 from spark_state.processor.schemas import timers_descriptor
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS, StateDescriptor
 
@@ -76,23 +76,18 @@ def remove_expired(run: EpochRun) -> Iterator[Any]:
     return iter(())
 
 
-_FIRE_TIMERS = {
-    "ProcessingTime": FireTimers(PROCESSING_TIMERS, processing_time),
-    "EventTime": FireTimers(EVENT_TIMERS, event_time),
+UntilMs = Callable[[TimerValues], int]
+FireTimersOf = Callable[[str, UntilMs], Step]
+"""Makes the step that fires the timers of a state, up to a time."""
+
+DUE_TIMERS: Mapping[str, tuple[str, UntilMs]] = {
+    "ProcessingTime": (PROCESSING_TIMERS, processing_time),
+    "EventTime": (EVENT_TIMERS, event_time),
 }
+"""The state of timers of each time mode that has them, and up to when they are due."""
 
 
 def timers_of(time_mode: str) -> tuple[StateDescriptor, ...]:
     """The state that holds the timers of a time mode; none in time mode "None"."""
-    fire_timers = _FIRE_TIMERS.get(time_mode)
-    return () if fire_timers is None else (timers_descriptor(fire_timers.timers),)
-
-
-def steps_of(time_mode: str, states: Sequence[StateDescriptor]) -> tuple[Step, ...]:
-    """The steps of an operator with these states, in a time mode by Spark's name of it."""
-    steps: list[Step] = [handle_input_rows]
-    if time_mode in _FIRE_TIMERS:
-        steps.append(_FIRE_TIMERS[time_mode])
-    if any(state.ttl_ms is not None for state in states):
-        steps.append(remove_expired)
-    return tuple(steps)
+    due = DUE_TIMERS.get(time_mode)
+    return () if due is None else (timers_descriptor(due[0]),)

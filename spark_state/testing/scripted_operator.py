@@ -41,21 +41,23 @@ from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
+from spark_state.processor.blocks import BlockSize
 from spark_state.processor.epoch_inputs import OneInput, UnitedInputs, control_key_group
 from spark_state.processor.epoch_time import both_times, no_time
 from spark_state.processor.event_times import EventTimes
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
+from spark_state.processor.processor_api import ROW_API, in_arrow
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
-from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import (
     arrow_schema,
     column_schema,
     operator_state_meta_info,
     state_descriptor,
 )
-from spark_state.processor.timed_steps import steps_of, timers_of
+from spark_state.processor.timed_steps import timers_of
 from spark_state.state_descriptor import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
@@ -67,11 +69,12 @@ from spark_state.testing.ddl_schemas import schema_of
 MAX_PARALLELISM = 16
 _TIME_MODES = ("None", "ProcessingTime", "EventTime")
 _TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
+_BLOCK = BlockSize(rows=10_000, bytes=64 << 20)
 _OPERATOR, _QUERY = "operator-0", "scripted"
 
 
 class ScriptedOperator:
-    """A processor of the row API, with the state that its batches leave.
+    """A processor of the row API or of Arrow, with the state that its batches leave.
 
     - `rows`: the schema of the rows, a StructType or DDL text; `key`: the key columns among them;
       `output`: the schema of what the processor yields.
@@ -85,7 +88,7 @@ class ScriptedOperator:
 
     def __init__(
         self,
-        processor: StatefulProcessor,
+        processor: StatefulProcessor | ArrowStatefulProcessor,
         *,
         rows: StructType | str,
         key: str | Sequence[str],
@@ -100,6 +103,8 @@ class ScriptedOperator:
         self._check_columns(watermark)
         self._event_times = _event_times(self._rows, time_mode, watermark)
         self._processor = processor
+        self._api = in_arrow(_BLOCK) if isinstance(processor, ArrowStatefulProcessor) else ROW_API
+        self._api.check_processor(processor)
         self._folder = tempfile.TemporaryDirectory(prefix="cowstate-scripted-")
         self._maintenance = Maintenance()
         self._epoch, self._attempt, self._now_ms = 0, 0, 0
@@ -125,13 +130,17 @@ class ScriptedOperator:
         return output
 
     def restart(
-        self, *, processor: StatefulProcessor | None = None, parallelism: int | None = None
+        self,
+        *,
+        processor: StatefulProcessor | ArrowStatefulProcessor | None = None,
+        parallelism: int | None = None,
     ) -> None:
         """Start the query again with what the store has, and nothing of the memory.
 
         `processor`: another one, or another version of it; `parallelism`: another one.
         """
         if processor is not None:
+            self._api.check_processor(processor)
             self._processor = processor
         subtasks = len(self._sessions) if parallelism is None else parallelism
         if not 1 <= subtasks <= MAX_PARALLELISM:
@@ -205,7 +214,10 @@ class ScriptedOperator:
 
     def _planned(self, parallelism: int) -> OperatorSpec:
         pickled = dumps_processor(self._processor)
-        states = record_states(pickle.loads(pickled), _ParsedSchemas(), self._time_mode)
+        api = self._api
+        states = record_states(
+            pickle.loads(pickled), _ParsedSchemas(), self._time_mode, api.handle_type
+        )
         names = tuple(self._rows.names)
         layout = InputLayout(names, tuple(names.index(key) for key in self._keys))
         has_time = self._event_times is not None
@@ -221,8 +233,9 @@ class ScriptedOperator:
                 pickled_processor=pickled,
                 run_plan=RunPlan(
                     UnitedInputs(layout) if has_time else OneInput(layout),
-                    steps_of(self._time_mode, states.keyed),
-                    SparkRows(),
+                    api.steps(self._time_mode, states.keyed),
+                    api.row_form,
+                    api.serve,
                     both_times if has_time else no_time,
                     self._event_times,
                 ),

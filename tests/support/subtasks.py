@@ -29,14 +29,14 @@ from spark_state.processor.epoch_time import no_time
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
+from spark_state.processor.processor_api import ROW_API
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
-from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import (
     column_schema,
     operator_state_meta_info,
     state_descriptor,
 )
-from spark_state.processor.timed_steps import steps_of, timers_of
+from spark_state.processor.timed_steps import timers_of
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.processors import RunningTotals
 
@@ -86,8 +86,9 @@ def operator(
             pickled_processor=pickled_processor,
             run_plan=RunPlan(
                 OneInput(InputLayout(("key", "value"), (0,))),
-                steps_of(time_mode, states.keyed),
-                SparkRows(),
+                ROW_API.steps(time_mode, states.keyed),
+                ROW_API.row_form,
+                ROW_API.serve,
                 no_time,
             ),
             key_columns=KEY_COLUMNS,

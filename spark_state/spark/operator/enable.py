@@ -104,7 +104,7 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
         eventTimeColumnName: str = "",
     ) -> DataFrame:
         call = OperatorCall(
-            in_pandas=in_pandas,
+            api="pandas" if in_pandas else "rows",
             grouped=self,
             processor=statefulProcessor,
             output_schema=outputStructType,

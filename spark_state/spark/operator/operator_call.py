@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import unwrap
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql.pandas.group_ops import PandasGroupedOpsMixin
@@ -13,17 +13,21 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
+from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.spark.operator.connect_sessions import is_grouped
+
+Api = Literal["rows", "pandas", "arrow"]
+"""See processor_api."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """The arguments of a call. `in_pandas`: the processor gets and yields pandas DataFrames;
-    `broadcast`: DataFrames by name, which Spark's own methods do not have."""
+    """The arguments of a call. `api`: of the processor; `broadcast`: DataFrames by name, which
+    Spark's own methods do not have."""
 
-    in_pandas: bool
+    api: Api
     grouped: Any
-    processor: StatefulProcessor
+    processor: StatefulProcessor | ArrowStatefulProcessor
     output_schema: StructType | str
     output_mode: str
     time_mode: str
@@ -34,7 +38,12 @@ class OperatorCall:
     @property
     def method(self) -> str:
         """The name of Spark's method."""
-        return "transformWithStateInPandas" if self.in_pandas else "transformWithState"
+        return "transformWithStateInPandas" if self.api == "pandas" else "transformWithState"
+
+    @property
+    def spark_can_run_it(self) -> bool:
+        """Whether Spark has an operator for the call."""
+        return self.api != "arrow" and not self.broadcast
 
     def check_grouped(self) -> None:
         """Raise ConfigurationError unless what should be results of `df.groupBy(…)` are."""

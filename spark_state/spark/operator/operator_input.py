@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -28,7 +29,6 @@ from spark_state.processor.epoch_inputs import (
 )
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.event_times import EventTimes
-from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.operator.operator_call import OperatorCall
@@ -58,9 +58,15 @@ class OperatorInput:
 
 
 def operator_input(
-    call: OperatorCall, mode: TimeMode, operator: str, configuration: OperatorConfiguration
+    call: OperatorCall,
+    mode: TimeMode,
+    operator: str,
+    configuration: OperatorConfiguration,
+    initial_step: Step,
 ) -> OperatorInput:
-    """The input of the operator of a call. Raises what keyed_input, upstream_watermarks,
+    """The input of the operator of a call. `initial_step`: what is done with an initial state.
+
+    Raises what keyed_input, upstream_watermarks,
     event_times, check_broadcast and initial_rows do."""
     max_parallelism, times = configuration.max_parallelism, None
     if mode is TimeMode.NONE:
@@ -69,7 +75,7 @@ def operator_input(
         upstream = upstream_watermarks(call.grouped._df)
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
         times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)
-    sides, first_steps = _sides(call, key_fields, configuration)
+    sides, first_steps = _sides(call, key_fields, configuration, initial_step)
     keyed, side_inputs = with_side_rows(keyed, sides)
     if times is not None and keyed.isStreaming:
         keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
@@ -83,7 +89,10 @@ def operator_input(
 
 
 def _sides(
-    call: OperatorCall, key_fields: Sequence[StructField], configuration: OperatorConfiguration
+    call: OperatorCall,
+    key_fields: Sequence[StructField],
+    configuration: OperatorConfiguration,
+    initial_step: Step,
 ) -> tuple[list[SideRows], tuple[Step, ...]]:
     """The inputs beside the keyed rows, and the steps that handle them."""
     sides: list[SideRows] = []
@@ -98,7 +107,9 @@ def _sides(
     if call.initial_state is not None:
         df, given = call.grouped._df, call.initial_state
         sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))
-        steps.append(handle_initial_state)
+        if call.api == "arrow":
+            _check_has(call.processor, "handleInitialBatch(batch, timerValues)", "initial_state")
+        steps.append(initial_step)
     return sides, tuple(steps)
 
 
@@ -111,11 +122,14 @@ def _check_broadcast(call: OperatorCall) -> None:
             f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
             "job give its rows to the processor itself"
         )
-    if not callable(getattr(call.processor, "handleBroadcastRows", None)):
+    _check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
+
+
+def _check_has(processor: Any, method: str, argument: str) -> None:
+    if not callable(getattr(processor, method.partition("(")[0], None)):
         raise ConfigurationError(
-            f"{type(call.processor).__name__} has no method handleBroadcastRows(name, rows, "
-            f"state), which gets the rows of broadcast stream {first!r}: add it, or leave "
-            "broadcast out"
+            f"{type(processor).__name__} has no method {method}, which gets the rows of "
+            f"{argument}: add it, or leave {argument} out"
         )
 
 

@@ -24,11 +24,12 @@ from pyspark.sql.types import StructField, StructType
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
 from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
+from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
 from spark_state.processor.handles import DeclaredStates, record_states
 from spark_state.processor.pickles import dumps_processor
+from spark_state.processor.processor_api import ROW_API, ProcessorApi, by_key, in_arrow
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
-from spark_state.processor.row_form import SparkRows
 from spark_state.processor.schemas import (
     arrow_schema,
     check_nullable,
@@ -36,7 +37,7 @@ from spark_state.processor.schemas import (
     operator_state_meta_info,
     state_descriptor,
 )
-from spark_state.processor.timed_steps import steps_of, timers_of
+from spark_state.processor.timed_steps import timers_of
 from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
@@ -50,7 +51,7 @@ from spark_state.spark.operator.operator_configuration import (
 from spark_state.spark.operator.operator_input import OperatorInput, operator_input
 from spark_state.spark.operator.operator_task import HostSettings, batch_task, streaming_task
 from spark_state.spark.operator.output_event_time import with_event_time
-from spark_state.spark.operator.pandas_settings import pandas_form
+from spark_state.spark.operator.pandas_settings import block_size, pandas_form
 from spark_state.spark.operator.restore_source import restore_source
 from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
@@ -104,7 +105,7 @@ def transform_with_state(
     an error condition, the error has it, too. Errors of the run come in the exception of the query.
     """
     call = OperatorCall(
-        in_pandas=False,
+        api="rows",
         grouped=grouped,
         processor=processor,
         output_schema=output_schema,
@@ -132,7 +133,35 @@ def transform_with_state_in_pandas(
     """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
     an iterator of pandas DataFrames, and yields pandas DataFrames."""
     call = OperatorCall(
-        in_pandas=True,
+        api="pandas",
+        grouped=grouped,
+        processor=processor,
+        output_schema=output_schema,
+        output_mode=output_mode,
+        time_mode=time_mode,
+        initial_state=initial_state,
+        event_time_column_name=event_time_column_name,
+        broadcast=broadcast or {},
+    )
+    return plan_or_fall_back(call, name)
+
+
+def transform_with_state_in_arrow(
+    grouped: Any,
+    processor: ArrowStatefulProcessor,
+    output_schema: StructType | str,
+    output_mode: str,
+    time_mode: str,
+    initial_state: Any = None,
+    event_time_column_name: str = "",
+    *,
+    name: str | None = None,
+    broadcast: Mapping[str, DataFrame] | None = None,
+) -> DataFrame:
+    """As transform_with_state, for an ArrowStatefulProcessor: it gets the rows of many keys as a
+    pyarrow Table, and yields pyarrow Tables. Spark has no such operator."""
+    call = OperatorCall(
+        api="arrow",
         grouped=grouped,
         processor=processor,
         output_schema=output_schema,
@@ -155,7 +184,7 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     try:
         return _planned(call, name)
     except (UnsupportedOperationError, KeyGroupError) as error:
-        if call.broadcast or not runs_on_spark_instead(dict(spark.conf.getAll)):
+        if not call.spark_can_run_it or not runs_on_spark_instead(dict(spark.conf.getAll)):
             raise
         warnings.warn(
             f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
@@ -170,12 +199,13 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     spark = df.sparkSession
     use_driver_interpreter(spark)
     _check_output_mode(call.output_mode)
-    mode = time_mode_of(call.time_mode)
+    mode, api = time_mode_of(call.time_mode), _api_of(call, spark)
+    api.check_processor(call.processor)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    rows = operator_input(call, mode, operator, configuration)
+    rows = operator_input(call, mode, operator, configuration, api.initial_step)
     output = _struct(call.output_schema, "output_schema")
-    spec = _processor_spec(call, mode, rows, output, configuration)
+    spec = _processor_spec(call, api, rows, output, configuration)
     if not df.isStreaming:
         function = batch_task(spec, configuration.max_parallelism)
     else:
@@ -200,21 +230,21 @@ def _watch_queries(spark: SparkSession) -> None:
 
 def _processor_spec(
     call: OperatorCall,
-    mode: TimeMode,
+    api: ProcessorApi,
     rows: OperatorInput,
     output: StructType,
     configuration: OperatorConfiguration,
 ) -> ProcessorSpec:
-    spark = rows.by_subtask.sparkSession
-    states = _states(spark, call.processor, mode)
-    steps = (*rows.first_steps, *steps_of(mode.value, states.keyed))
-    row_form = pandas_form(spark) if call.in_pandas else SparkRows()
+    spark, mode = rows.by_subtask.sparkSession, time_mode_of(call.time_mode)
+    states = _states(spark, call.processor, mode, api)
+    steps = (*rows.first_steps, *api.steps(mode.value, states.keyed))
     return ProcessorSpec(
         pickled_processor=_pickle(call.processor),
         run_plan=RunPlan(
             rows.inputs,
             steps,
-            row_form,
+            api.row_form,
+            api.serve,
             mode.shown_time,
             rows.event_times,
             call.event_time_column_name or None,
@@ -233,11 +263,6 @@ def _check_output_mode(output_mode: str) -> None:
 
 
 def _operator_name(processor: Any, name: str | None) -> str:
-    if not isinstance(processor, StatefulProcessor):
-        raise ConfigurationError(
-            f"the processor must be a pyspark StatefulProcessor, got {processor!r}; pass an "
-            "instance, not a class"
-        )
     operator = type(processor).__name__ if name is None else name
     if not _NAME.fullmatch(operator):
         raise ConfigurationError(
@@ -247,8 +272,21 @@ def _operator_name(processor: Any, name: str | None) -> str:
     return operator
 
 
-def _states(spark: SparkSession, processor: StatefulProcessor, mode: TimeMode) -> DeclaredStates:
-    states = record_states(pickle.loads(_pickle(processor)), _ParsedSchemas(), mode.value)
+def _api_of(call: OperatorCall, spark: SparkSession) -> ProcessorApi:
+    match call.api:
+        case "rows":
+            return ROW_API
+        case "pandas":
+            return by_key(pandas_form(spark))
+        case "arrow":
+            return in_arrow(block_size(spark))
+
+
+def _states(
+    spark: SparkSession, processor: Any, mode: TimeMode, api: ProcessorApi
+) -> DeclaredStates:
+    pickled = pickle.loads(_pickle(processor))
+    states = record_states(pickled, _ParsedSchemas(), mode.value, api.handle_type)
     if spark.conf.get(_ENCODING_KEY) == "avro":
         check_nullable(states.keyed)
     return states
@@ -281,7 +319,7 @@ def _struct(schema: StructType | str, what: str) -> StructType:
     return parsed
 
 
-def _pickle(processor: StatefulProcessor) -> bytes:
+def _pickle(processor: Any) -> bytes:
     try:
         return dumps_processor(processor)
     except UnsupportedOperationError:

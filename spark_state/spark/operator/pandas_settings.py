@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.processor.blocks import BlockSize
 from spark_state.processor.row_form import RowForm
 from spark_state.spark.operator.connect_sessions import is_connect
 
@@ -32,11 +33,9 @@ def pandas_form(spark: SparkSession) -> RowForm:
             f"{extension_types} is true, but whole numbers beside nulls are floats in cowstate's "
             "DataFrames; set it to false"
         )
-    rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
     return PandasFrames(
         time_zone=str(spark.conf.get("spark.sql.session.timeZone")),
-        rows_per_frame=rows if rows > 0 else _NO_BOUND,
-        bytes_per_frame=_bytes_per_frame(spark),
+        frame_size=block_size(spark),
         by_name=_is_true(
             spark, "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName", "true"
         ),
@@ -49,13 +48,17 @@ def _is_true(spark: SparkSession, key: str, default: str = "false") -> bool:
     return str(spark.conf.get(key, default)).lower() == "true"
 
 
-def _bytes_per_frame(spark: SparkSession) -> int:
-    """The bound on bytes, which Spark reads with units."""
+def block_size(spark: SparkSession) -> BlockSize:
+    """How much the session lets an Arrow batch hold. Spark reads bytes with units."""
+    rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
+    limit = _bytes_of_batch(spark)
+    return BlockSize(rows=rows if rows > 0 else _NO_BOUND, bytes=limit if limit > 0 else _NO_BOUND)
+
+
+def _bytes_of_batch(spark: SparkSession) -> int:
     if is_connect(spark):
-        limit = bytes_of(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
-    else:
-        limit = spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch()
-    return int(limit) if limit > 0 else _NO_BOUND
+        return bytes_of(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
+    return int(spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch())
 
 
 def bytes_of(text: str) -> int:

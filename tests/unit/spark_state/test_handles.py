@@ -17,13 +17,9 @@ from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.condition_errors import ProcessorHandleError
-from spark_state.processor.handles import (
-    WITHOUT_TIME,
-    ProcessorHandle,
-    record_states,
-    serving_handle,
-)
+from spark_state.processor.handles import ProcessorHandle, record_states
 from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.serving_handles import WITHOUT_TIME, ServedStates, serving_handle
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor, StateKind
 from tests.support.subtasks import ParsedSchemas
@@ -56,10 +52,10 @@ class Described:
 
 
 def serving(
-    states: dict[str, Any], drop: Callable[[str], None] = lambda name: None
-) -> ProcessorHandle:
+    states: dict[str, tuple[StateKind, Any]], drop: Callable[[str], None] = lambda name: None
+) -> Any:
     none = OperatorStates(OperatorStateBackend(), (), STATE_FORMS.make_row)
-    return serving_handle(states, WITHOUT_TIME, drop, none)
+    return serving_handle(ServedStates(states, WITHOUT_TIME, none, drop), ProcessorHandle)
 
 
 def recorded(init: Init) -> tuple[StateDescriptor, ...]:
@@ -179,4 +175,4 @@ def test_a_state_that_was_declared_of_another_kind_is_refused_in_the_host() -> N
     backend = HeapKeyedStateBackend(KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS)
     state = backend.state(Described().keyed("value", "s", ("x int",)))
     with pytest.raises(ConfigurationError, match="state 's' was no map state"):
-        serving({"s": state}).getMapState("s", "k int", "v int")
+        serving({"s": ("value", state)}).getMapState("s", "k int", "v int")

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from spark_state.errors import OutputRowError
+from spark_state.processor.blocks import BlockSize
 from spark_state.processor.key_grouping import KeyedInput
 from spark_state.processor.pandas_frames import PandasFrames
 
 NO_BOUND = 2**31 - 1
-FORM = PandasFrames("America/New_York", 10_000, NO_BOUND)
+FORM = PandasFrames("America/New_York", BlockSize(10_000, NO_BOUND))
 MOMENT = datetime.datetime(2024, 1, 2, 3, 4, 5, 123456)
 OUTPUT = pa.schema([("k", pa.string()), ("n", pa.int32())])
 
@@ -88,16 +89,16 @@ class TestInput:
         assert second["v"].isna().tolist() == [True]
 
     def test_a_key_with_more_rows_than_a_frame_holds_gets_several(self) -> None:
-        form = PandasFrames("UTC", 2, NO_BOUND)
+        form = PandasFrames("UTC", BlockSize(2, NO_BOUND))
         many, few = frames(form, keyed(values(6), [5, 1]))
         assert [frame["v"].tolist() for frame in many] == [[0, 1], [2, 3], [4]]
         assert [frame.index.tolist() for frame in many] == [[0, 1], [0, 1], [0]]
         assert [frame["v"].tolist() for frame in few] == [[5]]
 
     def test_bytes_bound_a_frame_too_but_a_row_fits_always(self) -> None:
-        (chunks,) = frames(PandasFrames("UTC", 100, 24), keyed(values(7), [7]))
+        (chunks,) = frames(PandasFrames("UTC", BlockSize(100, 24)), keyed(values(7), [7]))
         assert [len(frame) for frame in chunks] == [3, 3, 1]
-        (rows,) = frames(PandasFrames("UTC", 100, 1), keyed(values(2), [2]))
+        (rows,) = frames(PandasFrames("UTC", BlockSize(100, 1)), keyed(values(2), [2]))
         assert [len(frame) for frame in rows] == [1, 1]
 
     def test_columns_keep_their_names_also_when_two_have_the_same(self) -> None:
@@ -115,12 +116,12 @@ class TestInput:
         assert next(next(rows))["v"].tolist() == [2, 3]
 
     def test_small_keys_share_one_conversion(self) -> None:
-        form = PandasFrames("UTC", 4, NO_BOUND)
+        form = PandasFrames("UTC", BlockSize(4, NO_BOUND))
         made = conversions(form, keyed(values(12), [1] * 12), looked_at=range(12))
         assert made == 3
 
     def test_a_processor_that_does_not_look_costs_no_frame(self) -> None:
-        form = PandasFrames("UTC", 4, NO_BOUND)
+        form = PandasFrames("UTC", BlockSize(4, NO_BOUND))
         assert conversions(form, keyed(values(13), [1] * 8 + [5]), looked_at=[]) == 0
         assert conversions(form, keyed(values(12), [1] * 12), looked_at=[5, 6]) == 1
 
@@ -160,7 +161,7 @@ class TestOutput:
         ]
 
     def test_legacy_configuration_matches_names_by_position(self) -> None:
-        form = PandasFrames("UTC", 10, NO_BOUND, by_name=False)
+        form = PandasFrames("UTC", BlockSize(10, NO_BOUND), by_name=False)
         assert emitted(pd.DataFrame({"n": ["x"], "k": [1]}), form=form) == [("x", 1)]
 
     def test_rows_of_all_frames_stay_in_order_also_when_dtypes_change(self) -> None:
@@ -222,7 +223,7 @@ class TestOutput:
             emitted(good, frame, good)
 
     def test_without_safe_casts_fractions_are_cut_off(self) -> None:
-        form = PandasFrames("UTC", 10, NO_BOUND, safe_casts=False)
+        form = PandasFrames("UTC", BlockSize(10, NO_BOUND), safe_casts=False)
         assert emitted(pd.DataFrame({"k": ["x"], "n": [1.7]}), form=form) == [("x", 1)]
 
 

@@ -17,6 +17,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import OutputRowError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
+from spark_state.processor.blocks import BlockSize
 from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
 from spark_state.processor.epoch_steps import EpochRun, handle_input_rows
 from spark_state.processor.epoch_time import EpochTime, ShownTime, both_times, no_time
@@ -29,7 +30,7 @@ from tests.support.processors import RunningTotals, SeesTime
 from tests.support.subtasks import KEY_COLUMNS, operator, table_of
 from tests.support.timed_epochs import TimedEpochs
 
-FRAMES = PandasFrames("UTC", rows_per_frame=3, bytes_per_frame=2**31 - 1)
+FRAMES = PandasFrames("UTC", BlockSize(3, 2**31 - 1))
 TIME = EpochTime(batch_ms=5_000, watermark_ms=4_000, late_watermark_ms=3_000)
 INITIAL = "initial"
 Emitted = list[tuple[Any, ...]]

@@ -1,0 +1,1 @@
+"""Processors that get and yield Arrow, many keys with a call."""

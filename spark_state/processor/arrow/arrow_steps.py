@@ -1,0 +1,94 @@
+"""The steps of an epoch's run for an ArrowStatefulProcessor, each with many keys at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_state.errors import OutputRowError
+from spark_state.keyed_state.keyed_state_backend import Due
+from spark_state.processor.arrow.keyed_batch import ExpiredTimers, KeyedBatch, Keys, keyed_batch
+from spark_state.processor.blocks import BlockSize, blocks
+from spark_state.processor.epoch_inputs import INITIAL_ROWS, KEYED_ROWS
+from spark_state.processor.epoch_steps import EpochRun
+from spark_state.processor.key_grouping import group_by_key
+from spark_state.processor.timed_steps import UntilMs
+
+
+@dataclass(frozen=True, slots=True)
+class HandleInputBatches:
+    """A step that calls `handleInputBatch` for all rows, as many keys at a time as `size` lets."""
+
+    size: BlockSize
+
+    def __call__(self, run: EpochRun) -> Iterator[Any]:
+        """See Step."""
+        for batch in _batches(run, KEYED_ROWS, self.size):
+            output = run.processor.handleInputBatch(batch, run.timer_values)
+            yield from _checked(run, "handleInputBatch", output)
+
+
+@dataclass(frozen=True, slots=True)
+class HandleInitialBatches:
+    """A step that calls `handleInitialBatch` for the rows of an initial state."""
+
+    size: BlockSize
+
+    def __call__(self, run: EpochRun) -> Iterator[Any]:
+        """See Step. It has no output."""
+        for batch in _batches(run, INITIAL_ROWS, self.size):
+            run.processor.handleInitialBatch(batch, run.timer_values)
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class FireTimersInBulk:
+    """A step that calls `handleExpiredTimers` for all timers that are due, and deletes them.
+
+    `timers`, `until_ms`: as of FireTimers, whose order this is, too; `size`: at most so many timers
+    come with a call.
+    """
+
+    size: BlockSize
+    timers: str
+    until_ms: UntilMs
+
+    def __call__(self, run: EpochRun) -> Iterator[Any]:
+        """See Step."""
+        due = run.backend.due_timers(self.timers, self.until_ms(run.timer_values))
+        timers = run.backend.timers(self.timers)
+        for first in range(0, len(due), self.size.rows):
+            run.check()
+            part = due[first : first + self.size.rows]
+            output = run.processor.handleExpiredTimers(_expired(run, part), run.timer_values)
+            yield from _checked(run, "handleExpiredTimers", output)
+            for timer in part:
+                run.backend.set_current_key(timer.key, timer.key_group)
+                timers.delete(timer.time_ms)
+
+
+def _batches(run: EpochRun, name: str, size: BlockSize) -> Iterator[KeyedBatch]:
+    given = run.inputs[name]
+    if not given.table.num_rows:
+        return
+    keyed = group_by_key(given.table, given.layout, run.key_columns)
+    for part in blocks(keyed, size):
+        run.check()
+        yield keyed_batch(part, given.layout.row_names, run.key_columns)
+
+
+def _expired(run: EpochRun, due: Sequence[Due]) -> ExpiredTimers:
+    keys = Keys(run.key_columns, [timer.key for timer in due], [timer.key_group for timer in due])
+    return ExpiredTimers(keys, pa.array([timer.time_ms for timer in due], pa.int64()))
+
+
+def _checked(run: EpochRun, method: str, output: Any) -> Iterator[Any]:
+    if output is None:
+        raise OutputRowError(
+            f"{type(run.processor).__name__}.{method} returned None; return an iterator of pyarrow "
+            "Tables, iter([]) for none"
+        )
+    return iter(output)

@@ -1,0 +1,133 @@
+"""What an ArrowStatefulProcessor gets: rows of many keys, and the keys that states are asked by.
+
+rows    sorted by key          a a a b c c
+keys    one a key              a b c
+counts  rows of each key       3 1 2
+starts  first row of each key  0 3 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from spark_state.keyed_state.current_key import Key
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor.key_grouping import KeyedInput
+
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+pc: Any = pyarrow.compute
+
+
+class Keys:
+    """Keys of a subtask, in an order of their own; a key may be there several times.
+
+    Get them from a KeyedBatch or from ExpiredTimers: a subtask has states of its own keys only.
+    """
+
+    def __init__(self, columns: KeyColumns, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
+        self._columns = columns
+        self._keys = keys
+        self._key_groups = key_groups
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The keys as tuples, as handleInputRows gets them."""
+        return map(self._columns.shown, self._keys)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The key columns, under the names that they were grouped by; a row a key."""
+        arrays = self._columns.to_arrow(self._keys)
+        return pa.table(arrays, names=list(self._columns.names))
+
+    def take(self, indexes: Any) -> Keys:
+        """The keys at these places, an array of integers."""
+        places = np.asarray(indexes).tolist()
+        return Keys(
+            self._columns,
+            [self._keys[place] for place in places],
+            [self._key_groups[place] for place in places],
+        )
+
+    def filter(self, mask: Any) -> Keys:
+        """The keys where `mask`, an array of booleans, is true; null is not true."""
+        if isinstance(mask, pa.Array | pa.ChunkedArray):
+            mask = pc.fill_null(mask, False)
+        return self.take(np.flatnonzero(np.asarray(mask)))
+
+    def with_groups(self) -> Iterator[tuple[Key, int]]:
+        """Each key as states know it, with its key group."""
+        return zip(self._keys, self._key_groups, strict=True)
+
+
+@dataclass(frozen=True)
+class KeyedBatch:
+    """All rows of some keys, sorted by key.
+
+    `rows`: a pyarrow Table with the columns of the grouped DataFrame; `keys`: the keys in Spark's
+    order, each once; `counts`: how many rows each has, int64.
+    """
+
+    rows: pa.Table
+    keys: Keys
+    counts: pa.Int64Array
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """The first row of each key: what `numpy.ufunc.reduceat` takes."""
+        counts = self.counts.to_numpy()
+        starts: npt.NDArray[np.int64] = np.cumsum(counts) - counts
+        return starts
+
+    @cached_property
+    def key_index(self) -> npt.NDArray[np.int64]:
+        """For each row, the place of its key in `keys`."""
+        return np.repeat(np.arange(len(self.keys)), self.counts.to_numpy())
+
+    def keys_of_rows(self) -> Keys:
+        """The key of each row."""
+        return self.keys.take(self.key_index)
+
+    def by_key(self, columns: pa.Table) -> pa.ListArray[Any]:
+        """A list of structs for each key, of `columns`, which has a row for each row of the batch.
+
+        Raises ValueError for another number of rows.
+        """
+        if columns.num_rows != self.rows.num_rows:
+            raise ValueError(
+                f"{columns.num_rows} rows were given for a batch of {self.rows.num_rows}"
+            )
+        offsets = pa.array([*self.starts.tolist(), columns.num_rows], pa.int32())
+        structs: Any = columns.to_struct_array()
+        if isinstance(structs, pa.ChunkedArray):
+            structs = structs.combine_chunks()
+        return pa.ListArray.from_arrays(offsets, structs)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredTimers:
+    """Timers that are due: `keys`, and `times_ms` of each, int64, in milliseconds since 1970. The
+    earliest comes first; those of one time come in the order of their keys. A key with several
+    timers is there for each."""
+
+    keys: Keys
+    times_ms: pa.Int64Array
+
+
+def keyed_batch(keyed: KeyedInput, names: Sequence[str], columns: KeyColumns) -> KeyedBatch:
+    """The rows and keys of a grouped input."""
+    return KeyedBatch(
+        keyed.rows.rename_columns(list(names)),
+        Keys(columns, keyed.keys, keyed.key_groups),
+        pa.array(keyed.counts, pa.int64()),
+    )

@@ -1,0 +1,288 @@
+"""States of many keys: what a call takes and gives is aligned with the keys that it names.
+
+A value of a state is a row of a struct array; see `columns` for what may be given. A call that is
+refused changes nothing. What expires, what is in files, and what readers see is as with PySpark's
+states: it is the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from spark_state.errors import StateValueError
+from spark_state.keyed_state.element_serializers import ListSerializer, MapSerializer
+from spark_state.keyed_state.keyed_element_table import KeyedElementTable
+from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.state_kinds import OpenTable
+from spark_state.processor.arrow.columns import check_length, numbers_of, struct_of
+from spark_state.processor.arrow.keyed_batch import Keys
+from spark_state.serializers import StructSerializer
+
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+pc: Any = pyarrow.compute
+
+Value = tuple[Any, ...]
+SetKey = Callable[[tuple[Any, ...], int], None]
+
+
+class ArrowValueState:
+    """One value a key."""
+
+    def __init__(
+        self, table: KeyedStateTable[Value], serializer: StructSerializer, set_key: SetKey
+    ) -> None:
+        self._table = table
+        self._serializer = serializer
+        self._set_key = set_key
+
+    def get_many(self, keys: Keys) -> pa.StructArray:
+        """The value of each key; null for a key without one."""
+        set_key, get = self._set_key, self._table.get
+        states = []
+        for key, key_group in keys.with_groups():
+            set_key(key, key_group)
+            states.append(get())
+        return self._serializer.to_arrow(states)
+
+    def exists_many(self, keys: Keys) -> pa.Array[Any]:
+        """Whether each key has a value, booleans."""
+        set_key, get = self._set_key, self._table.get
+        present = []
+        for key, key_group in keys.with_groups():
+            set_key(key, key_group)
+            present.append(get() is not None)
+        return pa.array(present, pa.bool_())
+
+    def put_many(self, keys: Keys, values: Any) -> None:
+        """Set the value of each key; of a key that is there twice, the last one stays.
+
+        Raises StateValueError naming state, column and types.
+        """
+        states = values_of(values, self._serializer, len(keys))
+        set_key, put = self._set_key, self._table.put
+        for (key, key_group), state in zip(keys.with_groups(), states, strict=True):
+            set_key(key, key_group)
+            put(state)
+
+    def clear_many(self, keys: Keys) -> None:
+        """Remove the value of each key, if any."""
+        for key, key_group in keys.with_groups():
+            self._set_key(key, key_group)
+            self._table.remove()
+
+
+class ArrowListState:
+    """A list a key; an empty list counts as no list."""
+
+    def __init__(
+        self, table: KeyedElementTable[int, Value], serializer: ListSerializer, set_key: SetKey
+    ) -> None:
+        self._table = table
+        self._element = serializer.element
+        self._set_key = set_key
+
+    def get_many(self, keys: Keys) -> pa.ListArray[Any]:
+        """The list of each key, of structs; empty for a key without one."""
+        counts, elements = [], []
+        for key, key_group in keys.with_groups():
+            self._set_key(key, key_group)
+            of_key = self._table.elements()
+            counts.append(len(of_key))
+            elements += [element for _, element in of_key]
+        return pa.ListArray.from_arrays(_offsets(counts), self._element.to_arrow(elements))
+
+    def exists_many(self, keys: Keys) -> pa.Array[Any]:
+        """Whether each key has a list."""
+        return _exists(self._table, keys, self._set_key)
+
+    def put_many(self, keys: Keys, lists: Any) -> None:
+        """Set the list of each key; without elements, remove it. Raises what append_many does."""
+        for key, key_group, elements in self._lists(keys, lists):
+            self._set_key(key, key_group)
+            self._table.clear()
+            self._table.append(elements)
+
+    def append_many(self, keys: Keys, lists: Any) -> None:
+        """Append to the list of each key. `lists`: a ListArray of structs, such as
+        `KeyedBatch.by_key` gives. Raises StateValueError naming state, column and types."""
+        for key, key_group, elements in self._lists(keys, lists):
+            self._set_key(key, key_group)
+            self._table.append(elements)
+
+    def clear_many(self, keys: Keys) -> None:
+        """Remove the list of each key, if any."""
+        _clear(self._table, keys, self._set_key)
+
+    def _lists(self, keys: Keys, lists: Any) -> Iterator[tuple[Value, int, list[Value]]]:
+        owner = self._element.owner
+        if isinstance(lists, pa.ChunkedArray):
+            lists = lists.combine_chunks()
+        if not isinstance(lists, pa.ListArray | pa.LargeListArray):
+            raise StateValueError(
+                f"{owner}: give a pyarrow ListArray of structs, as KeyedBatch.by_key makes it, not "
+                f"{type(lists).__name__}"
+            )
+        check_length(len(lists), len(keys), owner)
+        lengths = pc.list_value_length(lists).fill_null(0).to_pylist()
+        flat = lists.flatten()
+        elements = iter(values_of(flat, self._element, len(flat)))
+        return (
+            (key, key_group, [*islice(elements, length)])
+            for (key, key_group), length in zip(keys.with_groups(), lengths, strict=True)
+        )
+
+
+class ArrowMapState:
+    """A map a key; an empty map counts as no map. User keys are named with the keys that they
+    belong to, pair by pair: `batch.keys_of_rows()` beside a column of the rows, for one."""
+
+    def __init__(
+        self, table: KeyedElementTable[Value, Value], serializer: MapSerializer, set_key: SetKey
+    ) -> None:
+        self._table = table
+        self._serializer = serializer
+        self._set_key = set_key
+
+    def get_many(self, keys: Keys, user_keys: Any) -> pa.StructArray:
+        """The value of each pair; null for one without a value."""
+        values = []
+        for key, key_group, user_key in self._pairs(keys, user_keys):
+            self._set_key(key, key_group)
+            values.append(self._table.get(user_key))
+        return self._serializer.value.to_arrow(values)
+
+    def put_many(self, keys: Keys, user_keys: Any, values: Any) -> None:
+        """Set the value of each pair; of one that is there twice, the last value stays.
+
+        Raises StateValueError naming state, column and types.
+        """
+        new = values_of(values, self._serializer.value, len(keys))
+        for (key, key_group, user_key), value in zip(
+            self._pairs(keys, user_keys), new, strict=True
+        ):
+            self._set_key(key, key_group)
+            self._table.put(user_key, value)
+
+    def remove_many(self, keys: Keys, user_keys: Any) -> None:
+        """Remove each pair, if it is there."""
+        for key, key_group, user_key in self._pairs(keys, user_keys):
+            self._set_key(key, key_group)
+            self._table.remove(user_key)
+
+    def items_many(self, keys: Keys) -> pa.Array[Any]:
+        """The map of each key, user keys in their order; empty for a key without one."""
+        counts, user_keys, values = [], [], []
+        thaw = self._serializer.keys.thaw
+        for key, key_group in keys.with_groups():
+            self._set_key(key, key_group)
+            entries = self._table.elements()
+            counts.append(len(entries))
+            user_keys += [thaw(user_key) for user_key, _ in entries]
+            values += [value for _, value in entries]
+        offsets: Any = _offsets(counts)
+        return pa.MapArray.from_arrays(
+            offsets,
+            self._serializer.key.to_arrow(user_keys),
+            self._serializer.value.to_arrow(values),
+        )
+
+    def exists_many(self, keys: Keys) -> pa.Array[Any]:
+        """Whether each key has a map."""
+        return _exists(self._table, keys, self._set_key)
+
+    def clear_many(self, keys: Keys) -> None:
+        """Remove the map of each key, if any."""
+        _clear(self._table, keys, self._set_key)
+
+    def _pairs(self, keys: Keys, user_keys: Any) -> Iterator[tuple[Value, int, Value]]:
+        named = values_of(user_keys, self._serializer.key, len(keys))
+        frozen = self._serializer.keys.freeze_all(named)
+        return (
+            (key, key_group, user_key)
+            for (key, key_group), user_key in zip(keys.with_groups(), frozen, strict=True)
+        )
+
+
+class ArrowTimers:
+    """The timers of keys, in milliseconds since 1970."""
+
+    def __init__(self, table: KeyedElementTable[int, tuple[()]], set_key: SetKey) -> None:
+        self._table = table
+        self._set_key = set_key
+
+    def register(self, keys: Keys, times_ms: Any) -> None:
+        for key, key_group, time_ms in _timers(keys, times_ms):
+            self._set_key(key, key_group)
+            if self._table.get(time_ms) is None:
+                self._table.put(time_ms, ())
+
+    def delete(self, keys: Keys, times_ms: Any) -> None:
+        for key, key_group, time_ms in _timers(keys, times_ms):
+            self._set_key(key, key_group)
+            self._table.remove(time_ms)
+
+    def list(self, keys: Keys) -> pa.ListArray[Any]:
+        counts: list[int] = []
+        times: list[int] = []
+        for key, key_group in keys.with_groups():
+            self._set_key(key, key_group)
+            of_key = [time_ms for time_ms, _ in self._table.elements()]
+            counts.append(len(of_key))
+            times += of_key
+        return pa.ListArray.from_arrays(_offsets(counts), pa.array(times, pa.int64()))
+
+
+ArrowState = ArrowValueState | ArrowListState | ArrowMapState
+
+
+def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState:
+    """A state that is no timers, for many keys."""
+    match opened.kind:
+        case "value":
+            return ArrowValueState(opened.table, opened.values, set_key)
+        case "list":
+            return ArrowListState(opened.table, opened.values, set_key)
+        case "map":
+            return ArrowMapState(opened.table, opened.values, set_key)
+        case "timers":
+            raise AssertionError("timers are no state that a processor declares")
+
+
+def values_of(given: Any, serializer: StructSerializer, length: int) -> list[Value]:
+    """`length` values in the form of states. Raises StateValueError."""
+    structs = struct_of(given, serializer.struct_type, serializer.owner)
+    check_length(len(structs), length, serializer.owner)
+    values: Any = serializer.from_arrow(structs)
+    return list(values)
+
+
+def _timers(keys: Keys, times_ms: Any) -> Iterator[tuple[Value, int, int]]:
+    times = numbers_of(times_ms, "timers")
+    check_length(len(times), len(keys), "timers")
+    return (
+        (key, key_group, time_ms)
+        for (key, key_group), time_ms in zip(keys.with_groups(), times.to_pylist(), strict=True)
+    )
+
+
+def _exists(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> pa.Array[Any]:
+    present = []
+    for key, key_group in keys.with_groups():
+        set_key(key, key_group)
+        present.append(table.exists())
+    return pa.array(present, pa.bool_())
+
+
+def _clear(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> None:
+    for key, key_group in keys.with_groups():
+        set_key(key, key_group)
+        table.clear()
+
+
+def _offsets(counts: Sequence[int]) -> pa.Int32Array:
+    return pa.array([0, *accumulate(counts)], pa.int32())

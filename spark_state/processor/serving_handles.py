@@ -1,0 +1,101 @@
+"""The handles that `init` gets in every epoch: they hand out states by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from spark_state.errors import ConfigurationError
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.operator_state.handed_out_states import OperatorStates
+from spark_state.operator_state.meta_info import OperatorStateMode
+from spark_state.processor.condition_errors import deleted_state, timer_without_time
+from spark_state.processor.handles import DeclaringHandle, HandleType, NoTimers, ProcessorHandle
+from spark_state.state_descriptor import StateDescriptor, StateKind
+
+WITHOUT_TIME = NoTimers(timer_without_time)
+
+Serve = Callable[
+    [KeyedStateBackend[Any], Sequence[StateDescriptor], OperatorStates, Callable[[str], None]],
+    DeclaringHandle,
+]
+"""Makes the handle of an epoch: of a backend's states, operator states, and what deletes a state by
+its name. Pickles."""
+
+
+class _UndeclaredState:
+    """Stands for a state that was not recorded when the query was planned: `init` deletes it, or
+    declares other states than it did there.
+
+    `recorded`: the states that were; `dropped`: those that `init` has deleted.
+    """
+
+    def __init__(
+        self, kind: StateKind, name: str, recorded: Collection[str], dropped: Collection[str]
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._recorded = recorded
+        self._dropped = dropped
+
+    def __getattr__(self, operation: str) -> NoReturn:
+        if self._name in self._dropped:
+            raise deleted_state(self._kind, self._name, operation)
+        raise ConfigurationError(
+            f"{self._kind} state {self._name!r} was not declared when the query was planned "
+            f"(declared: {', '.join(sorted(self._recorded)) or 'none'}); init must declare the "
+            "same states always"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServedStates:
+    """What a handle hands out: states of keys with their kinds by name, timers, operator states.
+    `drop` deletes a state."""
+
+    states: Mapping[str, tuple[StateKind, Any]]
+    timers: Any
+    operator_states: OperatorStates
+    drop: Callable[[str], None]
+
+
+def serving_handle(served: ServedStates, handle_type: HandleType) -> DeclaringHandle:
+    """A handle that hands out what is served."""
+    states = served.states
+
+    dropped: set[str] = set()
+
+    def look_up(kind: StateKind, name: str, _schemas: tuple[Any, ...], _ttl_ms: int | None) -> Any:
+        if name not in states:
+            return _UndeclaredState(kind, name, states, dropped)
+        if states[name][0] != kind:
+            raise ConfigurationError(
+                f"state {name!r} was no {kind} state when the query was planned; init must declare "
+                "the same states always"
+            )
+        return states[name][1]
+
+    def drop_state(name: str) -> None:
+        dropped.add(name)
+        served.drop(name)
+
+    def look_up_operator_state(
+        mode: OperatorStateMode, name: str, _schemas: tuple[Any, ...]
+    ) -> Any:
+        return served.operator_states.look_up(mode, name)
+
+    return handle_type(look_up, served.timers, drop_state, look_up_operator_state)
+
+
+def serve_by_key(
+    backend: KeyedStateBackend[Any],
+    states: Sequence[StateDescriptor],
+    operator_states: OperatorStates,
+    drop: Callable[[str], None],
+) -> DeclaringHandle:
+    """The handle of PySpark's processors: states of the current key. See Serve."""
+    opened = {state.name: (state.kind, backend.state(state)) for state in states}
+    timers = [state for kind, state in opened.values() if kind == "timers"]
+    served = ServedStates(opened, timers[0] if timers else WITHOUT_TIME, operator_states, drop)
+    return serving_handle(served, ProcessorHandle)
