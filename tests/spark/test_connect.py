@@ -73,6 +73,12 @@ def test_an_existing_job_emits_what_it_emits_on_spark(
     assert len(on_cowstate) > 8
 
 
+def test_whole_arrow_batches_are_handled(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
+    server.run("run_in_arrow", tmp_path)
+    assert emitted(tmp_path / "arrow") == [("a", 1, 1), ("a", 2, 4), ("b", 1, 2)]
+
+
 def test_operators_behind_a_view_are_numbered(server: Connection, tmp_path: Path) -> None:
     feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
     assert server.run("through_a_view", tmp_path) == ["operator-0", "operator-1"]

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 import spark_state
 from spark_state.spark.operator.session_facts import session_facts
+from tests.support.arrow_totals import ArrowTotals
 from tests.support.broadcast_rules import ALERTS, Judges
 from tests.support.connect_server import SETTINGS
 from tests.support.existing_jobs import by_frames, by_rows, last_seen
@@ -82,6 +83,13 @@ def run(output: DataFrame, folder: Path, name: str) -> Any:
 def run_totals(spark: SparkSession, folder: Path, parallelism: str) -> Any:
     spark.conf.set("spark.cowstate.parallelism", parallelism)
     return run(totals(source(spark, folder)), folder, "totals").id
+
+
+def run_in_arrow(spark: SparkSession, folder: Path) -> None:
+    output = spark_state.transform_with_state_in_arrow(
+        source(spark, folder).groupBy("key"), ArrowTotals(), TOTALS_SCHEMA, "update", "None"
+    )
+    run(output, folder, "arrow")
 
 
 def run_existing(spark: SparkSession, folder: Path, form: str, enabled: bool) -> None:
