@@ -61,6 +61,7 @@ PUBLIC_NAMES = {
         "StateReplacedError",
     },
     "spark_state": {
+        "ArrowStatefulProcessor",
         "BatchIdentityError",
         "ConfigurationError",
         "CorruptStreamError",
@@ -83,6 +84,7 @@ PUBLIC_NAMES = {
         "progress",
         "serve_metrics",
         "transform_with_state",
+        "transform_with_state_in_arrow",
         "transform_with_state_in_pandas",
     },
 }

@@ -154,10 +154,9 @@ class TestTurningItOn:
         with pytest.raises(ConfigurationError, match=r"none\.jar is missing.*pip install -e"):
             configure(SparkSession.Builder())
 
-    def test_spark_connect_is_told_what_its_server_needs(self) -> None:
-        builder = SparkSession.Builder().config("spark.remote", "sc://host")
-        with pytest.raises(ConfigurationError, match=r"the server with --jars .*\.jar --conf"):
-            configure(builder)
+    def test_a_server_of_spark_connect_that_runs_already_gets_no_jar_of_the_client(self) -> None:
+        builder = configure(SparkSession.Builder().config("spark.remote", "sc://host"))
+        assert set(builder._options) == {"spark.remote"}
 
     @pytest.mark.parametrize(
         ("key", "value", "message"),

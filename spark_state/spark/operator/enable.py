@@ -1,7 +1,8 @@
 """`enable`: transformWithState of existing jobs runs on cowstate, session by session.
 
-`enable` replaces two methods of PySpark's GroupedData. Each call asks its session whether it is
-enabled (`spark.cowstate.enabled`), so other sessions of the process keep Spark's own operator.
+`enable` replaces two methods of PySpark's GroupedData, or for a session of Spark Connect those of
+its client's GroupedData. Each call asks its session whether it is enabled
+(`spark.cowstate.enabled`), so other sessions of the process keep Spark's own operator.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_reads import refuse_connect_reads
+from spark_state.spark.operator.connect_sessions import is_connect, is_session
 from spark_state.spark.operator.operator_call import OperatorCall
 from spark_state.spark.operator.operator_configuration import (
     ENABLED_KEY,
@@ -24,9 +27,12 @@ from spark_state.spark.operator.operator_configuration import (
     runs_on_spark_instead,
 )
 from spark_state.spark.operator.operator_plan import plan_or_fall_back
-from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.planned_operators import operator_names_below
 from spark_state.spark.operator.query_progress import show_operators_in_progress
 from spark_state.spark.operator.state_reads import answer_state_reads
+
+_METHODS = ("transformWithState", "transformWithStateInPandas")
+_MARK = "_cowstate_plans"
 
 
 def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
@@ -42,14 +48,14 @@ def enable(spark: SparkSession, *, fallback: str | None = None) -> None:
 
     `spark.cowstate.enabled=true` in the configuration does the same, if `configure` is called.
     Sessions that are not enabled keep Spark's own operator. Raises ConfigurationError for another
-    fallback, and for what is no session of classic Spark.
+    fallback, and for what is no session.
     """
     _check_session(spark)
     if fallback is not None:
         runs_on_spark_instead({FALLBACK_KEY: fallback})
         spark.conf.set(FALLBACK_KEY, fallback)
     spark.conf.set(ENABLED_KEY, "true")
-    obey_enabled_sessions()
+    obey_enabled_sessions(spark)
 
 
 def disable(spark: SparkSession) -> None:
@@ -61,14 +67,27 @@ def disable(spark: SparkSession) -> None:
     spark.conf.set(ENABLED_KEY, "false")
 
 
-def obey_enabled_sessions() -> None:
-    """Let calls in enabled sessions of this process plan operators of cowstate. May be called
-    again."""
+def obey_enabled_sessions(spark: SparkSession | None = None) -> None:
+    """Let calls in enabled sessions of this process plan operators of cowstate. `spark`: a session
+    of their kind, None for those of classic Spark. May be called again."""
+    if is_connect(spark):
+        _obey_connect_sessions()
+        return
     answer_state_reads()
     show_operators_in_progress()
-    for name in ("transformWithState", "transformWithStateInPandas"):
+    for name in _METHODS:
         if name not in vars(GroupedData):
             setattr(GroupedData, name, _replacement(getattr(PandasGroupedOpsMixin, name)))
+
+
+def _obey_connect_sessions() -> None:
+    from pyspark.sql.connect.group import GroupedData as ConnectGroupedData
+
+    refuse_connect_reads()
+    for name in _METHODS:
+        method = getattr(ConnectGroupedData, name)
+        if not hasattr(method, _MARK):
+            setattr(ConnectGroupedData, name, _replacement(method))
 
 
 def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
@@ -99,17 +118,18 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
             return call.on_spark()
         return plan_or_fall_back(call, _name_of_next(df))
 
+    setattr(method, _MARK, True)
     return method
 
 
 def _name_of_next(df: DataFrame) -> str:
     """The name of an operator on `df`: its number in the plan."""
-    return f"operator-{len(operators_in(df._jdf.queryExecution().analyzed()))}"
+    return f"operator-{len(operator_names_below(df))}"
 
 
 def _check_session(spark: object) -> None:
-    if not isinstance(spark, SparkSession):
+    if not is_session(spark):
         raise ConfigurationError(
-            f"enable and disable need a session of classic Spark, got {spark!r}; with a builder, "
-            "call getOrCreate first. Spark Connect has no operators of cowstate"
+            f"enable and disable need a session, got {spark!r}; with a builder, call getOrCreate "
+            "first"
         )

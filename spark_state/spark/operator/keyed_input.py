@@ -24,7 +24,14 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_rows import RESERVED_COLUMNS
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.schemas import arrow_schema
-from spark_state.spark.operator.logical_plans import column_of, elements, output_of
+from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.operator.logical_plans import (
+    column_of,
+    columns_of,
+    elements,
+    output_of,
+    quoted,
+)
 from spark_state.spark.operator.upstream_watermarks import (
     EVENT_TIME_COLUMN,
     UPSTREAM_COLUMN,
@@ -44,10 +51,13 @@ def keyed_input(
     `upstream`: if event times count, the watermarks above the operator; their carried columns come
     after the key group.
 
-    Raises ConfigurationError and KeyGroupError for keys that no state can have.
+    With Spark Connect nothing is carried: see upstream_watermarks. Raises ConfigurationError and
+    KeyGroupError for keys that no state can have.
     """
     df: DataFrame = grouped._df
     spark = df.sparkSession
+    if is_connect(spark):
+        return _connect_input(grouped, max_parallelism)
     columns = [
         column_of(spark, expression) for expression in elements(grouped._jgd.groupingExprs())
     ]
@@ -76,6 +86,48 @@ def keyed_input(
     key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
     keyed = projected.select(*output[: len(names)], key_group, *output[len(names) :])
     return keyed, InputLayout(tuple(names), tuple(key_indexes)), key_fields
+
+
+def _connect_input(
+    grouped: Any, max_parallelism: int
+) -> tuple[DataFrame, InputLayout, list[StructField]]:
+    """As keyed_input, where columns have no ids. Positions and names take their place: `toDF`
+    gives each column a name of its own."""
+    df: DataFrame = grouped._df
+    keys: list[Column] = grouped._grouping_cols
+    key_fields = list(df.select(*keys).schema) if keys else []
+    _check_keys(df, key_fields)
+    places = [_place_of(df, key, field) for key, field in zip(keys, key_fields, strict=True)]
+    computed = [index for index, place in enumerate(places) if place is None]
+    key_indexes = [
+        computed.index(index) if place is None else len(computed) + place
+        for index, place in enumerate(places)
+    ]
+    names = [*(key_fields[index].name for index in computed), *df.columns]
+    projected = df.select(*(keys[index] for index in computed), "*").toDF(*_plain(_distinct(names)))
+    output = columns_of(projected)
+    key_group = key_group_column([output[index] for index in key_indexes], max_parallelism)
+    return (
+        projected.select("*", key_group),
+        InputLayout(tuple(names), tuple(key_indexes)),
+        key_fields,
+    )
+
+
+def _place_of(df: DataFrame, key: Column, field: StructField) -> int | None:
+    """Which column of `df` a key is, under its own name; None for an expression, and for a column
+    whose name others have, too."""
+    same_name = [
+        index for index, name in enumerate(df.columns) if name.lower() == field.name.lower()
+    ]
+    if len(same_name) != 1:
+        return None
+    column = F.col(quoted(df.columns[same_name[0]]))
+    selected = df.select(key)
+    is_the_column = any(
+        selected.sameSemantics(df.select(form)) for form in (column, column.alias(field.name))
+    )
+    return same_name[0] if is_the_column else None
 
 
 def with_batch_time(keyed: DataFrame) -> DataFrame:
@@ -117,6 +169,15 @@ def _distinct(names: Sequence[str]) -> list[str]:
         distinct.append(f"_cowstate_column_{index}" if name.lower() in seen else name)
         seen.add(name.lower())
     return distinct
+
+
+def _plain(names: Sequence[str]) -> list[str]:
+    """`names`, where each that is read as a path is replaced: the client of Spark Connect does not
+    quote the names of the columns that `mapInArrow` gets."""
+    return [
+        f"_cowstate_column_{index}" if set(".`") & set(name) else name
+        for index, name in enumerate(names)
+    ]
 
 
 def _check_keys(df: DataFrame, key_fields: Sequence[StructField]) -> None:

@@ -1,12 +1,16 @@
-"""Logical plans of the JVM: their parts in Python, and DataFrames of plans."""
+"""Logical plans of the JVM: their parts in Python, and DataFrames of plans. And columns of
+DataFrames, also where there is no JVM."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from spark_state.spark.operator.connect_sessions import is_connect
 
 
 def elements(sequence: Any) -> list[Any]:
@@ -22,6 +26,18 @@ def analyzed_plan(df: DataFrame) -> Any:
 def output_of(df: DataFrame) -> list[Any]:
     """The attributes of a DataFrame, in order."""
     return elements(analyzed_plan(df).output())
+
+
+def columns_of(df: DataFrame) -> list[Column]:
+    """The columns of a DataFrame, in order. With Spark Connect no two may have one name."""
+    if is_connect(df.sparkSession):
+        return [F.col(quoted(name)) for name in df.columns]
+    return [column_of(df.sparkSession, attribute) for attribute in output_of(df)]
+
+
+def quoted(name: str) -> str:
+    """The name of a column as it is written in an expression."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def column_of(spark: SparkSession, expression: Any) -> Column:

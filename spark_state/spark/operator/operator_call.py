@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import unwrap
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, GroupedData
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
+from spark_state.spark.operator.connect_sessions import is_grouped
 
 Api = Literal["rows", "pandas", "arrow"]
 """See processor_api."""
@@ -45,12 +47,12 @@ class OperatorCall:
 
     def check_grouped(self) -> None:
         """Raise ConfigurationError unless what should be results of `df.groupBy(…)` are."""
-        if not isinstance(self.grouped, GroupedData):
+        if not is_grouped(self.grouped):
             raise ConfigurationError(
                 "transform_with_state needs a grouped DataFrame, got "
                 f"{type(self.grouped).__name__}; call it with df.groupBy(…)"
             )
-        if not isinstance(self.initial_state, GroupedData | None):
+        if self.initial_state is not None and not is_grouped(self.initial_state):
             raise ConfigurationError(
                 "the initial state must be a grouped DataFrame, got "
                 f"{type(self.initial_state).__name__}; pass df.groupBy(…)"
@@ -58,8 +60,11 @@ class OperatorCall:
 
     def on_spark(self) -> DataFrame:
         """What Spark's own method returns."""
-        # `enable` replaces the methods of GroupedData, which inherits them from here.
-        method = getattr(PandasGroupedOpsMixin, self.method)
+        # `enable` replaces the methods of GroupedData. In classic Spark it inherits them from the
+        # mixin; in Spark Connect they are its own, and `enable` wraps them.
+        is_classic = isinstance(self.grouped, GroupedData)
+        owner = PandasGroupedOpsMixin if is_classic else type(self.grouped)
+        method = unwrap(getattr(owner, self.method))
         planned: DataFrame = method(
             self.grouped,
             self.processor,

@@ -125,6 +125,7 @@ def _restore_from(key: str, text: str) -> RestoreFrom | None:
 
 _WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 _MOST = 2**31 - 1
+_LOCATIONS = ("store", "restoreFrom")
 _KEYS: dict[str, Callable[[str, str], Any]] = {
     "store": _url,
     "backend": _Choice(("heap",)),
@@ -162,13 +163,15 @@ _DEFAULTS = {
 class SessionFacts:
     """The facts of a session that defaults and checks depend on.
 
-    `cores_per_executor`: task slots of one executor.
+    `cores_per_executor`: task slots of one executor; `is_connect`: whether it is a session of Spark
+    Connect, whose server may be on another machine.
     """
 
     master: str
     default_parallelism: int
     cores_per_executor: int
     speculation: bool
+    is_connect: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -207,6 +210,8 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
     for key in given:
         if key not in _KEYS:
             _refuse_unknown(key)
+    if facts.is_connect:
+        _refuse_relative_paths(given)
     if facts.speculation:
         raise ConfigurationError(
             "spark.speculation is true: two attempts of one task could run at once and both change "
@@ -259,7 +264,22 @@ def _refuse_unknown(key: str) -> None:
     )
 
 
+def _refuse_relative_paths(given: Mapping[str, str]) -> None:
+    for key in _LOCATIONS:
+        location = given.get(key, "").strip()
+        if location and "://" not in location and not location.startswith(("/", "file:")):
+            raise ConfigurationError(
+                f"{PREFIX}{key} is {location!r}, but a server of Spark Connect has another working "
+                "directory than its client: set it to an absolute path of the server, or to a URL"
+            )
+
+
 def _default_store(facts: SessionFacts) -> str:
+    if facts.is_connect:
+        raise ConfigurationError(
+            f"{PREFIX}store is not set, and the files of a server of Spark Connect are not those "
+            "of its client: set it to a URL that every executor reaches, such as s3://bucket/state"
+        )
     if not facts.is_local or facts.master.startswith("local-cluster"):
         raise ConfigurationError(
             f"{PREFIX}store is not set, and the executors of master {facts.master!r} need a common "

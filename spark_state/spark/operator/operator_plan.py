@@ -38,6 +38,8 @@ from spark_state.processor.schemas import (
     state_descriptor,
 )
 from spark_state.processor.timed_steps import timers_of
+from spark_state.spark.operator.connect_queries import check_connect_queries
+from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
 from spark_state.spark.operator.operator_call import OperatorCall
@@ -209,13 +211,21 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     else:
         check_store(spark, configuration.store, configuration.store_retry_seconds)
         function = streaming_task(
-            _operator_spec(operator, configuration, rows.key_fields, spec),
+            _operator_spec(operator, configuration, rows, spec),
             HostSettings(configuration.hosts_per_executor, configuration.host_idle_seconds),
         )
-    complete_epochs_of_foreach_batch()
-    refuse_state_of_spark()
+    _watch_queries(spark)
     emitted = rows.by_subtask.mapInArrow(function, output)
     return with_event_time(emitted, call.event_time_column_name, df)
+
+
+def _watch_queries(spark: SparkSession) -> None:
+    """What is done about the queries that the operator will run in."""
+    if is_connect(spark):
+        check_connect_queries()
+    else:
+        complete_epochs_of_foreach_batch()
+        refuse_state_of_spark()
 
 
 def _processor_spec(
@@ -328,10 +338,11 @@ def _large_types(spark: SparkSession) -> bool:
 def _operator_spec(
     operator: str,
     configuration: OperatorConfiguration,
-    key_fields: list[StructField],
+    rows: OperatorInput,
     processor: ProcessorSpec,
 ) -> OperatorSpec:
-    key_schema_json = StructType([StructField(f.name, f.dataType) for f in key_fields]).json()
+    spark = rows.by_subtask.sparkSession
+    key_schema_json = StructType([StructField(f.name, f.dataType) for f in rows.key_fields]).json()
     return OperatorSpec(
         operator=operator,
         plan_id=uuid4().hex,
@@ -346,6 +357,6 @@ def _operator_spec(
             orphan_grace_seconds=configuration.orphan_grace_seconds,
             store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
-            restore_from=restore_source(configuration, operator, key_schema_json),
+            restore_from=restore_source(spark, configuration, operator, key_schema_json),
         ),
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version
 
-from spark_state.errors import UnsupportedOperationError
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.row_form import RowForm
+from spark_state.spark.operator.connect_sessions import is_connect
 
 _NO_BOUND = 2**31 - 1
+_SIZE = re.compile(r"(-?\d+)(?:b|([kmgtp])(?:b|ib)?)?")
 _PANDAS = "spark.sql.execution.pythonUDF.pandas"
 
 
@@ -47,7 +51,20 @@ def _is_true(spark: SparkSession, key: str, default: str = "false") -> bool:
 def block_size(spark: SparkSession) -> BlockSize:
     """How much the session lets an Arrow batch hold. Spark reads bytes with units."""
     rows = int(spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0)
-    limit = spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch()
-    return BlockSize(
-        rows=rows if rows > 0 else _NO_BOUND, bytes=int(limit) if limit > 0 else _NO_BOUND
-    )
+    limit = _bytes_of_batch(spark)
+    return BlockSize(rows=rows if rows > 0 else _NO_BOUND, bytes=limit if limit > 0 else _NO_BOUND)
+
+
+def _bytes_of_batch(spark: SparkSession) -> int:
+    if is_connect(spark):
+        return bytes_of(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")))
+    return int(spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch())
+
+
+def bytes_of(text: str) -> int:
+    """The bytes that a setting of Spark names, such as "64MB"."""
+    size = _SIZE.fullmatch(text.strip().lower())
+    if size is None:
+        raise ConfigurationError(f"{text!r} is no size in bytes; write it like 64MB, or like 1024")
+    power = " kmgtp".index(size[2] or " ")
+    return int(int(size[1]) * 1024**power)

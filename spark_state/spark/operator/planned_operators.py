@@ -12,11 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from spark_state.host.epoch_request import OperatorSpec, operator_store_url
+from spark_state.spark.operator.connect_plans import functions_of, plan_nodes
+from spark_state.spark.operator.connect_sessions import is_connect
+from spark_state.spark.operator.logical_plans import analyzed_plan
 
 _NODE = "MapInArrow"
 _EMPTY_SOURCE = "LocalRelation"
-_FUNCTION = re.compile(r".+_cowstate_([0-9a-f]{32})")
+_FUNCTION = re.compile(r"(?P<operator>.+)_cowstate_(?P<plan_id>[0-9a-f]{32})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,15 @@ def function_name(spec: OperatorSpec) -> str:
     return f"{spec.operator}_cowstate_{spec.plan_id}"
 
 
+def operator_names_below(df: DataFrame) -> set[str]:
+    """The names of the operators that a DataFrame comes from. With Spark Connect they may have been
+    planned by another client."""
+    if not is_connect(df.sparkSession):
+        return {planned.operator for planned in operators_in(analyzed_plan(df))}
+    functions = (_FUNCTION.fullmatch(name) for name in functions_of(plan_nodes(df)))
+    return {function["operator"] for function in functions if function}
+
+
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:
     """The operators in a logical plan of the JVM, each once."""
     return tuple(dict.fromkeys(operator for operator, _ in _nodes(plan)))
@@ -69,8 +83,8 @@ def _nodes(plan: Any) -> Iterator[tuple[PlannedOperator, Any]]:
     if _class_of(plan) == _NODE:
         # The function is the first field of the node. The field's name differs between releases.
         name = _FUNCTION.fullmatch(plan.productElement(0).name())
-        if name and name[1] in _planned:
-            yield _planned[name[1]], plan
+        if name and name["plan_id"] in _planned:
+            yield _planned[name["plan_id"]], plan
     for child in _children(plan):
         yield from _nodes(child)
 

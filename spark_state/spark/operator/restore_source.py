@@ -6,6 +6,8 @@ other query may go on. It counts only while the operator's own store has no epoc
 
 from __future__ import annotations
 
+from pyspark.sql import SparkSession
+
 from checkpoint_store import object_names
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.files.document import Source
@@ -17,6 +19,7 @@ from checkpoint_store.operators.store_metadata import StoreMetadata
 from checkpoint_store.schema_text import schema_text
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import RestoreSource
+from spark_state.spark.operator.connect_sessions import called_in_task, is_connect
 from spark_state.spark.operator.operator_configuration import (
     PREFIX,
     RESTORE_KEY,
@@ -26,16 +29,26 @@ from spark_state.spark.operator.operator_configuration import (
 
 
 def restore_source(
-    configuration: OperatorConfiguration, operator: str, key_schema_json: str
+    spark: SparkSession, configuration: OperatorConfiguration, operator: str, key_schema_json: str
 ) -> RestoreSource | None:
     """The store and the epoch that an operator of this name begins with; None if none is set.
 
-    Raises ConfigurationError if there is no such store or epoch, or if it is of another key or
-    another number of key groups.
+    With Spark Connect a task looks into the store. Raises ConfigurationError if there is no such
+    store or epoch, or if it is of another key or another number of key groups.
     """
     chosen = configuration.restore_from
     if chosen is None:
         return None
+    asked = chosen, configuration, operator, key_schema_json
+    if is_connect(spark):
+        return RestoreSource(*called_in_task(spark, _chosen_epoch, *asked))
+    return RestoreSource(*_chosen_epoch(*asked))
+
+
+def _chosen_epoch(
+    chosen: RestoreFrom, configuration: OperatorConfiguration, operator: str, key_schema_json: str
+) -> tuple[str, int]:
+    """The URL of a store, and the epoch."""
     store, metadata = _store(chosen, operator, configuration.store_retry_seconds)
     _check_same(store.url, metadata, configuration, key_schema_json)
     before = 2**63 - 1 if chosen.epoch is None else chosen.epoch + 1
@@ -50,7 +63,7 @@ def restore_source(
             f"{'any epoch' if chosen.epoch is None else f'epoch {chosen.epoch}'}, but {there}. "
             "Name one that it has, or leave @epoch out for the newest"
         )
-    return RestoreSource(store.url, checkpoint.epoch)
+    return store.url, checkpoint.epoch
 
 
 def _store(

@@ -31,9 +31,10 @@ from spark_state.processor.epoch_inputs import (
     control_key_group,
 )
 from spark_state.processor.key_grouping import InputLayout
+from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.first_batch_source import first_batch
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, SIDE_COLUMN, keyed_input
-from spark_state.spark.operator.logical_plans import column_of, output_of
+from spark_state.spark.operator.logical_plans import columns_of
 
 _ROWS, _SUBTASK = "rows", "subtask"
 _ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -62,7 +63,7 @@ def check_broadcast(spark: SparkSession, broadcast: Any) -> None:
             raise ConfigurationError(
                 f"broadcast stream {name!r} must be a DataFrame, got {type(df).__name__}"
             )
-        if not _session_of(df).equals(spark._jsparkSession):
+        if not _is_of_session(df, spark):
             raise session_not_same(f"broadcast stream {name!r} and the grouped DataFrame")
         if not df.isStreaming:
             raise ConfigurationError(
@@ -94,7 +95,7 @@ def initial_rows(
     key, and what keyed_input raises.
     """
     spark, df = grouped.sparkSession, initial_state._df
-    if not _session_of(df).equals(spark._jsparkSession):
+    if not _is_of_session(df, spark):
         raise session_not_same("the initial state and the grouped DataFrame")
     if df.isStreaming:
         raise ConfigurationError(
@@ -107,7 +108,7 @@ def initial_rows(
             f"({_described(key_fields)}): group both by columns of the same types, in the same "
             "order; their names may differ"
         )
-    *columns, key_group = (column_of(spark, attribute) for attribute in output_of(keyed))
+    *columns, key_group = columns_of(keyed)
     rows = keyed.select(F.struct(*columns).alias(_ROWS), key_group)
     if grouped.isStreaming:
         product = first_batch(spark).hint("shuffle_replicate_nl").crossJoin(_planned_once(rows))
@@ -117,8 +118,10 @@ def initial_rows(
 
 def _planned_once(df: DataFrame) -> DataFrame:
     """The rows of `df`, of one plan however often they are read. Adaptive execution would shuffle
-    now."""
+    now. Spark Connect has no such plan, and plans in each batch."""
     spark: Any = df.sparkSession
+    if is_connect(spark):
+        return df
     adaptive = dict(spark.conf.getAll).get(_ADAPTIVE)
     spark.conf.set(_ADAPTIVE, "false")
     try:
@@ -169,9 +172,10 @@ def with_side_rows(
 
 def _structs(df: DataFrame) -> DataFrame:
     """The rows of `df` as structs, in the column `rows`."""
-    columns = [column_of(df.sparkSession, attribute) for attribute in output_of(df)]
-    return df.select(F.struct(*columns).alias(_ROWS))
+    return df.select(F.struct(*columns_of(df)).alias(_ROWS))
 
 
-def _session_of(df: DataFrame) -> Any:
-    return df._jdf.sparkSession()
+def _is_of_session(df: DataFrame, spark: Any) -> bool:
+    if is_connect(spark) or is_connect(df.sparkSession):
+        return df.sparkSession is spark
+    return bool(df._jdf.sparkSession().equals(spark._jsparkSession))

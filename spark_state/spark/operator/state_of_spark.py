@@ -18,8 +18,8 @@ from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.operator_configuration import STORE_KEY
 from spark_state.spark.operator.planned_operators import operators_in
 
-_LOCATION = "checkpointLocation"
-_LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
+LOCATION = "checkpointLocation"
+LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
 _MARK = "_cowstate_looks_for_state_of_spark"
 _OPERATOR = re.compile(r'"operatorName"\s*:\s*"transformWithState')
 
@@ -49,12 +49,12 @@ def _replacement(spark_method: Callable[..., StreamingQuery]) -> Callable[..., S
 def _checkpoint_location(writer: DataStreamWriter, options: Mapping[str, Any]) -> str | None:
     """Where a query keeps its checkpoint, as far as it is known before the start."""
     given = {name.lower(): value for name, value in options.items()}
-    if _LOCATION.lower() in given:
-        return str(given[_LOCATION.lower()])
-    set_before = writer._jwrite.extraOptions().get(_LOCATION.lower())
+    if LOCATION.lower() in given:
+        return str(given[LOCATION.lower()])
+    set_before = writer._jwrite.extraOptions().get(LOCATION.lower())
     if set_before.isDefined():
         return str(set_before.get())
-    root = writer._spark.conf.get(_LOCATIONS_KEY, None)
+    root = writer._spark.conf.get(LOCATIONS_KEY, None)
     name = given.get("queryname") or _query_name(writer)
     return f"{root}/{name}" if root and name else None
 
@@ -72,12 +72,16 @@ def _check(writer: DataStreamWriter, location: str) -> None:
     for operator in _listed(files, jvm.org.apache.hadoop.fs.Path(path, "state")):
         for metadata in _listed(files, jvm.org.apache.hadoop.fs.Path(operator, "_metadata/v2")):
             if _OPERATOR.search(_text(jvm, files, metadata)):
-                raise ConfigurationError(
-                    f"{location} has the state of Spark's own transformWithState, which the "
-                    "operator on cowstate would not see. Take it over: cowstate adopt "
-                    f"{location} --apply --conf {STORE_KEY}=…; or start the query with a new "
-                    "checkpoint"
-                )
+                raise has_state_of_spark(location)
+
+
+def has_state_of_spark(location: str) -> ConfigurationError:
+    """The error of a checkpoint at `location`."""
+    return ConfigurationError(
+        f"{location} has the state of Spark's own transformWithState, which the operator on "
+        f"cowstate would not see. Take it over: cowstate adopt {location} --apply --conf "
+        f"{STORE_KEY}=…; or start the query with a new checkpoint"
+    )
 
 
 def _listed(files: Any, folder: Any) -> list[Any]:

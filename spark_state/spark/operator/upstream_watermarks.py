@@ -7,7 +7,8 @@ module puts two columns right above each `withWatermark`, and carries them down 
     _cowstate_event_ms     the event time of the row, null in rows without a watermark
     _cowstate_upstream     the number of the watermark that it counts for
 
-If the operator's rows have the very column of a single watermark, nothing is carried.
+If the operator's rows have the very column of a single watermark, nothing is carried. With Spark
+Connect no plan can be built again, so that is the only case there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from spark_state.errors import UnsupportedOperationError
+from spark_state.spark.operator.connect_plans import (
+    is_united_below,
+    plan_nodes,
+    watermarks_of,
+)
+from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.logical_plans import (
     analyzed_plan,
     column_of,
@@ -65,7 +72,10 @@ def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
     """
     if not df.isStreaming:
         return UpstreamWatermarks(df, (), ())
-    spark, plan = df.sparkSession, analyzed_plan(df)
+    spark = df.sparkSession
+    if is_connect(spark):
+        return UpstreamWatermarks(df, (), _only_delay_ms(df))
+    plan = analyzed_plan(df)
     nodes, delays_ms = _watermarks(plan), watermark_delays_ms(df)
     if not nodes or _has_the_only_column(plan, [*nodes.values()]):
         return UpstreamWatermarks(df, (), delays_ms)
@@ -85,7 +95,31 @@ def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
 
 def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
     """The delays of the watermarks above an operator on `df`."""
+    if is_connect(df.sparkSession):
+        return _only_delay_ms(df)
     return tuple(_delay_ms(node) for node in _watermarks(analyzed_plan(df)).values())
+
+
+def _only_delay_ms(df: DataFrame) -> tuple[int, ...]:
+    """The delay of the watermark of a DataFrame of Spark Connect; nothing without one.
+
+    Raises UnsupportedOperationError unless the rows have its column, and all count for it.
+    """
+    nodes = plan_nodes(df)
+    watermarks = watermarks_of(nodes)
+    marked = [field for field in df.schema.fields if DELAY_KEY in field.metadata]
+    if not watermarks and not marked:
+        return ()
+    kinds = [type(field.dataType) for field in marked]
+    if len(watermarks) == 1 and kinds == [TimestampType] and not is_united_below(nodes):
+        return (int(marked[0].metadata[DELAY_KEY]),)
+    names = ", ".join(field.name for field in marked) or "no column"
+    raise UnsupportedOperationError(
+        f"with Spark Connect an operator with time needs the column of its only watermark: there "
+        f"are {len(watermarks)} watermarks, and its rows have {names} from them. Unite the rows, "
+        "call withWatermark once after that, and keep its column, of type timestamp, but no copy "
+        "or window of it. Or run the query in a session of classic Spark"
+    )
 
 
 def _watermarks(plan: Any) -> dict[str, Any]:

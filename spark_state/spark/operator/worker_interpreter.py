@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.udf import _wrap_function
 
+from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.operator_configuration import is_local_master
 
 _PYTHON, _DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
@@ -52,7 +53,10 @@ def use_driver_interpreter(spark: SparkSession) -> None:
     """Let the workers of a running session run the driver's interpreter. May be called again.
 
     If the JVM looks up data sources with another interpreter, format("cowstate") is registered.
+    A server of Spark Connect has chosen its interpreter already.
     """
+    if is_connect(spark):
+        return
     context = spark.sparkContext
     if os.environ.get(_PYTHON) or not is_local_master(context.master or ""):
         return
@@ -68,8 +72,11 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, unless the JVM has found it.
 
     `spark.dataSource.register` refuses the name of a class in the JVM. The jar has a class of our
-    name, which asks for the source in Python.
+    name, which asks for the source in Python. Spark Connect replaces a source of the same name.
     """
+    if is_connect(spark):
+        spark.dataSource.register(source)
+        return
     manager: Any = spark._jsparkSession.sessionState().dataSourceManager()
     if not manager.dataSourceExists(source.name()):
         jvm: Any = spark.sparkContext._jvm

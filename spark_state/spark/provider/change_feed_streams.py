@@ -25,10 +25,10 @@ _ASKED = "_cowstate_asked"
 _LAYOUTS = ("partitionBy", "clusterBy")
 
 
-def let_streams_read_changes() -> None:
-    """Make `readStream.format("cowstate")` set readChangeFeed, in this process. May be called
-    again."""
-    spark_format: Any = DataStreamReader.format
+def let_streams_read_changes(readers: Any = DataStreamReader) -> None:
+    """Make `readStream.format("cowstate")` set readChangeFeed, in this process. `readers`: their
+    class, which Spark Connect has its own of. May be called again."""
+    spark_format: Any = readers.format
     if hasattr(spark_format, _MARK):
         return
 
@@ -38,15 +38,16 @@ def let_streams_read_changes() -> None:
         return reader.option(CHANGE_FEED_OPTION, "true") if source.lower() == FORMAT else reader
 
     setattr(format_and_option, _MARK, True)
-    DataStreamReader.format = format_and_option  # type: ignore[method-assign]
+    readers.format = format_and_option
 
 
-def refuse_partitions_of_streams() -> None:
-    """Make streams into tables refuse partitions, in this process. May be called again."""
+def refuse_partitions_of_streams(writers: Any = DataStreamWriter) -> None:
+    """Make streams into tables refuse partitions, in this process. `writers`: their class, as for
+    readers. May be called again."""
     for name in ("format", *_LAYOUTS):
-        method = getattr(DataStreamWriter, name)
+        method = getattr(writers, name)
         if not hasattr(method, _MARK):
-            setattr(DataStreamWriter, name, _noting(name, method))
+            setattr(writers, name, _noting(name, method))
 
 
 def _noting(name: str, method: Any) -> Any:

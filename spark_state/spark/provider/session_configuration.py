@@ -11,6 +11,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.enable import obey_enabled_sessions
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.worker_interpreter import driver_interpreter, use_driver_interpreter
@@ -18,10 +19,17 @@ from spark_state.spark.provider.change_feed_streams import (
     let_streams_read_changes,
     refuse_partitions_of_streams,
 )
+from spark_state.spark.provider.connect_configuration import (
+    configure_connect_session,
+    connect_url,
+    quiet_about_jars,
+    starts_server,
+)
 from spark_state.spark.provider.offline_repartition import guard_offline_repartition
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 
 _JARS_KEY = "spark.jars"
+_CONNECT = ("spark.remote", "spark.api.mode")
 _COMPLETED = "_cowstate_completes_launch"
 _SPARK_VERSIONS = ("4.2", "4.3")
 _JAR = Path(__file__).resolve().parents[2] / "jars" / "cowstate-provider.jar"
@@ -58,18 +66,20 @@ def configure(builder: _Builder) -> _Builder:
     prints no StackOverflowError of Spark if a query runs such a function. On a local master, Python
     workers run the interpreter of the driver, unless PYSPARK_PYTHON or spark.pyspark.python is set.
 
-    Raises ConfigurationError for a version of Spark that the provider does not support, for Spark
-    Connect, and if a session without the jar is already running.
+    A builder of Spark Connect gets the same if it starts its server (`remote("local[2]")`). Another
+    server must have the jar: if not, `getOrCreate` raises ConfigurationError.
+
+    Raises ConfigurationError for a version of Spark that the provider does not support, and if a
+    session without the jar is already running.
     """
     check_spark_version(pyspark.__version__)
     guard_offline_repartition(PROVIDER_CLASS)
     jar = jar_path()
     options: dict[str, str] = builder._options
-    if "spark.remote" in options:
-        raise ConfigurationError(
-            "configure cannot add a jar to a Spark Connect server; start the server with "
-            f"--jars {jar} --conf {PROVIDER_KEY}={PROVIDER_CLASS}"
-        )
+    url = connect_url(options)
+    if url is not None and not starts_server(url, options):
+        _complete_connection(builder, jar)
+        return builder
     _check_running_session(jar)
     builder.config(_JARS_KEY, _joined(options.get(_JARS_KEY, ""), jar))
     builder.config(PROVIDER_KEY, PROVIDER_CLASS)
@@ -79,6 +89,21 @@ def configure(builder: _Builder) -> _Builder:
     obey_enabled_sessions()
     _complete_launch(builder)
     return builder
+
+
+def _complete_connection(builder: SparkSession.Builder, jar: str) -> None:
+    """Let `builder.getOrCreate` configure the session of a server that runs already."""
+    create = builder.getOrCreate
+    if hasattr(create, _COMPLETED):
+        return
+
+    def get_or_create() -> SparkSession:
+        session = create()
+        configure_connect_session(session, jar)
+        return session
+
+    setattr(get_or_create, _COMPLETED, True)
+    builder.getOrCreate = get_or_create  # type: ignore[method-assign]
 
 
 def _joined(*lists: str) -> str:
@@ -104,15 +129,21 @@ def _complete_launch(builder: SparkSession.Builder) -> None:
         return
 
     def get_or_create() -> SparkSession:
+        options, url = dict(builder._options), connect_url(builder._options)
+        if url is not None:
+            # The JVM of the server is that of a classic session.
+            options = {k: options[k] for k in options if k not in _CONNECT} | {"spark.master": url}
         conf = SparkConf(loadDefaults=False)
-        for key, value in builder._options.items():
+        for key, value in options.items():
             conf.set(key, str(value))
-        with driver_interpreter(builder._options):
+        with driver_interpreter(options), quiet_about_jars():
             # Launches the JVM, as the session would, unless it runs already.
             SparkContext._ensure_initialized(conf=conf)
             launched = SparkConf().get(_JARS_KEY, "") or ""
             builder.config(_JARS_KEY, _joined(launched, builder._options[_JARS_KEY]))
             session = create()
+        if is_connect(session):
+            configure_connect_session(session, str(_JAR))
         use_driver_interpreter(session)
         return session
 
@@ -132,6 +163,9 @@ def check_spark_version(version: str) -> None:
 def _check_running_session(jar: str) -> None:
     session = SparkSession.getActiveSession()
     if session is None:
+        return
+    if is_connect(session):
+        configure_connect_session(session, jar)
         return
     if jar not in session.sparkContext.getConf().get(_JARS_KEY, ""):
         raise ConfigurationError(

@@ -54,6 +54,20 @@ def test_how_long_a_store_may_be_away_is_whole_seconds() -> None:
             parse_configuration(given, facts())
 
 
+@pytest.mark.parametrize("key", ["store", "restoreFrom"])
+def test_paths_for_a_server_of_spark_connect_are_absolute(key: str) -> None:
+    connect = facts(is_connect=True)
+    with pytest.raises(ConfigurationError, match=rf"{key} is './here', but a server .* absolute"):
+        parse_configuration({**STORE, f"spark.cowstate.{key}": "./here"}, connect)
+    for location in ("/there", "file:/there", "s3://bucket/there"):
+        parse_configuration({**STORE, f"spark.cowstate.{key}": location}, connect)
+
+
+def test_spark_connect_has_no_default_store() -> None:
+    with pytest.raises(ConfigurationError, match=r"store is not set, .* not those of its client"):
+        parse_configuration({}, facts(is_connect=True))
+
+
 def test_a_relative_store_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     parsed = parse_configuration({"spark.cowstate.store": "state"}, facts())

@@ -1,0 +1,68 @@
+"""Plans of DataFrames of Spark Connect, read from the text that the server makes of them.
+
+The client has a tree of its own, but a view or a text in SQL stands there as its name only. The
+server's analysed plan has all that a query will run. A line of the text is a node:
+
+    ~Project [ts#1-T10000ms, key#2]
+    +- ~EventTimeWatermark 7f1c…, ts#1: timestamp, 10 seconds
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+_ANALYSED, _NEXT_SECTION = "== Analyzed Logical Plan ==", "\n== "
+_NODE = re.compile(r"(?P<margin>[ :|+-]*)~?(?P<name>[A-Za-z]\w*)(?: (?P<rest>.*))?")
+_FUNCTION = re.compile(r"[\w.-]+")
+_WATERMARK, _UNION, _MAP_IN_ARROW = "EventTimeWatermark", "Union", "MapInArrow"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """A node of a plan: its name, its text behind the name, and how deep it is in the tree."""
+
+    name: str
+    text: str
+    depth: int
+
+
+def plan_nodes(df: DataFrame) -> list[PlanNode]:
+    """The nodes of the analysed plan of a DataFrame, each before the nodes below it."""
+    frame: Any = df
+    return parsed_plan(str(frame._explain_string(extended=True)))
+
+
+def parsed_plan(explained: str) -> list[PlanNode]:
+    """The nodes of the analysed plan in what `explain(extended=True)` prints."""
+    _, heading, rest = explained.partition(f"{_ANALYSED}\n")
+    assert heading, f"no analysed plan in {explained!r}"
+    lines = rest.partition(_NEXT_SECTION)[0].splitlines()
+    nodes = (_NODE.fullmatch(line) for line in lines)
+    return [PlanNode(n["name"], n["rest"] or "", len(n["margin"])) for n in nodes if n]
+
+
+def watermarks_of(nodes: list[PlanNode]) -> set[str]:
+    """The ids of the watermarks of a plan."""
+    return {node.text.partition(",")[0] for node in nodes if node.name == _WATERMARK}
+
+
+def is_united_below(nodes: list[PlanNode]) -> bool:
+    """Whether rows of a watermark are united with others, after the watermark was set."""
+    for index, node in enumerate(nodes):
+        depth = node.depth
+        if node.name == _WATERMARK:
+            for above in reversed(nodes[:index]):
+                if above.depth < depth and above.name == _UNION:
+                    return True
+                depth = min(depth, above.depth)
+    return False
+
+
+def functions_of(nodes: list[PlanNode]) -> list[str]:
+    """The names of the functions that `mapInArrow` was called with."""
+    names = [_FUNCTION.match(node.text) for node in nodes if node.name == _MAP_IN_ARROW]
+    return [name[0] for name in names if name]

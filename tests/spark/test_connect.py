@@ -1,0 +1,183 @@
+"""Spark Connect: clients of a local server, against batch computations and Spark's own operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store import open_store
+from tests.support.connect_server import Connection, connect_server, emitted, feed
+from tests.support.streams import Row, random_rows, totals_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+IN_EVENT_TIME = (
+    [("a", 1_000), ("b", 15_000), ("a", 1_500)],
+    [("b", 16_000), ("c", 31_000)],
+    [("c", 60_000), ("a", 58_000)],
+    [("d", 100_000)],
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """A server without cowstate's jar."""
+    with connect_server(tmp_path_factory.mktemp("server"), {}) as connection:
+        yield connection
+
+
+@pytest.fixture
+def own_server() -> Connection:
+    """Each client starts a server with `configure`."""
+    return Connection("local[*]")
+
+
+def roll_back(checkpoint: Path, batch: int) -> None:
+    """Let a batch run again, as after a crash before its commit."""
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_each_row_counts_once_over_restarts_another_server_and_parallelism(
+    server: Connection, own_server: Connection, tmp_path: Path
+) -> None:
+    batches = [random_rows(seed, count=60, keys=25) for seed in range(6)]
+    runs = zip((server, server, own_server), ("2", "3", "1"), strict=True)
+    for number, (connection, parallelism) in enumerate(runs):
+        feed(tmp_path / "input", batches[2 * number : 2 * number + 2], first=2 * number)
+        query = connection.run("run_totals", tmp_path, parallelism=parallelism)
+        roll_back(tmp_path / "totals-checkpoint", 2 * number + 1)
+    rows: list[Row] = [row for batch in batches for row in batch]
+    newest: dict[str, tuple[int, int]] = {}
+    for key, count, total in sorted(emitted(tmp_path / "totals"), key=lambda row: row[1]):
+        newest[key] = (count, total)
+    assert newest == totals_of(rows)
+    store = tmp_path / "store" / query / "RunningTotals"
+    state = open_store(str(store), state="totals").read().to_pylist()
+    assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(rows)
+    assert len(emitted(tmp_path / "totals")) == sum(len(totals_of(batch)) for batch in batches)
+
+
+@pytest.mark.parametrize("job", ["by_rows", "by_frames", "last_seen"])
+def test_an_existing_job_emits_what_it_emits_on_spark(
+    server: Connection, tmp_path: Path, job: str
+) -> None:
+    batches = [random_rows(seed, count=40, keys=15) for seed in range(2)]
+    feed(tmp_path / "input", IN_EVENT_TIME if job == "last_seen" else batches)
+    for enabled in (False, True):
+        server.run("run_existing", tmp_path, form=job, enabled=enabled)
+    on_cowstate = emitted(tmp_path / f"{job}-True")
+    assert on_cowstate == emitted(tmp_path / f"{job}-False")
+    assert len(on_cowstate) > 8
+
+
+def test_whole_arrow_batches_are_handled(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
+    server.run("run_in_arrow", tmp_path)
+    assert emitted(tmp_path / "arrow") == [("a", 1, 1), ("a", 2, 4), ("b", 1, 2)]
+
+
+def test_operators_behind_a_view_are_numbered(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
+    assert server.run("through_a_view", tmp_path) == ["operator-0", "operator-1"]
+    assert emitted(tmp_path / "view") == [("a", 1, 1, 1), ("a", 5, 1, 5), ("b", 2, 1, 2)]
+
+
+def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)]])
+    assert server.run("in_processing_time", tmp_path) == [
+        ["a", -1, 1],
+        ["a", 1, 1],
+        ["b", -1, 2],
+        ["b", 1, 2],
+    ]
+
+
+def test_a_module_of_the_client_is_sent(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1)]])
+    server.run("with_artifact", tmp_path)
+    assert emitted(tmp_path / "sent") == [("a", 1, 1)]
+
+
+def test_an_initial_state_is_handled_once(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("c", 2)], [("a", 5), ("only here", 6)]])
+    server.run("with_initial_state", tmp_path)
+    assert emitted(tmp_path / "initial") == [
+        ("a", 21, 1101),
+        ("a", 22, 1106),
+        ("c", 1, 2),
+        ("only here", 11, 11),
+    ]
+
+
+def test_broadcast_rows_reach_every_subtask(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "limits", [[("NO", 100)]])
+    feed(tmp_path / "payments", [[(f"card{number}", 90 + number) for number in range(20)]])
+    server.run("with_broadcast", tmp_path)
+    assert emitted(tmp_path / "alerts") == sorted(
+        ((f"card{number}", "NO", 90 + number, 100, 1) for number in range(11, 20)), key=repr
+    )
+
+
+def test_keys_of_all_forms_are_what_they_are_in_classic_spark(
+    server: Connection, tmp_path: Path
+) -> None:
+    plain = [["a", 2, 4], ["b", 1, 2]]
+    assert server.run("keys", tmp_path) == {
+        **dict.fromkeys(("dotted", "case", "qualified", "field", "repeated"), plain),
+        "upper": [["A", 2, 4], ["B", 1, 2]],
+    }
+
+
+def test_what_cannot_run_runs_on_spark_if_the_session_allows_it(
+    server: Connection, tmp_path: Path
+) -> None:
+    warned, is_on_spark = server.run("on_spark_instead", tmp_path)
+    assert "transformWithState of Sums runs on Spark and not on cowstate: key column" in warned
+    assert is_on_spark
+
+
+def test_what_cannot_work_is_an_error_at_once_with_the_way_out(
+    server: Connection, tmp_path: Path
+) -> None:
+    feed(tmp_path / "input", [[("a", 1)]])
+    refused = server.run("refusals", tmp_path)
+    for name, kind, message in (
+        ("foreachBatch", "UnsupportedOperationError", "Write the stream with a sink"),
+        ("watermarks", "UnsupportedOperationError", "call withWatermark once"),
+        ("no watermark", "ConfigurationError", "needs a watermark"),
+        ("output column", "AnalysisException", "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE"),
+        ("no store", "ConfigurationError", "spark.cowstate.store is not set"),
+        ("relative store", "ConfigurationError", "an absolute path of the server"),
+        ("bad store", "StoreAccessError", "cannot use the store file:///proc/nothing"),
+        ("restoreFrom", "ConfigurationError", "neither this nor RunningTotals below it"),
+        ("state", "UnsupportedOperationError", '/operator-0"), with option "stateVarName"'),
+        ("metadata", "UnsupportedOperationError", 'spark.read.format("cowstate").load("/'),
+        ("state of Spark", "ConfigurationError", "cowstate adopt"),
+        ("configure", "ConfigurationError", "start the server with --jars"),
+    ):
+        kinds, told = refused.pop(name)
+        assert kind in kinds.split(","), (name, kinds, told)
+        assert message in told
+    assert refused == {}
+
+
+def test_tables_are_read_and_written_without_the_jar(server: Connection, tmp_path: Path) -> None:
+    feed(tmp_path / "input", [[("a", 3)], [("c", 4)]])
+    assert server.run("tables", tmp_path) == [["a", 3], ["b", 2], ["c", 4]]
+    assert ("a", "update_postimage") in emitted(tmp_path / "changes")
+
+
+def test_a_configured_session_has_the_provider_tables_and_update_mode(
+    own_server: Connection, tmp_path: Path
+) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("a", 3)]])
+    given = own_server.run("configured", tmp_path)
+    assert given["table"] == [["a", 2], ["b", 1]]
+    assert ".arrow" in given["state"]
+    assert given["enabled"]
+    assert given["cores"] == [given["cores of the server"]] * 2
+    assert "partitionBy is not for streams" in given["partitions"][1]
+    assert ("a", "update_postimage") in emitted(tmp_path / "changes")
