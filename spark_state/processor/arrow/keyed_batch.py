@@ -42,7 +42,9 @@ class Keys:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """The keys as tuples, as handleInputRows gets them."""
-        return map(self._columns.shown, self._keys)
+        return (
+            map(self._columns.shown, self._keys) if self._columns.has_structs else iter(self._keys)
+        )
 
     @cached_property
     def table(self) -> pa.Table:
