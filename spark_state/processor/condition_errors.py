@@ -14,6 +14,7 @@ from pyspark.errors import (
     ParseException,
     PySparkException,
     PySparkRuntimeError,
+    PySparkTypeError,
     SessionNotSameException,
 )
 
@@ -68,6 +69,22 @@ class SchemaTextError(SparkConditionError, ParseException):
 
 class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
+
+
+class TypeWithoutArrowError(SparkConditionError, PySparkTypeError):
+    """A column has a type that PySpark does not bring to Arrow, and so to no Python process."""
+
+
+def type_without_arrow(column: str, data_type: str) -> TypeWithoutArrowError:
+    """The error of a column of such a type."""
+    return TypeWithoutArrowError(
+        "UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION",
+        "0A000",
+        f"{data_type} is not supported in conversion to Arrow. Column {column!r} has it, and "
+        "Spark's own operator does not keep it either. An interval of years or months becomes a "
+        "number by cast(col AS int); an interval of days to seconds can be kept",
+        {"data_type": data_type},
+    )
 
 
 class OtherSessionError(SparkConditionError, SessionNotSameException):
