@@ -16,6 +16,7 @@ from pyspark.errors import (
     PySparkRuntimeError,
     PySparkTypeError,
     SessionNotSameException,
+    SparkRuntimeException,
 )
 
 from spark_state.errors import ConfigurationError
@@ -115,6 +116,10 @@ def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
         "are later than the watermark",
         {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
     )
+
+
+class StateReadOptionError(SparkConditionError, SparkRuntimeException):
+    """An option of a read of `format("statestore")` that Spark's own reader refuses, too."""
 
 
 class DeletedStateError(ConfigurationError, PySparkRuntimeError):
