@@ -105,10 +105,12 @@ def _changes_of_list(data_type: DataType) -> Column:
     def replaced(element: Column, place: Column) -> Column:
         return change(F.when(place == 0, "update").otherwise("append"), element)
 
-    known = F.coalesce(F.size(before), F.lit(0))
-    kept = F.slice(_comparable(after, data_type), 1, F.greatest(known, F.lit(1)))
-    goes_on = before.isNull() | ((F.size(after) > known) & (kept == _comparable(before, data_type)))
-    new = F.slice(after, known + 1, F.greatest(F.size(after) - known, F.lit(0)))
+    length_before = F.coalesce(F.size(before), F.lit(0))
+    kept = F.slice(_comparable(after, data_type), 1, F.greatest(length_before, F.lit(1)))
+    goes_on = before.isNull() | (
+        (F.size(after) > length_before) & (kept == _comparable(before, data_type))
+    )
+    new = F.slice(after, length_before + 1, F.greatest(F.size(after) - length_before, F.lit(0)))
     gone = F.array(change("delete", F.lit(None).cast(data_type.elementType)))
     return (
         F.when(after.isNull(), gone)
