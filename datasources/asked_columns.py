@@ -69,7 +69,9 @@ class AskedColumns:
             return column
         if any(_breaks(chunk, asked) for chunk in column.chunks):
             raise self._null_in(asked.name)
-        return column.cast(asked.type)
+        return pa.chunked_array(
+            [_of_type(chunk, asked.type) for chunk in column.chunks], asked.type
+        )
 
     def _null_in(self, name: str) -> ConfigurationError:
         return ConfigurationError(
@@ -101,6 +103,13 @@ def asked_columns(url: str, schema: StructType) -> AskedColumns:
                 "columns, or read the state without Spark, with checkpoint_store.open_store"
             ) from error
     return AskedColumns(url, pa.schema(asked), pa.schema(list(stored)))
+
+
+def _of_type(array: Any, asked: pa.DataType) -> Any:
+    """The array with the nullability of `asked`. A cast would look at what a null hides, too."""
+    batch = pa.RecordBatch.from_arrays([array], ["column"])
+    schema = pa.schema([pa.field("column", asked)])
+    return pa.ipc.read_record_batch(batch.serialize(), schema).column(0)
 
 
 def _breaks(array: Any, field: pa.Field[Any]) -> bool:

@@ -285,8 +285,8 @@ def _check_key(name: str, spark_type: Any) -> None:
     if not is_hashable_type(str(spark_type)):
         raise KeyGroupError(
             f"key column {name!r} is {type_text(spark_type)}, which has no stable hash and so no "
-            "key group: set option keys to columns of booleans, numbers, texts, binaries, dates or "
-            "timestamps (a field of the struct, or a cast)"
+            "key group: set option keys to columns of booleans, numbers, texts, binaries, dates, "
+            "timestamps or intervals of days to seconds (a field of the struct, or a cast)"
         )
 
 

@@ -6,12 +6,14 @@ hash as it is. One column is hashed as these bytes, little endian:
 
     boolean, byte, short, integer, date   4 bytes (false/true = 0/1, date = days since 1970-01-01)
     long, timestamp, timestamp_ntz        8 bytes (timestamps = microseconds since 1970-01-01)
+    interval day to second, its parts     8 bytes (microseconds)
     float, double                         4, 8 bytes IEEE 754, -0.0 as 0.0, one NaN
     string                                its UTF-8 bytes
     binary                                its bytes
     decimal(p <= 18, s)                   8 bytes, the unscaled value
     decimal(p > 18, s)                    the unscaled value, two's complement, big endian, shortest
     struct                                its fields, each in turn, as if they were columns
+    array                                 its elements, each in turn, as if they were columns
 
 `key group = hash mod max parallelism` (mod never negative). Source of the algorithm: XXH64 of
 Yann Collet, chained as in Spark's `XxHash64` expression; golden values pin it in the tests.
@@ -37,7 +39,7 @@ _EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
 KeyType = str | Mapping[str, Any]
-"""A type as Spark's JSON has it: a name, or the description of a struct."""
+"""A type as Spark's JSON has it: a name, or the description of a struct or an array."""
 
 _Hash = Callable[[Any, int], int]
 _Pack = Callable[[Any], bytes]
@@ -66,6 +68,17 @@ def _timestamp_bytes(value: datetime.datetime) -> bytes:
 def _timestamp_ntz_bytes(value: datetime.datetime) -> bytes:
     return _pack_long((value - _EPOCH_NAIVE) // _MICROSECOND)
 
+
+def _interval_bytes(value: datetime.timedelta) -> bytes:
+    return _pack_long(value // _MICROSECOND)
+
+
+_PARTS_OF_DAYS = ("day", "hour", "minute", "second")
+_INTERVALS = {
+    f"interval {first}" if first == last else f"interval {first} to {last}": _interval_bytes
+    for place, first in enumerate(_PARTS_OF_DAYS)
+    for last in _PARTS_OF_DAYS[place:]
+}
 
 _BYTES_OF: dict[str, Callable[[Any], bytes]] = {
     "boolean": _pack_int,
@@ -113,6 +126,8 @@ def _hash_of(key_type: KeyType) -> _Hash:
     """How a value of this type, which is not None, changes the hash that it is given."""
     if isinstance(key_type, Mapping) and key_type["type"] == "struct":
         return _hash_of_struct(key_type["fields"])
+    if isinstance(key_type, Mapping) and key_type["type"] == "array":
+        return _hash_of_array(key_type["elementType"])
     to_bytes = _bytes_of(str(key_type))
     return lambda value, seed: xxhash.xxh64_intdigest(to_bytes(value), seed)
 
@@ -132,25 +147,39 @@ def _hash_of_struct(fields: Sequence[Mapping[str, Any]]) -> _Hash:
     return hash_struct
 
 
+def _hash_of_array(element_type: KeyType) -> _Hash:
+    hash_element = _hash_of(element_type)
+
+    def hash_array(value: Any, seed: int) -> int:
+        for element in value:
+            seed = seed if element is None else hash_element(element, seed)
+        return seed
+
+    return hash_array
+
+
 def _bytes_of(type_name: str) -> Callable[[Any], bytes]:
     if type_name.startswith("decimal("):
         precision, scale = type_name[len("decimal(") : -1].split(",")
         return _decimal_bytes(int(precision), int(scale))
     try:
-        return _BYTES_OF[type_name]
+        return {**_BYTES_OF, **_INTERVALS}[type_name]
     except KeyError:
         raise KeyGroupError(
             f"a key column of type {type_name!r} has no stable hash and so no key group; group by "
-            f"columns of type {', '.join(_BYTES_OF)} or decimal, or structs of these"
+            f"columns of type {', '.join(_BYTES_OF)}, decimal or interval day to second, or "
+            "structs and arrays of these"
         ) from None
 
 
 def is_hashable_type(key_type: KeyType) -> bool:
     """Whether a column of this Spark type (as Spark's JSON has it) can be part of a key."""
     if isinstance(key_type, Mapping):
+        if key_type["type"] == "array":
+            return is_hashable_type(key_type["elementType"])
         is_struct = key_type["type"] == "struct"
         return is_struct and all(is_hashable_type(field["type"]) for field in key_type["fields"])
-    return key_type in _BYTES_OF or key_type.startswith("decimal(")
+    return key_type in _BYTES_OF or key_type in _INTERVALS or key_type.startswith("decimal(")
 
 
 class KeyGroupAssignment:

@@ -14,9 +14,10 @@ form that Spark's own ValueState hands out:
     list, map                  list, dict
     struct                     a row, made by `make_row`
     duration[us]               datetime.timedelta
+    null                       None
 
-Rows of output differ in timestamps with a zone only: they stay aware, and a naive one means UTC, as
-in Spark's row API (`OUTPUT_FORMS`).
+What pandas and NumPy have for these becomes Python's. Rows of output differ in timestamps with a
+zone only: they stay aware, and a naive one means UTC, as in Spark's row API (`OUTPUT_FORMS`).
 
 `StructSerializer.to_state` brings a value into this form and refuses what does not fit; it is on
 the hot path, so values whose fields already have the right exact types pass after one look-up.
@@ -150,12 +151,14 @@ def _convert_date(value: Any) -> datetime.date:
 
 
 def _convert_naive(value: Any) -> datetime.datetime:
+    value = _of_pandas(value, "to_pydatetime")
     if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
         raise TypeError
     return value.replace(fold=0)
 
 
 def _convert_local(value: Any) -> datetime.datetime:
+    value = _of_pandas(value, "to_pydatetime")
     if not isinstance(value, datetime.datetime):
         raise TypeError
     return value.astimezone().replace(tzinfo=None)
@@ -168,9 +171,26 @@ def _convert_aware(value: Any) -> datetime.datetime:
 
 
 def _convert_duration(value: Any) -> datetime.timedelta:
+    value = _of_pandas(_unwrap(value), "to_pytimedelta")
     if not isinstance(value, datetime.timedelta):
         raise TypeError
     return value
+
+
+def _of_pandas(value: Any, method: str) -> Any:
+    """A Timestamp or Timedelta of pandas, which are subclasses of Python's, as Python's."""
+    convert = getattr(value, method, None)
+    if convert is None:
+        return value
+    if value != value:
+        raise TypeError  # NaT, which is of both classes
+    if value.nanosecond if method == "to_pydatetime" else value.nanoseconds:
+        raise ValueError("finer than a microsecond")
+    return convert()
+
+
+def _convert_null(_: Any) -> Any:
+    raise TypeError
 
 
 def _local_to_utc(value: datetime.datetime) -> datetime.datetime:
@@ -269,6 +289,8 @@ def _codec(value_type: Any, forms: Forms) -> _Codec:
         return forms.timestamp
     if types.is_duration(value_type):
         return _Codec(_convert_duration, exact=datetime.timedelta)
+    if types.is_null(value_type):
+        return _Codec(_convert_null)
     if types.is_list(value_type):
         return _list_codec(value_type, forms)
     if types.is_map(value_type):

@@ -14,6 +14,7 @@ damaged. Damage never leads to an older epoch.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.schema_columns import is_same_but_for_nulls
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
@@ -113,7 +115,10 @@ class CompletedCheckpointStore:
     def _check_same(self, stored: StoreMetadata, metadata: StoreMetadata) -> None:
         for field in ("operator", "max_parallelism", "key_schema_json", "store_id"):
             actual, expected = getattr(stored, field), getattr(metadata, field)
-            if actual != expected:
+            is_schema = field == "key_schema_json"
+            # An adopted key may have nulls where the operator's plan rules them out.
+            same = is_same_but_for_nulls if is_schema else operator.eq
+            if not same(actual, expected):
                 raise StoreMismatchError(self._store.url, field, str(actual), str(expected))
 
     def register_run(self, run_id: str) -> Run:

@@ -1,7 +1,7 @@
 """Keys as hashes, by which rows are found again. Pure.
 
-Equal keys have equal hashes. Others may have them, too: all lists do. So what is looked up by hash
-is more than what was asked for, never less.
+Equal keys have equal hashes. Others may have them, too. So what is looked up by hash is more than
+what was asked for, never less.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def _value_hashes(array: Any) -> Hashes:
         for values in array.flatten():
             hashes = _mixed(hashes, _column_hashes(values))
         return hashes
+    if pa.types.is_list(arrow_type):
+        return _list_hashes(array)
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
         return _bytes_hashes(array)
     if pa.types.is_floating(arrow_type):
@@ -65,6 +67,22 @@ def _value_hashes(array: Any) -> Hashes:
     if pa.types.is_temporal(arrow_type) and not pa.types.is_interval(arrow_type):
         return _numbers(array.view(pa.int32() if arrow_type.bit_width == 32 else pa.int64()))
     return np.zeros(len(array), np.uint64)
+
+
+def _list_hashes(array: Any) -> Hashes:
+    """The sum of the hashes of a list's elements with their places, and its length."""
+    array = array.fill_null([])
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    places = np.arange(offsets[-1] - offsets[0]) + offsets[0] - np.repeat(starts, lengths)
+    elements = _mixed(_seeds(places), _column_hashes(array.flatten()))
+    before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(elements, dtype=np.uint64)])
+    sums = before[offsets[1:] - offsets[0]] - before[starts - offsets[0]]
+    return _mixed(_seeds(lengths), sums)
+
+
+def _seeds(numbers: npt.NDArray[np.int64]) -> Hashes:
+    return _mixed(np.full(len(numbers), _NULL), numbers.astype(np.uint64))
 
 
 def _numbers(array: Any) -> Hashes:

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from spark_state.frozen_keys import frozen
+from checkpoint_store.states.key_codes import value_codes
+from spark_state.frozen_keys import frozen, in_order
 
 # The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
 pc: Any = pyarrow.compute
@@ -36,7 +38,7 @@ class KeyColumns:
         return list(zip(*(_values(column) for column in columns), strict=True))
 
     def shown(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A key as processors see it: with structs as dicts, as in Spark."""
+        """A key as processors see it: with structs as dicts and arrays as lists, as in Spark."""
         if not self.has_structs:
             return key
         return tuple(map(_shown, key, self.arrow_types))
@@ -57,16 +59,21 @@ class KeyColumns:
 
 
 def _shown(value: Any, arrow_type: Any) -> Any:
-    if value is None or not pa.types.is_struct(arrow_type):
-        return value
-    return {f.name: _shown(v, f.type) for f, v in zip(arrow_type, value, strict=True)}
+    if value is not None and pa.types.is_struct(arrow_type):
+        return {f.name: _shown(v, f.type) for f, v in zip(arrow_type, value, strict=True)}
+    if value is not None and pa.types.is_list(arrow_type):
+        return [_shown(element, arrow_type.value_type) for element in value]
+    return value
 
 
 def leaf_columns(columns: Iterable[Any]) -> list[Any]:
     """Chunked columns in whose order keys are in order: the fields of structs for the structs,
-    behind whether the struct is there."""
+    behind whether the struct is there, and the places of arrays among those of their column."""
     leaves = []
     for column in columns:
+        if pa.types.is_list(column.type):
+            leaves.append(_places(column))
+            continue
         if not pa.types.is_struct(column.type):
             leaves.append(column)
             continue
@@ -75,6 +82,19 @@ def leaf_columns(columns: Iterable[Any]) -> list[Any]:
         fields = [pc.struct_field(column, [index]) for index in range(column.type.num_fields)]
         leaves += leaf_columns(fields)
     return leaves
+
+
+def _places(column: Any) -> Any:
+    """For each array of a chunked column the place of its value in their order, which is Spark's:
+    element by element, what has ended first, null before all."""
+    codes = value_codes(column)
+    # A value is made a Python one once, however many rows have it.
+    _, firsts, coded_as = np.unique(codes, return_index=True, return_inverse=True)
+    values = [*map(frozen, column.take(pa.array(firsts)).to_pylist())]
+    arrays = in_order({value for value in values if value is not None})
+    place_of = {value: place for place, value in enumerate([None, *arrays])}
+    places = np.array([place_of[value] for value in values], np.int64)
+    return pa.chunked_array([pa.array(places[coded_as])])
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:

@@ -56,7 +56,8 @@ class RowColumns:
 
     def to_key(self, given: Any) -> Key:
         """The key that a caller means: a value, a tuple, or a mapping by column. The value of a
-        struct is a mapping or a tuple, too."""
+        struct is a mapping or a tuple, too, and that of an array is a list, or a tuple as in what
+        was iterated over."""
         names = self.keys.names
         if isinstance(given, Mapping):
             key = tuple(given[name] for name in names if name in given)
@@ -64,7 +65,7 @@ class RowColumns:
         else:
             key = given if isinstance(given, tuple) else (given,)
             fits = len(key) == len(names)
-        if not fits and len(names) == 1 and pa.types.is_struct(self.keys.arrow_types[0]):
+        if len(names) == 1 and _is_alone(given, self.keys.arrow_types[0], fits):
             key, fits = (given,), True
         if not fits and not names:
             raise ConfigurationError(f"{given!r} is no key: without key columns the key is ()")
@@ -104,6 +105,13 @@ class RowColumns:
         columns = dict(zip(names, zip(*(k + s for k, s in entries), strict=True), strict=True))
         arrays = [pa.array(columns[field.name], field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _is_alone(given: Any, kind: Any, fits: bool) -> bool:
+    """Whether what was given for the only key column is its value, and no tuple with it in it."""
+    if pa.types.is_list(kind) and isinstance(given, tuple) and fits:
+        return not isinstance(given[0], list | tuple | None)
+    return not fits and (pa.types.is_struct(kind) or pa.types.is_list(kind))
 
 
 def _exact_type(kind: pa.DataType) -> type | None:

@@ -85,7 +85,7 @@ def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Tab
 def sorted_by_key(table: pa.Table, key_names: Sequence[str]) -> pa.Table:
     """Rows in the order of files: by key group and key."""
     names = (KEY_GROUP_COLUMN, *key_names)
-    if not any(pa.types.is_struct(table.schema.field(name).type) for name in key_names):
+    if not any(pa.types.is_nested(table.schema.field(name).type) for name in key_names):
         return table.sort_by([(name, "ascending") for name in names])
     leaves = {str(n): leaf for n, leaf in enumerate(leaf_columns(table[name] for name in names))}
     order = pc.sort_indices(pa.table(leaves), sort_keys=[(name, "ascending") for name in leaves])

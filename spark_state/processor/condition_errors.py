@@ -14,7 +14,9 @@ from pyspark.errors import (
     ParseException,
     PySparkException,
     PySparkRuntimeError,
+    PySparkTypeError,
     SessionNotSameException,
+    SparkRuntimeException,
 )
 
 from spark_state.errors import ConfigurationError
@@ -70,6 +72,22 @@ class ProcessorHandleError(SparkConditionError, PySparkRuntimeError):
     """A processor asks its handle for what its time mode, or another of its states, rules out."""
 
 
+class TypeWithoutArrowError(SparkConditionError, PySparkTypeError):
+    """A column has a type that PySpark does not bring to Arrow, and so to no Python process."""
+
+
+def type_without_arrow(column: str, data_type: str) -> TypeWithoutArrowError:
+    """The error of a column of such a type."""
+    return TypeWithoutArrowError(
+        "UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION",
+        "0A000",
+        f"{data_type} is not supported in conversion to Arrow. Column {column!r} has it, and "
+        "Spark's own operator does not keep it either. An interval of years or months becomes a "
+        "number by cast(col AS int); an interval of days to seconds can be kept",
+        {"data_type": data_type},
+    )
+
+
 class OtherSessionError(SparkConditionError, SessionNotSameException):
     """DataFrames of two sessions are to be inputs of one operator."""
 
@@ -98,6 +116,10 @@ def emitted_too_late(event_ms: int, watermark_ms: int) -> EmittedTooLateError:
         "are later than the watermark",
         {"emittedRowEventTime": str(event_ms), "currentWatermark": str(watermark_ms)},
     )
+
+
+class StateReadOptionError(SparkConditionError, SparkRuntimeException):
+    """An option of a read of `format("statestore")` that Spark's own reader refuses, too."""
 
 
 class DeletedStateError(ConfigurationError, PySparkRuntimeError):

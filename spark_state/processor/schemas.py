@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
 
@@ -14,7 +15,7 @@ from checkpoint_store.files.element_columns import EXPIRY, LIST_VALUE, MAP_VALUE
 from spark_state.errors import UnsupportedOperationError
 from spark_state.operator_state.broadcast_state import broadcast_item_type
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
-from spark_state.processor.condition_errors import state_not_nullable
+from spark_state.processor.condition_errors import state_not_nullable, type_without_arrow
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 _TIME_ZONE = "UTC"
@@ -26,8 +27,19 @@ def struct_from_json(schema_json: str) -> StructType:
 
 
 def arrow_schema(schema: StructType, *, large_types: bool = False) -> pa.Schema:
-    """The Arrow schema of a Spark schema, timestamps in UTC."""
-    return to_arrow_schema(schema, timezone=_TIME_ZONE, prefers_large_types=large_types)
+    """The Arrow schema of a Spark schema, timestamps in UTC.
+
+    Raises TypeWithoutArrowError for a type that PySpark does not bring to Arrow.
+    """
+    fields: list[pa.Field[Any]] = []
+    for field in schema:
+        try:
+            fields += to_arrow_schema(
+                StructType([field]), timezone=_TIME_ZONE, prefers_large_types=large_types
+            )
+        except PySparkTypeError as error:
+            raise type_without_arrow(field.name, field.dataType.simpleString()) from error
+    return pa.schema(fields)
 
 
 def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> StructType:

@@ -29,8 +29,17 @@ _ATOMIC: dict[Any, type[types.DataType]] = {
     exp.DType.TIMESTAMPTZ: types.TimestampType,
     exp.DType.TIMESTAMPLTZ: types.TimestampType,
     exp.DType.TIMESTAMPNTZ: types.TimestampNTZType,
+    exp.DType.NULL: types.NullType,
 }
-_SHORT_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "real": "float"}
+_DAY_TIME = ("day", "hour", "minute", "second")
+_YEAR_MONTH = ("year", "month")
+_SHORT_NAMES = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "real": "float",
+    "void": "null",
+}
 
 
 def schema_of(given: types.StructType | str, what: str) -> types.StructType:
@@ -72,6 +81,8 @@ def _type(kind: Any, what: str) -> types.DataType:
     inner = kind.expressions if isinstance(kind, exp.DataType) else []
     if named in _ATOMIC:
         return _ATOMIC[named]()
+    if isinstance(named, exp.Interval):
+        return _interval(named.text("unit") or named.args["unit"].sql(), kind, what)
     if named is exp.DType.DECIMAL:
         return types.DecimalType(*(int(each.this.this) for each in inner))
     if named is exp.DType.ARRAY:
@@ -80,4 +91,19 @@ def _type(kind: Any, what: str) -> types.DataType:
         return types.MapType(_type(inner[0], what), _type(inner[1], what))
     if named is exp.DType.STRUCT:
         return types.StructType([_field(column, what) for column in inner])
-    raise ConfigurationError(f"{what}: type {kind} is not known here; give a StructType instead")
+    raise _unknown(kind, what)
+
+
+def _interval(unit: str, kind: Any, what: str) -> types.DataType:
+    first, _, last = unit.lower().partition(" to ")
+    for names, interval_type in (
+        (_DAY_TIME, types.DayTimeIntervalType),
+        (_YEAR_MONTH, types.YearMonthIntervalType),
+    ):
+        if first in names and (last or first) in names[names.index(first) :]:
+            return interval_type(names.index(first), names.index(last or first))
+    raise _unknown(kind, what)
+
+
+def _unknown(kind: Any, what: str) -> ConfigurationError:
+    return ConfigurationError(f"{what}: type {kind} is not known here; give a StructType instead")

@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
+from spark_state.frozen_keys import frozen
 from spark_state.host.epoch_request import (
     CheckpointSettings,
     EpochRequest,
@@ -157,10 +158,11 @@ class ScriptedOperator:
 
     def state(self, name: str) -> dict[Any, Any]:
         """What a state holds after the last batch, by key: the value as a dict, the elements of a
-        list as dicts, the entries of a map as pairs of dicts. A key of one column is its value."""
+        list as dicts, the entries of a map as pairs of dicts. A key of one column is its value; in
+        keys, structs and arrays are tuples."""
         held: dict[Any, Any] = {}
         for row in open_store(self._request(0).store_url, state=name).read().to_pylist():
-            key = tuple(row.pop(column) for column in self._keys)
+            key = frozen(tuple(row.pop(column) for column in self._keys))
             whole = row.get("list_value", row.get("map_value", row))
             held[key[0] if len(key) == 1 else key] = whole
         return held
@@ -173,7 +175,7 @@ class ScriptedOperator:
         url, name = self._request(0).store_url, _TIMERS[self._time_mode]
         for row in open_store(url, state=name).read().to_pylist():
             expiry_ms = row.pop("expiry_ms")
-            key = tuple(row.values())
+            key = frozen(tuple(row.values()))
             held.setdefault(key[0] if len(key) == 1 else key, []).append(expiry_ms)
         return {key: sorted(times) for key, times in held.items()}
 

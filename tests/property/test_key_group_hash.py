@@ -42,6 +42,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "date": st.dates(),
     "timestamp": st.datetimes(timezones=st.just(datetime.UTC)),
     "timestamp_ntz": st.datetimes(),
+    "interval day to second": st.timedeltas(
+        -datetime.timedelta(days=100_000_000), datetime.timedelta(days=100_000_000)
+    ),
+    "interval hour": st.timedeltas().map(
+        lambda value: datetime.timedelta(hours=value.days % 1_000_000)
+    ),
     "float": st.floats(width=32),
     "double": st.floats() | st.sampled_from([-0.0, 0.0, math.nan, -math.nan]),
     "string": st.text(max_size=40),

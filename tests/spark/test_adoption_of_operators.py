@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
@@ -27,6 +30,7 @@ from tests.spark.test_timers import FIRED, EmitsWhenIdle
 from tests.support.adopted_operators import (
     AVRO,
     BATCHES,
+    SEEN,
     UNSAFE_ROWS,
     AdoptedJob,
     EveryState,
@@ -43,6 +47,7 @@ from tests.support.provider_jobs import (
     configured,
 )
 from tests.support.stopped_changes import StoppedError, stop_after
+from tests.support.streams import Stream
 
 pytestmark = pytest.mark.spark
 
@@ -383,3 +388,110 @@ def test_a_key_that_is_a_struct_is_taken_over(spark: SparkSession, tmp_path: Pat
     expected.on_spark()
     job.on_cowstate()
     assert job.shown() == expected.shown()
+
+
+class Fleeting(EveryTimedState):
+    """Its values live for a second."""
+
+    ttl_ms = 1_000
+
+
+def test_what_expires_after_the_adoption_is_gone_and_due_timers_fire_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = AdoptedJob(spark, tmp_path, Fleeting(), "ProcessingTime")
+    job.feed([("a", 1), ("b", 2)])
+    job.on_spark()
+    assert job.adopt("--apply", "--force") == 0
+    for state in ("total", "last", "kinds"):
+        assert open_store(store_of(job), state=state).read().num_rows == 2
+    time.sleep(Fleeting.ttl_ms / 1_000)  # it took longer than that already
+    job.feed([("a", 8)])
+    job.on_cowstate()
+    job.feed([("c", 9)])
+    job.on_cowstate()
+    alone = json.dumps([8, 8, ["a", "t"], [8], [[2, 1, 8]]])
+    assert [seen for key, seen in job.shown() if key == "a" and seen != "fired"][1:] == [alone]
+    assert [key for key, seen in job.shown() if seen == "fired"] == ["a", "b"]
+
+
+def test_a_float_in_a_struct_of_the_key_has_one_form_in_the_store(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    number = F.when(F.col("value") == 3, F.lit("NaN")).otherwise(F.lit("-0.0")).cast("double")
+    key = F.struct("key", F.struct(number.alias("x")).alias("inner"))
+    base = AdoptedJob(spark, tmp_path / "base", EveryState(), key=key)
+    base.feed([("a", 1), ("a", 3), (None, 3)])
+    base.on_spark()
+    expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
+    assert job.adopt("--apply") == 0
+    stored = open_store(store_of(job), state="total").read().column("key").to_pylist()
+    numbers = sorted(math.copysign(1, row["inner"]["x"]) for row in stored)
+    assert numbers == [1, 1, 1]
+    base.feed([("a", 1), ("a", 3), (None, 3)])
+    expected.on_spark()
+    job.on_cowstate()
+    # Spark shows -0.0 in a key as it came.
+    shown = sorted((key.replace("-0.0", "0.0"), seen) for key, seen in expected.shown())
+    in_one_form = sorted((key.replace("-0.0", "0.0"), seen) for key, seen in job.shown())
+    assert in_one_form == [(key, seen.replace("-0.0", "0.0")) for key, seen in shown]
+
+
+class TwoSources(AdoptedJob):
+    """Rows of the stream and of another one, which has a row for each batch."""
+
+    def output(self) -> DataFrame:
+        other = Stream(self.spark, self.stream.folder / "other")
+        rows = self.stream.source().union(other.source())
+        grouped = rows.groupBy("key")
+        return grouped.transformWithState(self.processor, SEEN, "update", self.mode)
+
+
+def test_a_query_of_two_sources_in_a_time_mode_goes_on_from_the_offsets_of_both(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = TwoSources(spark, tmp_path, EveryTimedState(), "ProcessingTime")
+    other = Stream(spark, tmp_path / "other")
+    job.feed([("a", 1)])
+    other.feed([("o", 2)])
+    job.on_spark()
+    assert job.adopt("--apply", "--force") == 0
+    job.feed([("a", 8)])
+    other.feed([("o", 9), ("a", 10)])
+    job.on_cowstate()
+    totals = [(key, json.loads(text)[0]) for key, text in job.shown() if text != "fired"]
+    assert sorted(totals) == [("a", 1), ("a", 19), ("o", 2), ("o", 11)]
+    assert [key for key, text in job.shown() if text == "fired"] == ["a", "o"]
+
+
+class BesideAnother(TwoSources):
+    """An operator with a source behind those of its input."""
+
+    def output(self) -> DataFrame:
+        other = Stream(self.spark, self.stream.folder / "other")
+        grouped = self.stream.source().groupBy("key")
+        emitted = grouped.transformWithState(self.processor, SEEN, "update", self.mode)
+        return emitted.repartition(1).union(other.source().selectExpr("key", "'other' AS seen"))
+
+
+def test_a_clock_that_finds_another_source_s_offset_refuses_to_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = BesideAnother(spark, tmp_path, EveryTimedState(), "ProcessingTime")
+    other = Stream(spark, tmp_path / "other")
+    job.feed([("a", 1)])
+    other.feed([("o", 2)])
+    job.on_spark()
+    before = job.shown()
+    before_adoption = contents(job.checkpoint)
+    assert job.adopt("--apply", "--force") == 0
+    job.feed([("a", 8)])
+    with pytest.raises(StreamingQueryException, match="of another source in its place"):
+        job.on_cowstate()
+    assert job.shown() == before
+    assert job.adopt("--revert", "--force") == 0
+    # The file source has noted files of the batch that failed.
+    noted = {name for name in contents(job.checkpoint) if name.startswith("sources/")}
+    assert {k: v for k, v in contents(job.checkpoint).items() if k not in noted} == {
+        k: v for k, v in before_adoption.items() if k not in noted
+    }

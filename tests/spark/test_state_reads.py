@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType
 
 import spark_state
 from checkpoint_store.errors import VersionNotRetainedError
-from spark_state import ConfigurationError, UnsupportedOperationError
+from spark_state import ConfigurationError
 from tests.spark.test_time_modes import TimedStream
 from tests.support.existing_jobs import by_rows, last_seen
 from tests.support.provider_jobs import ROCKSDB, configured
@@ -33,6 +33,7 @@ READS: list[dict[str, str]] = [
     {"stateVarName": "kinds"},
     {"stateVarName": "kinds", "flattenCollectionTypes": "false"},
     {"stateVarName": "total", "readChangeFeed": "true", "changeStartBatchId": "0"},
+    {"stateVarName": "kinds", "readChangeFeed": "true", "changeStartBatchId": "0"},
     {
         "stateVarName": "total",
         "readChangeFeed": "true",
@@ -177,9 +178,6 @@ def test_what_cannot_be_read_is_an_error_that_names_the_way_out(checkpoints: Che
         read(checkpoints, at, {"readRegisteredTimers": "true"})
     with pytest.raises(ConfigurationError, match="leave one of the two out"):
         read(checkpoints, at, {"readRegisteredTimers": "true", "stateVarName": "total"})
-    feed = {"readChangeFeed": "true", "changeStartBatchId": "0", "stateVarName": "last"}
-    with pytest.raises(UnsupportedOperationError, match=r'format\("cowstate"\)'):
-        read(checkpoints, at, feed)
     with pytest.raises(VersionNotRetainedError):
         read(checkpoints, checkpoints.on_cowstate, {"stateVarName": "total", "batchId": "-1"})
 

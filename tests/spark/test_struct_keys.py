@@ -125,9 +125,9 @@ def test_windows_are_keys_as_in_spark_s_own_operator(spark: SparkSession, tmp_pa
 
 
 def test_a_struct_with_a_field_without_a_hash_is_refused(spark: SparkSession) -> None:
-    df = spark.range(1).select(F.struct(F.array("id").alias("a")).alias("s"))
+    df = spark.range(1).select(F.struct(F.array(F.create_map("id", "id")).alias("a")).alias("s"))
     with pytest.raises(
-        KeyGroupError, match="key column 's' of type struct<a:array<bigint>> has no"
+        KeyGroupError, match="key column 's' of type struct<a:array<map<bigint,bigint>>> has no"
     ):
         spark_state.transform_with_state(
             df.groupBy("s"), CountsWindows(), "key string, rows bigint", "update", "None"

@@ -158,15 +158,15 @@ def _time_mode(checkpoint: QueryCheckpoint, properties: Any) -> str:
 
 
 def _check_sources(checkpoint: QueryCheckpoint, time_mode: str) -> None:
-    """Raises UnsupportedOperationError unless the query has one source, beside which the clock is
-    the second one. Among several, its place depends on the plan of the query."""
+    """Raises UnsupportedOperationError unless the log lists sources by their places. The clock is
+    behind those of the operator's input; the clock itself refuses another source's offset."""
     for entry in checkpoint.offsets.values():
-        version, _, *offsets = entry.text.rstrip().split("\n")
-        if version != "v1" or len(offsets) != 1:
+        version = entry.text.split("\n")[0]
+        if version != "v1":
             raise UnsupportedOperationError(
-                f"{checkpoint.url}/{entry.path} has the offsets of {len(offsets)} sources in "
-                f"version {version}. In time mode {time_mode!r} adopt takes over a query of one "
-                "source, with a log of version v1. Start the query with a new checkpoint"
+                f"{checkpoint.url}/{entry.path} has the offsets of sources in version {version}. "
+                f"In time mode {time_mode!r} adopt takes over a query with a log of version v1. "
+                "Start the query with a new checkpoint"
             )
 
 

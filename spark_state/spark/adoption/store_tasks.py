@@ -155,7 +155,18 @@ def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
 
 
 def _key(column: Any, arrow_type: pa.DataType) -> Any:
-    return with_one_nan_and_zero(column) if pa.types.is_floating(arrow_type) else column
+    """A key's column as hosts keep it: floating-point numbers in one form, in structs, too."""
+    if pa.types.is_floating(arrow_type):
+        return with_one_nan_and_zero(column)
+    if not pa.types.is_struct(arrow_type):
+        return column
+    whole = column.combine_chunks()
+    fields = [
+        _key(pa.chunked_array([values]), field.type).combine_chunks()
+        for values, field in zip(whole.flatten(), arrow_type, strict=True)
+    ]
+    in_one_form = pa.StructArray.from_arrays(fields, fields=list(whole.type), mask=whole.is_null())
+    return pa.chunked_array([in_one_form])
 
 
 def _parts(

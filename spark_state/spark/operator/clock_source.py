@@ -16,6 +16,7 @@ sources at a restart.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing.due_timers import DueInEventTime, DueInProcessingTime
 from spark_state.checkpointing.watermarks import Policy
+from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import operator_store_url
 from spark_state.processor.epoch_inputs import control_key_group
 from spark_state.spark.operator.batch_identity import QUERY
@@ -205,12 +207,15 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """See Clock."""
+        _check(start)
         if self._settings.stands_still:
             return start
         return _json(self._clock.offset_after(ClockOffset(start["tick"], start["query"])))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One, however often the clock has ticked."""
+        _check(start)
+        _check(end)
         self._clock.batch_begins(with_control_rows=True)
         token = self._files.token if self._clock.asks_for_query() else None
         return [ControlRows(self._settings.parallelism, self._settings.store_root, token)]
@@ -234,6 +239,19 @@ class ClockReader(LoadedInWorkers, DataSourceStreamReader, SupportsTriggerAvaila
 
 def _clocks(store_root: str) -> ObjectStore:
     return open_object_store(f"{store_root.rstrip('/')}/_clocks")
+
+
+def _check(offset: dict[str, Any] | None) -> None:
+    """Raise ConfigurationError for the offset of another source. Spark tells sources by their
+    places alone."""
+    if offset is not None and "tick" not in offset:
+        raise ConfigurationError(
+            f"the clock of an operator finds the offset {json.dumps(offset)} of another source in "
+            "its place of the offset log, so the query has other sources than its checkpoint, or "
+            "in another order. If it was adopted, it has a source behind those of the operator: "
+            "undo the adoption with cowstate adopt --revert, and start the query with a new "
+            "checkpoint"
+        )
 
 
 def _json(offset: ClockOffset) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError
 from spark_state.key_group_assignment import SEED, is_hashable_type
@@ -213,7 +213,7 @@ def _check_key_type(field: StructField) -> None:
     if _is_collated(field.dataType) or not is_hashable_type(field.dataType.jsonValue()):
         raise KeyGroupError(
             f"key column {field.name!r} of type {field.dataType.simpleString()} has no stable hash "
-            "and so no key group; group by columns of atomic types, or structs of these"
+            "and so no key group; group by columns of atomic types, or structs and arrays of these"
         )
 
 
@@ -221,6 +221,8 @@ def _is_collated(data_type: DataType) -> bool:
     """Whether strings in it are equal by a collation: their hash here would not be."""
     if isinstance(data_type, StructType):
         return any(_is_collated(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return _is_collated(data_type.elementType)
     return isinstance(data_type, StringType) and data_type != StringType()
 
 

@@ -41,7 +41,10 @@ from spark_state.spark.operator.side_inputs import (
     with_side_rows,
 )
 from spark_state.spark.operator.time_modes import TimeMode, event_times
-from spark_state.spark.operator.upstream_watermarks import upstream_watermarks
+from spark_state.spark.operator.upstream_watermarks import (
+    check_not_behind_aggregation,
+    upstream_watermarks,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ def operator_input(
     if mode is TimeMode.NONE:
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)
     else:
+        if mode is TimeMode.EVENT_TIME:
+            check_not_behind_aggregation(call.grouped._df)
         upstream = upstream_watermarks(call.grouped._df)
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
         times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)

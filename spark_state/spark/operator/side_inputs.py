@@ -102,7 +102,11 @@ def initial_rows(
             "the initial state cannot be a streaming DataFrame: read it with spark.read"
         )
     keyed, layout, initial_fields = keyed_input(initial_state, max_parallelism)
-    if [f.dataType for f in initial_fields] != [f.dataType for f in key_fields]:
+    # What may be null inside of a type is no part of it here.
+    types, own_types = (
+        [f.dataType.simpleString() for f in fields] for fields in (initial_fields, key_fields)
+    )
+    if types != own_types:
         raise ConfigurationError(
             f"the initial state is grouped by ({_described(initial_fields)}), the operator by "
             f"({_described(key_fields)}): group both by columns of the same types, in the same "

@@ -4,7 +4,6 @@
     list      key, list_element                               or list_value, not flattened
     map       key, user_map_key, user_map_value               or map_value, not flattened
     timers    key, expiration_timestamp_ms
-    changes   batch_id, change_type ("update", "delete"), key, value
 
 Each has `partition_id` at its end: the subtask that has the key. A value that expires is in a
 struct of its own, `value`, as in Spark; when it expires is not told.
@@ -20,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from checkpoint_store.operators.completed_checkpoint import StateSchema
-from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.keyed_input import key_group_column
 from spark_state.spark.operator.stored_operators import StoredOperator, states_of
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
@@ -42,48 +41,20 @@ class StateRead:
 
 def state_frame(spark: SparkSession, read: StateRead) -> DataFrame:
     """The state after a batch. Raises ConfigurationError if there is no such state."""
-    state = _declared(read)
+    state = declared_state(read)
     names = _COLLECTIONS if read.flatten else _WHOLE
     options = {"versionAsOf": str(read.epoch)}
     if read.flatten and state.kind in _COLLECTIONS:
         options["flattenCollectionTypes"] = "true"
-    rows = _rows(spark, read, options)
+    rows = rows_of_state(spark, read, options)
     columns = rows.columns[len(read.operator.key_names) :]
     if state.kind not in _COLLECTIONS:
-        return _shown(rows, read, [_value(state, columns)])
+        return shown_rows(rows, read, [value_column(state, columns)])
     shown = names[state.kind]
     values = [F.col(f"`{column}`").alias(name) for column, name in zip(columns, shown, strict=True)]
     if state.ttl_ms is not None and read.flatten:
         values[-1] = F.struct(values[-1].alias("value")).alias(shown[-1])
-    return _shown(rows, read, values)
-
-
-def changes_frame(spark: SparkSession, read: StateRead, first: int) -> DataFrame:
-    """The changes of a value state from batch `first` on, one of a key and batch."""
-    state = _declared(read)
-    if state.kind != "value" or state.ttl_ms is not None:
-        raise UnsupportedOperationError(
-            f"state {read.state!r} of {read.operator.url} is a {state.kind} state"
-            f"{' that expires' if state.ttl_ms is not None else ''}, and a change feed with "
-            "Spark's columns is for value states that do not expire: read the store with "
-            'format("cowstate") and option readChangeFeed'
-        )
-    rows = _rows(
-        spark,
-        read,
-        {
-            "readChangeFeed": "true",
-            "preimages": "false",
-            "startingVersion": str(first),
-            "endingVersion": str(read.epoch),
-        },
-    )
-    columns = rows.columns[len(read.operator.key_names) : -3]
-    deletes = F.col("_change_type") == "delete"
-    change_type = F.when(deletes, "delete").otherwise("update").alias("change_type")
-    value = F.when(~deletes, _value(state, columns)).alias("value")
-    batch = F.col("_commit_version").alias("batch_id")
-    return _shown(rows, read, [value], [batch, change_type])
+    return shown_rows(rows, read, values)
 
 
 def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
@@ -95,12 +66,13 @@ def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
             f"operator {read.operator.url} has no timers: leave readRegisteredTimers out"
         )
     of_timers = StateRead(read.operator, timers[0], read.epoch, False, read.partition)
-    rows = _rows(spark, of_timers, {"versionAsOf": str(read.epoch)})
+    rows = rows_of_state(spark, of_timers, {"versionAsOf": str(read.epoch)})
     (expiry,) = rows.columns[len(read.operator.key_names) :]
-    return _shown(rows, of_timers, [F.col(f"`{expiry}`").alias("expiration_timestamp_ms")])
+    return shown_rows(rows, of_timers, [F.col(f"`{expiry}`").alias("expiration_timestamp_ms")])
 
 
-def _declared(read: StateRead) -> StateSchema:
+def declared_state(read: StateRead) -> StateSchema:
+    """The state that is read. Raises ConfigurationError if there is none."""
     states = states_of(read.operator.checkpoint(read.epoch))
     declared = sorted(name for name, state in states.items() if state.kind != "timers")
     if read.state not in declared:
@@ -112,12 +84,13 @@ def _declared(read: StateRead) -> StateSchema:
     return states[read.state]
 
 
-def _rows(spark: SparkSession, read: StateRead, options: dict[str, str]) -> DataFrame:
+def rows_of_state(spark: SparkSession, read: StateRead, options: dict[str, str]) -> DataFrame:
+    """The rows of the state as format("cowstate") has them: the key columns first."""
     reader = spark.read.format("cowstate").options(**options)
     return reader.option("stateVarName", read.state).load(read.operator.url)
 
 
-def _value(state: StateSchema, columns: list[str]) -> Column:
+def value_column(state: StateSchema, columns: list[str]) -> Column:
     """The value of a value state, as a struct of its fields."""
     names = StructType.fromJson(json.loads(state.schema_json)).names
     fields = [F.col(f"`{column}`").alias(name) for column, name in zip(columns, names, strict=True)]
@@ -125,7 +98,7 @@ def _value(state: StateSchema, columns: list[str]) -> Column:
     return (value if state.ttl_ms is None else F.struct(value.alias("value"))).alias("value")
 
 
-def _shown(
+def shown_rows(
     rows: DataFrame, read: StateRead, values: list[Column], before: list[Column] | None = None
 ) -> DataFrame:
     """`before`, the key, `values` and the partition."""

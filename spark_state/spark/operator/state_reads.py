@@ -30,10 +30,14 @@ from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint import StateSchema
 from checkpoint_store.provider.spark_checkpoint import listed_commits, query_id_of
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.change_options import (
+    check_last_batch_of_changes,
+    first_batch_of_changes,
+)
 from spark_state.spark.operator.operator_configuration import is_enabled
+from spark_state.spark.operator.spark_state_changes import changes_frame
 from spark_state.spark.operator.spark_state_columns import (
     StateRead,
-    changes_frame,
     state_frame,
     timers_frame,
 )
@@ -109,7 +113,11 @@ def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> Da
         raise ConfigurationError(
             "options stateVarName and readRegisteredTimers are both set; leave one of the two out"
         )
-    committed = _committed(checkpoint, given.get("batchid") or given.get("changeendbatchid"))
+    first = first_batch_of_changes(given)
+    newest = _committed(checkpoint, None)
+    committed = int(given.get("batchid") or given.get("changeendbatchid") or newest)
+    if first is not None:
+        check_last_batch_of_changes(first, committed, newest, checkpoint)
     read = StateRead(
         operator,
         name,
@@ -119,8 +127,8 @@ def _state(spark: SparkSession, checkpoint: str, given: Mapping[str, str]) -> Da
     )
     if of_timers:
         return timers_frame(spark, read)
-    if given.get("readchangefeed", "false").lower() == "true":
-        return changes_frame(spark, read, int(given.get("changestartbatchid", "0")))
+    if first is not None:
+        return changes_frame(spark, read, first)
     return state_frame(spark, read)
 
 

@@ -93,6 +93,22 @@ def upstream_watermarks(df: DataFrame) -> UpstreamWatermarks:
     return UpstreamWatermarks(dataframe_of(spark, carrying), columns, delays_ms)
 
 
+def check_not_behind_aggregation(df: DataFrame) -> None:
+    """Raise UnsupportedOperationError for an operator in event time that gets what an aggregation
+    with a watermark emits: only windows that are closed tell it the time, long after Spark."""
+    if not df.isStreaming:
+        return
+    plan = analyzed_plan(df)
+    aggregates = [node for node in _nodes(plan) if _name(node) == "Aggregate"]
+    if any(node.isStreaming() and _watermarks(node) for node in aggregates):
+        raise UnsupportedOperationError(
+            "an operator in time mode 'EventTime' is behind an aggregation with a watermark, which "
+            "it cannot see: its timers would fire later than Spark's. Aggregate in the processor, "
+            "write the aggregates to a table and read them in another query, or let Spark run the "
+            "operator (spark.cowstate.fallback=spark)"
+        )
+
+
 def watermark_delays_ms(df: DataFrame) -> tuple[int, ...]:
     """The delays of the watermarks above an operator on `df`."""
     if is_connect(df.sparkSession):

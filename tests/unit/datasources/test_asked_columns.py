@@ -71,6 +71,18 @@ def test_elements_and_values_that_are_never_null_are_called_so() -> None:
     assert converted.to_pydict() == arrays
 
 
+def test_what_is_never_null_in_a_struct_may_be_so_where_the_struct_is_null() -> None:
+    inner = StructType().add("y", ArrayType(IntegerType()), nullable=False)
+    asked = columns(StructType().add("points", ArrayType(inner)))
+    values = [[{"y": [1, None]}, None], None, [], [None, {"y": []}]]
+    column = pa.array([None, *values], asked.stored.field("points").type).slice(1)
+    converted = asked.of(pa.table({"points": column}))
+    assert converted.schema == asked.asked
+    assert converted["points"].to_pylist() == values
+    with pytest.raises(ConfigurationError, match="column 'points' of"):
+        asked.of(pa.table({"points": pa.array([[{"y": None}]], column.type)}))
+
+
 @pytest.mark.parametrize(
     ("name", "values"), [("id", [None, 2]), ("inner", [{"a": None, "b": "x"}, None])]
 )

@@ -63,6 +63,24 @@ def test_a_key_without_columns_has_the_seed_as_hash() -> None:
     assert KeyGroupAssignment([], 128).key_group(()) == 42
 
 
+def test_a_null_in_an_array_and_an_empty_array_leave_the_hash_as_it_is() -> None:
+    array = {"type": "array", "elementType": "integer", "containsNull": True}
+    assignment = KeyGroupAssignment([array], 128)
+    assert assignment.hash(([],)) == 42
+    assert assignment.hash(([42, None],)) == assignment.hash(([42],))
+    assert signed(assignment.hash(((42,),))) == -387659249110444264
+    chained = KeyGroupAssignment(["integer", "integer"], 128)
+    assert assignment.hash(([1, 2],)) == chained.hash((1, 2))
+
+
+def test_an_interval_hashes_by_its_microseconds() -> None:
+    long = KeyGroupAssignment(["long"], 128)
+    for name in ("interval day to second", "interval hour", "interval minute to second"):
+        interval = KeyGroupAssignment([name], 128)
+        for micros in (0, -1, 3_600_000_000, -(1 << 56)):
+            assert interval.hash((datetime.timedelta(0, 0, micros),)) == long.hash((micros,))
+
+
 def test_an_aware_timestamp_hashes_by_its_instant() -> None:
     assignment = KeyGroupAssignment(["timestamp"], 128)
     moment = MOMENT.replace(tzinfo=NEW_YORK)
@@ -76,7 +94,17 @@ def test_key_groups_of_negative_hashes_are_in_range() -> None:
     assert assignment.key_group((42,)) == -387659249110444264 % 100
 
 
-@pytest.mark.parametrize("type_name", ["map<string,int>", "{'type': 'array'}", "variant"])
+@pytest.mark.parametrize(
+    "type_name",
+    [
+        "map<string,int>",
+        "{'type': 'array'}",
+        "variant",
+        "interval year to month",
+        "interval",
+        "void",
+    ],
+)
 def test_a_type_without_a_stable_hash_is_refused_by_name(type_name: str) -> None:
     assert not is_hashable_type(type_name)
     with pytest.raises(KeyGroupError, match="no key group; group by columns of type boolean"):

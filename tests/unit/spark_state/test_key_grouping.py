@@ -66,6 +66,45 @@ def test_every_nan_is_one_key_and_minus_zero_is_zero() -> None:
     assert nan_key[0] is math.nan
 
 
+ARRAYS: list[tuple[list[Any], pa.DataType]] = [
+    ([None, [], [None], [None, 2], [1], [1, None], [1, 2], [2]], pa.int64()),
+    ([[], [None], [-math.inf], [0.0], [0.0, 1.0], [math.inf], [math.nan]], pa.float64()),
+    ([[""], ["a"], ["a", ""], ["ab"], ["\uffff"], ["\U00010000"]], pa.string()),
+    ([[None], [[]], [[None]], [[1]], [[1], [1]], [[2]]], pa.list_(pa.int32())),
+    (
+        [[None], [{"a": None, "b": "x"}], [{"a": 1, "b": None}], [{"a": 1, "b": "x"}]],
+        pa.struct([("a", pa.int32()), ("b", pa.string())]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("in_order", "element_type"), ARRAYS)
+def test_arrays_are_in_the_order_of_spark_and_come_together(
+    in_order: list[Any], element_type: pa.DataType
+) -> None:
+    values = [*in_order[1::2], *in_order[::2], *reversed(in_order)]
+    column = pa.array(values, pa.list_(element_type))
+    rows = grouped({"k": column, "s": pa.StructArray.from_arrays([column], ["a"])}, ["k", "s"])
+    assert [repr(column[positions[0]].as_py()) for _, _, positions in rows] == [
+        *map(repr, in_order)
+    ]
+    assert all(len(positions) == 2 for _, _, positions in rows)
+    columns = KeyColumns(("k",), (column.type,), ("",))
+    keys = columns.to_keys([column], len(column))
+    assert len(set(keys)) == len(in_order)
+    (back,) = columns.to_arrow(keys)
+    assert back.equals(column) or "nan" in repr(values)
+    assert [columns.shown(key) for key in keys] == [(value,) for value in column.to_pylist()] or (
+        "nan" in repr(values)
+    )
+
+
+def test_arrays_with_zeros_and_nans_of_any_bits_are_one_key() -> None:
+    values = pa.array([[0.0, math.nan], [-0.0, float("nan")], [0.0], [-0.0]])
+    rows = grouped({"k": values}, ["k"])
+    assert [positions for _, _, positions in rows] == [[2, 3], [0, 1]]
+
+
 def test_an_empty_input_has_no_keys() -> None:
     keyed = group_by_key(pa.table({}), InputLayout(("k",), (0,)), KeyColumns((), (), ()))
     assert (keyed.keys, keyed.counts) == ([], [])

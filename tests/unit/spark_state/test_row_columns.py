@@ -72,6 +72,22 @@ def test_a_struct_in_a_key_is_given_as_arrow_gives_it() -> None:
         columns.to_key(("now", "x"))
 
 
+def test_an_array_in_a_key_is_given_as_a_list_or_as_what_was_iterated_over() -> None:
+    points = pa.list_(pa.struct([("x", pa.int64())]))
+    alone = columns_of(points)
+    key = (((1,), None),)
+    given_keys = ([{"x": 1}, None], ((1,), None), ([(1,), None],), {"k0": [{"x": 1}, None]}, key)
+    for given_key in given_keys:
+        assert alone.to_key(given_key) == key
+    numbers = columns_of(pa.list_(pa.int64()))
+    for given_key in ([5], (5,), ([5],), ((5,),)):
+        assert numbers.to_key(given_key) == ((5,),)
+    assert numbers.to_key(None) == numbers.to_key((None,)) == (None,)
+    assert numbers.to_batch([(((5, None),), (7,))]).to_pydict()["k0"] == [[5, None]]
+    with pytest.raises(ConfigurationError, match="is no value of the key column 'k0'"):
+        numbers.to_key(["x"])
+
+
 @pytest.mark.parametrize("given", [(5, "x"), {"k1": "x", "k0": 5}, (np.int32(5), "x")])
 def test_several_key_columns_take_a_tuple_and_a_dict(given: Any) -> None:
     assert columns_of(pa.int64(), pa.string()).to_key(given) == (5, "x")

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
@@ -45,6 +46,23 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
     (LONG_AND_NAME, {"n": 1, "name": "x"}, Row(n=1, name="x")),
     (pa.list_(LONG_AND_NAME), [(1, "x")], [Row(n=1, name="x")]),
     (pa.duration("us"), datetime.timedelta(seconds=1), datetime.timedelta(seconds=1)),
+    (pa.duration("us"), pd.Timedelta(seconds=-1, microseconds=5), datetime.timedelta(0, -1, 5)),
+    (pa.duration("us"), np.timedelta64(7, "ms"), datetime.timedelta(milliseconds=7)),
+    (pa.duration("us"), datetime.timedelta.resolution, datetime.timedelta(microseconds=1)),
+    (pa.list_(pa.duration("us")), [datetime.timedelta(1), None], [datetime.timedelta(1), None]),
+    (
+        pa.map_(pa.duration("us"), pa.duration("us")),
+        {pd.Timedelta(1, "D"): datetime.timedelta(2)},
+        {datetime.timedelta(1): datetime.timedelta(2)},
+    ),
+    (
+        pa.struct([pa.field("d", pa.duration("us"))]),
+        (datetime.timedelta(-1),),
+        Row(d=datetime.timedelta(-1)),
+    ),
+    (pa.timestamp("us"), pd.Timestamp(2020, 1, 1, 3), datetime.datetime(2020, 1, 1, 3)),
+    (pa.list_(pa.null()), [None, None], [None, None]),
+    (pa.null(), None, None),
     (pa.string(), None, None),
 ]
 
@@ -92,6 +110,11 @@ REFUSED: list[tuple[pa.DataType, Any]] = [
     (pa.map_(pa.string(), pa.int32()), [("a", 1)]),
     (LONG_AND_NAME, (1,)),
     (pa.duration("us"), 1),
+    (pa.duration("us"), pd.NaT),
+    (pa.duration("us"), pd.Timedelta(1, "ns")),
+    (pa.timestamp("us"), pd.NaT),
+    (pa.timestamp("us"), pd.Timestamp("2020-01-01T00:00:00.000000001")),
+    (pa.null(), 0),
 ]
 
 
@@ -112,6 +135,21 @@ def test_types_that_passed_once_still_refuse_other_types() -> None:
     assert serializer.to_state((1, "a")) == (1, "a")
     with pytest.raises(StateValueError, match="field 'f1'"):
         serializer.to_state((1, 2))
+
+
+def test_an_interval_beyond_64_bits_is_refused() -> None:
+    serializer = serializer_of(pa.duration("us"))
+    state = serializer.to_state((datetime.timedelta.max,))
+    with pytest.raises(StateValueError, match=r"field 'f0' expects duration\[us\], got datetime"):
+        serializer.to_arrow([(datetime.timedelta(1),), state])
+
+
+def test_an_aware_timestamp_of_pandas_becomes_naive_local_time() -> None:
+    serializer = serializer_of(pa.timestamp("us", "UTC"))
+    moment = pd.Timestamp("2020-07-01T12:00", tz="UTC")
+    local = moment.to_pydatetime().astimezone().replace(tzinfo=None)
+    (state,) = serializer.to_state((moment,))
+    assert (state, type(state)) == (local, datetime.datetime)
 
 
 def test_an_integer_beyond_64_bits_is_refused_even_on_the_fast_path() -> None:

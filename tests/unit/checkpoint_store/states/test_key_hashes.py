@@ -75,10 +75,25 @@ def test_the_columns_of_a_key_count_in_order() -> None:
     assert len(set(hashed.tolist())) == 4
 
 
-def test_a_nested_key_has_a_hash_and_so_has_none() -> None:
-    assert len(set(hashes(pa.array([[1], [2]])).tolist())) == 1
+def test_lists_have_one_hash_if_they_have_the_same_elements_in_the_same_order() -> None:
+    values = [[], [1], [1, None], [None, 1], [1, 2], [2, 1], [None], None, [3, 0], [0, 3]]
+    kind = pa.list_(pa.int64())
+    alone = [int(hashes(pa.array([value], kind))[0]) for value in values]
+    assert len(set(alone)) == len(values)
+    some = pa.array([[9, 9], None, *values, [7]], kind)
+    assert hashes(some.slice(2, len(values))).tolist() == alone
+    nested = pa.array([[[1], [2]], [[1, 2]], [[1], [2]], [None, [2]]])
+    first, second, third, fourth = hashes(nested).tolist()
+    assert first == third
+    assert len({first, second, fourth}) == 3
+
+
+def test_a_map_has_a_hash_and_no_columns_and_no_rows_have_none() -> None:
+    maps = pa.array([[("a", 1)], [("b", 2)]], pa.map_(pa.string(), pa.int64()))
+    assert len(set(hashes(maps).tolist())) == 1
     assert key_hashes(pa.table({"v": [1, 2]}), []).tolist() == [0, 0]
     assert hashes(pa.array([], pa.string())).tolist() == []
+    assert hashes(pa.array([], pa.list_(pa.string()))).tolist() == []
     assert hashes(pa.chunked_array([], pa.int64())).tolist() == []
 
 

@@ -127,12 +127,6 @@ def test_only_what_notes_its_states_is_taken_for_a_transform_with_state() -> Non
             "offsets/2 is missing",
         ),
         (
-            checkpoint(operator("EventTime"), offsets={2: logged(2, sources=2)}),
-            "cowstate",
-            UnsupportedOperationError,
-            "the offsets of 2 sources in version v1",
-        ),
-        (
             checkpoint(operator("EventTime"), offsets={2: logged(2, version="v2")}),
             "cowstate",
             UnsupportedOperationError,
@@ -153,6 +147,15 @@ def test_what_cannot_be_taken_over_is_refused_and_named(
 ) -> None:
     with pytest.raises(error, match=message):
         plan_operator_adoption(stopped, to)
+
+
+def test_the_clock_is_behind_several_sources() -> None:
+    stopped = checkpoint(operator("EventTime"), offsets={2: logged(2, sources=3)})
+    plan = plan_operator_adoption(stopped, "cowstate")
+    (entry,) = plan.edits
+    assert plan.edited(entry).split("\n")[2:] == [
+        '{"offset": 0}', '{"offset": 1}', '{"offset": 2}', "-"
+    ]  # fmt: skip
 
 
 def test_without_a_time_mode_several_sources_do_not_matter() -> None:

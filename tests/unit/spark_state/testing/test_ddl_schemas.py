@@ -20,6 +20,13 @@ TEXTS = {
     "x decimal(10,2), y decimal(20, 0)": "struct<x:decimal(10,2),y:decimal(20,0)>",
     "a array<long>, m map<string, array<int>>": "struct<a:array<bigint>,m:map<string,array<int>>>",
     "s struct<p: long, q: struct<r: byte>>": "struct<s:struct<p:bigint,q:struct<r:tinyint>>>",
+    "i interval day to second, j array<interval hour>, k interval minute TO second": (
+        "struct<i:interval day to second,j:array<interval hour>,k:interval minute to second>"
+    ),
+    "i interval year to month, j interval month": (
+        "struct<i:interval year to month,j:interval month>"
+    ),
+    "v void, w array<void>": "struct<v:void,w:array<void>>",
     "`odd name` long, short short": "struct<odd name:bigint,short:smallint>",
 }
 
@@ -39,7 +46,10 @@ def test_a_schema_is_taken_as_it_is() -> None:
     assert schema_of(schema, "rows") is schema
 
 
-@pytest.mark.parametrize("text", ["n", "n variant", "n strang", "long", "n array<"])
+@pytest.mark.parametrize(
+    "text",
+    ["n", "n variant", "n strang", "long", "n array<", "n interval", "n interval year to day"],
+)
 def test_what_is_no_schema_is_an_error_that_says_whose(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^rows: "):
         schema_of(text, "rows")

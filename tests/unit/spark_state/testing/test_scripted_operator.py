@@ -182,7 +182,7 @@ def test_another_version_of_the_processor_goes_on_with_the_state() -> None:
         ({"time_mode": "EventTime", "watermark": ("at", 5)}, "'at' is no column of rows"),
         ({"rows": "user string, page strang"}, "rows: "),
         ({"rows": 5}, "5 is neither a StructType nor DDL text"),
-        ({"rows": "user array<string>, page string"}, "'user' of .* can be no key"),
+        ({"rows": "user map<string, int>, page string"}, "'user' of .* can be no key"),
     ],
 )
 def test_wrong_arguments_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -1,0 +1,208 @@
+"""Keys of array type: hashed, ordered, shown, stored and read as in Spark."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import ArrayType, StructField, StructType, _parse_datatype_string
+
+import spark_state
+from checkpoint_store.state_reader import open_store
+from spark_state import live_view
+from spark_state.errors import KeyGroupError
+from spark_state.frozen_keys import frozen
+from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.processor.key_grouping import InputLayout, group_by_key
+from spark_state.spark.operator.keyed_input import key_columns
+from spark_state.testing import ScriptedOperator
+from tests.support.provider_jobs import configured
+from tests.support.streams import Stream
+from tests.support.table_jobs import read
+
+pytestmark = pytest.mark.spark
+
+ELEMENTS: dict[str, list[Any]] = {
+    "boolean": [True, False],
+    "smallint": [-3, 0, 7],
+    "bigint": [1 << 40, -1],
+    "double": [0.5, -1.0, float("nan"), float("inf"), 0.0],
+    "string": ["", "a", "ab", "\uffff", "\U00010000"],
+    "binary": [b"", b"\x00", b"\xff"],
+    "date": [datetime.date(1969, 12, 31), datetime.date(2020, 1, 1)],
+    "interval day to second": [datetime.timedelta(1), datetime.timedelta(-1)],
+    "struct<a:int,b:array<string>>": [(1, ["x"]), (1, []), (None, [None]), (0, None)],
+    "array<int>": [[], [1], [1, None], [None], [2]],
+}
+
+
+@pytest.mark.parametrize("element_type", ELEMENTS)
+def test_hash_and_order_are_those_of_spark(spark: SparkSession, element_type: str) -> None:
+    chance = random.Random(element_type)
+    arrays: list[Any] = [None, [], [None]]
+    for _ in range(40):
+        length = chance.randrange(4)
+        arrays.append([chance.choice([*ELEMENTS[element_type], None]) for _ in range(length)])
+    df = spark.createDataFrame([(array,) for array in arrays], f"key array<{element_type}>")
+    hashed = df.select("key", F.xxhash64("key").alias("hash")).orderBy("key").toArrow()
+    data_type = ArrayType(_parse_datatype_string(element_type))
+    assignment = KeyGroupAssignment([data_type.jsonValue()], 128)
+    for row in hashed.to_pylist():
+        assert assignment.hash((row["key"],)) == row["hash"] % (1 << 64), row
+
+    columns = key_columns([StructField("key", data_type)])
+    shuffled = hashed.take(chance.sample(range(len(arrays)), len(arrays)))
+    keyed = group_by_key(shuffled, InputLayout(("key",), (0,)), columns)
+    in_order = [*dict.fromkeys(frozen(key) for key in hashed.column("key").to_pylist())]
+    assert [key for (key,) in keyed.keys] == in_order
+    assert sum(keyed.counts) == len(arrays)
+
+
+class Visits(StatefulProcessor):
+    """Emits the key as it sees it and how many rows it had; has a value and a list."""
+
+    def init(self, handle: Any) -> None:
+        self._count = handle.getValueState("count", "n bigint")
+        self._values = handle.getListState("values", "value bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        text = repr(key)
+        count = (self._count.get() or (0,))[0]
+        for row in rows:
+            count += 1
+            self._values.appendValue((row.value,))
+        if isinstance(key[0], list):
+            key[0].append("changed by the processor")
+        self._count.update((count,))
+        yield Row(key=text, rows=count)
+
+    def close(self) -> None:
+        pass
+
+
+OUTPUT = "key string, rows bigint"
+TAGS = "if(value >= 0, split(key, ''), null) AS tags"
+POINTS = """array(named_struct('x', cast(value % 2 AS int), 'y', array(value)),
+    if(value > 5, named_struct('x', 1, 'y', array(value)), null)) AS points"""
+BATCHES = (
+    [("ab", 1), ("a", 2), ("ab", 1), ("", 7), ("b", -1)],
+    [("ab", 1), ("abc", 8), ("", 7), ("b", -1), ("b", -1)],
+)
+
+
+def run(stream: Stream, plan: Any) -> list[Row]:
+    emitted: list[Row] = []
+    stream.run(plan, lambda batch, _: emitted.extend(batch.collect()))
+    return emitted
+
+
+def grouped(stream: Stream) -> Any:
+    return stream.source().selectExpr("value", TAGS, POINTS).groupBy("tags", "points")
+
+
+def test_processors_see_lists_and_dicts_in_the_order_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark's own operator in Python fails with an array in its key."""
+    stream = Stream(spark, tmp_path)
+    for batch in BATCHES:
+        stream.feed(batch)
+    counts: Counter[Any] = Counter()
+    expected = []
+    for batch in BATCHES:
+        fed = spark.createDataFrame(batch, "key string, value bigint").selectExpr(TAGS, POINTS)
+        for row in fed.groupBy("tags", "points").count().orderBy("tags", "points").collect():
+            points = [point and point.asDict() for point in row.points]
+            key = repr((row.tags, points))
+            counts[key] += row["count"]
+            expected.append(Row(key=key, rows=counts[key]))
+    with configured(spark, {"spark.cowstate.parallelism": "1"}):
+        plan = spark_state.transform_with_state(grouped(stream), Visits(), OUTPUT, "update", "None")
+        assert run(stream, plan) == expected
+    assert "([''], [{'x': 1, 'y': [7]}, {'x': 1, 'y': [7]}])" in {row.key for row in expected}
+
+
+def test_their_state_is_read_by_every_reader_after_a_restart_at_another_parallelism(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = Stream(spark, tmp_path)
+    spark_state.enable(spark)
+    try:
+        for batch, parallelism in zip(BATCHES, ("2", "3"), strict=True):
+            stream.feed(batch)
+            with configured(spark, {"spark.cowstate.parallelism": parallelism}):
+                run(stream, grouped(stream).transformWithState(Visits(), OUTPUT, "update", "None"))
+        reader = spark.read.format("statestore").option("stateVarName", "count")
+        shown = reader.load(str(stream.checkpoint)).select("key.*", "value.n").collect()
+    finally:
+        spark_state.disable(spark)
+    fed = spark.createDataFrame(stream.fed, "key string, value bigint")
+    per_key = fed.selectExpr(TAGS, POINTS).groupBy("tags", "points")
+    expected = sorted(map(repr, per_key.agg(F.count("*").alias("n")).collect()))
+    assert sorted(map(repr, shown)) == expected
+
+    store = str(stream.store())
+    count = read(spark, store, stateVarName="count")
+    assert sorted(map(repr, count.collect())) == expected
+    values = read(spark, store, stateVarName="values", flattenCollectionTypes="true")
+    assert values.count() == len(stream.fed)
+    changes = read(
+        spark, store, stateVarName="count", readChangeFeed="true", startingVersion="0"
+    ).groupBy("_change_type").count()  # fmt: skip
+    assert dict(changes.collect()) == {
+        "insert": 5, "update_preimage": 3, "update_postimage": 3
+    }  # fmt: skip
+    with configured(spark, {"spark.sql.python.filterPushdown.enabled": "true"}):
+        pushed = read(spark, store, stateVarName="count", pushFilters="true")
+        assert pushed.where(F.col("tags") == F.array(F.lit("b"))).count() == 0
+        (row,) = pushed.where(F.col("tags") == F.array(F.lit("a"), F.lit("b"))).collect()
+        assert row.n == 3
+    with live_view(store, state="count") as view:
+        assert view.get((["a", "b"], [{"x": 1, "y": [1]}, None])) == {"n": 3}
+        assert all(view.get(key) == value for key, value in view)
+        assert view.snapshot().to_arrow().num_rows == 5
+    assert open_store(store, state="count").read().num_rows == 5
+
+
+def test_an_initial_state_may_have_them(spark: SparkSession, tmp_path: Path) -> None:
+    class Begins(Visits):
+        def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+            self._count.update((initialState.n,))
+
+    stream = Stream(spark, tmp_path)
+    stream.feed([("ab", 1), ("b", 2)])
+    source = stream.source().select("value", F.split("key", "").alias("tags"))
+    schema = StructType.fromDDL("tags array<string>, n bigint")
+    initial = spark.createDataFrame([(["a", "b"], 40)], schema).groupBy("tags")
+    plan = spark_state.transform_with_state(
+        source.groupBy("tags"), Begins(), OUTPUT, "update", "None", initial
+    )
+    assert sorted(run(stream, plan)) == [Row(key="(['a', 'b'],)", rows=41), Row("(['b'],)", 1)]
+
+
+def test_a_scripted_operator_has_them() -> None:
+    with ScriptedOperator(
+        Visits(), rows="value bigint, tags array<string>", key="tags", output=OUTPUT
+    ) as operator:
+        operator.batch([(1, ["a"]), (2, ["a"]), (3, [])])
+        operator.restart(parallelism=3)
+        assert operator.batch([(4, ["a"]), (5, None)]) == [
+            Row(key="(None,)", rows=1), Row(key="(['a'],)", rows=3)
+        ]  # fmt: skip
+        assert operator.state("count") == {None: {"n": 1}, ("a",): {"n": 3}, (): {"n": 1}}
+
+
+@pytest.mark.parametrize("element", ["map('a', 1)", "'a' collate UTF8_LCASE", "parse_json('1')"])
+def test_arrays_of_what_has_no_hash_are_refused(spark: SparkSession, element: str) -> None:
+    df = spark.range(1).select(F.expr(f"array({element})").alias("s"))
+    with pytest.raises((KeyGroupError, PySparkException), match=r"has no stable hash|grouping"):
+        spark_state.transform_with_state(df.groupBy("s"), Visits(), OUTPUT, "update", "None")

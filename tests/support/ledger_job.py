@@ -1,0 +1,122 @@
+"""A whole application with all that an operator has: python -m tests.support.ledger_job FOLDER
+
+Payments come on one stream and rules on another; accounts begin with an initial state, have a timer
+after each batch, and entries that expire. Tests feed FOLDER before, kill the application at any
+moment, and compare its state with a batch computation.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from tests.support.spark_session import start_spark, stop_spark
+from tests.support.streams import Stream
+
+OPERATOR = "ledger"
+OUTPUT = "key string, rows bigint, total bigint"
+KINDS = 4
+TOLD = ("rows", "total", "begun", "registered", "deleted", "fired", "closed", "rules")
+TIMER_MS = 300
+TTL_MS = 50
+
+
+class Ledger(StatefulProcessor):
+    """Sums payments, each by the factor of its kind, and counts what else becomes of an account."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._told = handle.getValueState("told", ", ".join(f"{name} bigint" for name in TOLD))
+        self._open = handle.getListState("open", "value bigint")
+        self._ends = handle.getValueState("ends", "at_ms bigint")
+        self._seen = handle.getMapState("seen", "value bigint", "n bigint", TTL_MS)
+        self._rules = handle.getBroadcastState("rules", "kind bigint", "factor bigint, told bigint")
+
+    def handleBroadcastRows(self, name: str, rows: Iterator[Row], state: Any) -> None:
+        for row in rows:
+            kind = (int(row.key),)
+            told = state[name].getValue(kind)
+            state[name].updateValue(kind, (row.value, 1 if told is None else told.told + 1))
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        told = self.told()
+        told["begun"] += 1
+        told["total"] += initialState.total
+        self._told.update(tuple(told.values()))
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        told = self.told()
+        for row in rows:
+            told["rows"] += 1
+            told["total"] += row.value * self._rules.getValue((row.value % KINDS,)).factor
+            self._open.appendValue((row.value,))
+            self._seen.updateValue((row.value,), (1,))
+        told["rules"] = sum(rule.told for rule in self._rules.values())
+        if self._ends.exists():
+            self._handle.deleteTimer(self._ends.get()[0])
+            told["deleted"] += 1
+        ends_ms = timerValues.getCurrentProcessingTimeInMs() + TIMER_MS
+        self._handle.registerTimer(ends_ms)
+        self._ends.update((ends_ms,))
+        told["registered"] += 1
+        self._told.update(tuple(told.values()))
+        yield Row(key=key[0], rows=told["rows"], total=told["total"])
+
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
+        told = self.told()
+        told["fired"] += 1
+        told["closed"] += sum(1 for _ in self._open.get())
+        self._told.update(tuple(told.values()))
+        self._open.clear()
+        self._ends.clear()
+        return iter([])
+
+    def told(self) -> dict[str, int]:
+        return dict(zip(TOLD, self._told.get() or (0,) * len(TOLD), strict=True))
+
+    def close(self) -> None:
+        pass
+
+
+def ledger(spark: SparkSession, folder: Path) -> tuple[Stream, DataFrame]:
+    """The stream of payments, and the operator on it."""
+    payments = Stream(spark, folder, settings={})
+    rules = Stream(spark, folder / "rules", settings={})
+    initial = spark.read.schema("key string, total bigint").parquet(str(folder / "initial.parquet"))
+    output = spark_state.transform_with_state(
+        payments.source().groupBy("key"),
+        Ledger(),
+        OUTPUT,
+        "update",
+        "ProcessingTime",
+        initial.groupBy("key"),
+        name=OPERATOR,
+        broadcast={"rules": rules.source()},
+    )
+    return payments, output
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    spark = start_spark("local[2]", folder)
+    spark.conf.set("spark.cowstate.parallelism", sys.argv[2])
+    spark.conf.set("spark.cowstate.minEpochsForSnapshot", "3")
+    stream, output = ledger(spark, folder)
+    try:
+        stream.run(output)
+    finally:
+        stop_spark(spark)
+
+
+if __name__ == "__main__":
+    main()
