@@ -114,7 +114,7 @@ class StateHost:
             wire.send(stream, wire.Failed.of(error))
             return
         finally:
-            self._garbage.freeze()
+            self._garbage.freeze_if_due()
         with epoch.output as spool:
             wire.send(stream, wire.Durable(spool.rows, epoch.report))
             schema = request.spec.processor.output_schema
