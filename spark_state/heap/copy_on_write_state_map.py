@@ -391,6 +391,17 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                 self._check_versions(head)
             assert len(identities) - before == size
 
+    def check_entry(self, key: K, namespace: N, entry: Bucket[K, N, S]) -> None:
+        """Assert that this is the entry of a key, None if it has none. Moves nothing."""
+        code = hash(key) if namespace is None else hash((key, namespace))
+        table = self._table_of(code)
+        of_key = [
+            held
+            for held in _chain(table[code & (len(table) - 1)])
+            if held.key == key and held.namespace == namespace
+        ]
+        assert of_key == ([] if entry is None else [entry])
+
     def _check_versions(self, head: Bucket[K, N, S]) -> None:
         before = None
         for entry in _chain(head):

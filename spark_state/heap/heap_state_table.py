@@ -44,7 +44,7 @@ class HeapStateTable(Generic[S]):
         self._now: dict[Key, S | None] = {}
         self._sealed: dict[Key, tuple[int, S | None]] = {}
         self._current = current
-        # What was found for a key, which saves to find it again with every call.
+        # The entry of a key is found once, and not with every call.
         self._key: Key | None = None
         self._map: CopyOnWriteStateMap[Key, None, S] = self._entries.map_for(key_groups.start)
         self._entry: Bucket[Key, None, S] = None
@@ -167,6 +167,8 @@ class HeapStateTable(Generic[S]):
 
     def check_invariants(self) -> None:
         self._entries.check_invariants()
+        if self._key is not None:
+            self._map.check_entry(self._key, None, self._entry)
         assert list(self._before) == list(self._now)
         for (key, (key_group, _)), state in zip(
             self._before.items(), self._now.values(), strict=True

@@ -112,6 +112,14 @@ class Script:
                 if changed is not None:
                     self.now[number,] = changed
                 self.base, self.sealed_from = copy.deepcopy(self.now), None
+            case ("get all",):
+                for number in range(200):
+                    self.run(("key", number))
+                    self.run(("get",))
+            case ("put all", number):
+                for key in range(200):
+                    self.run(("key", key))
+                    self.run(("put", number + key))
             case ("snapshot",):
                 self.snapshots.append((table.snapshot(KEY_GROUPS), copy.deepcopy(self.now)))
             case ("read",) if self.snapshots:
@@ -147,6 +155,42 @@ def test_every_change_is_in_the_changelog_whether_the_key_is_set_anew_or_not(
     for call in script:
         model.run(call)
         model.check()
+
+
+KEYS = st.integers(0, 199)
+grown_calls = st.one_of(
+    st.tuples(st.just("key"), KEYS),
+    st.tuples(st.just("put"), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["get", "remove", "put again", "get all"])),
+    st.tuples(st.just("put all"), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["seal", "rollback", "undo", "snapshot", "snapshot", "read"])),
+    st.tuples(st.just("apply"), KEYS, st.none() | st.integers(0, 9)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(grown_calls, min_size=5, max_size=25))
+def test_maps_that_grow_while_snapshots_are_open_lose_no_entry(
+    script: list[tuple[Any, ...]],
+) -> None:
+    model = Script()
+    for call in [("put all", 0), ("seal",), *script]:
+        model.run(call)
+        model.check()
+
+
+def test_what_was_found_is_forgotten_when_the_map_changes_for_other_keys() -> None:
+    for ending, seen in ((("undo",), None), (("apply", 1, 7), [7])):
+        model = Script()
+        for call in (("key", 1), ("put", 1), ("seal",), ("get",)):
+            model.run(call)
+        table = model.table
+        if ending[0] == "undo":
+            table.undo_sealed()
+        else:
+            table.apply(entries({(1,): [7]}))
+        assert table.get() == seen
+        table.check_invariants()
 
 
 def test_a_put_after_a_seal_without_a_new_key_is_in_the_changelog() -> None:

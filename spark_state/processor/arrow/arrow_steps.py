@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_state.errors import OutputRowError
+from spark_state.errors import ConfigurationError, OutputRowError
 from spark_state.keyed_state.keyed_state_backend import Due
 from spark_state.processor.arrow.keyed_batch import ExpiredTimers, KeyedBatch, Keys, keyed_batch
 from spark_state.processor.blocks import BlockSize, blocks
@@ -40,7 +40,12 @@ class HandleInitialBatches:
     def __call__(self, run: EpochRun) -> Iterator[Any]:
         """See Step. It has no output."""
         for batch in _batches(run, INITIAL_ROWS, self.size):
-            run.processor.handleInitialBatch(batch, run.timer_values)
+            output = run.processor.handleInitialBatch(batch, run.timer_values)
+            if output is not None:
+                raise ConfigurationError(
+                    f"{type(run.processor).__name__}.handleInitialBatch returned {output!r}; it "
+                    "has no output and must return None. If it has a yield, take that out"
+                )
         return iter(())
 
 

@@ -1,8 +1,9 @@
 """Columns that a processor hands over, as a struct array of the type that is asked for.
 
-Columns are matched by name, in any order. A value changes its type only where it stays the same:
-between integers, fractions and decimals that hold it, between the encodings of text, between the
-units of timestamps. A number never becomes text.
+Columns are matched by name, in any order; columns of one name by their places. A value changes its
+type only where it stays the same: between integers, fractions and decimals that hold it, between
+the encodings of text, between the units of timestamps. A number never becomes text. As in the row
+API, a double that a float cannot hold is rounded, and one beyond its range is refused.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from spark_state.errors import StateValueError
+
+# The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
+pc: Any = pyarrow.compute
 
 _KINDS = (
     ("number", lambda t: pa.types.is_integer(t) or pa.types.is_floating(t) or _is_decimal(t)),
@@ -58,7 +63,7 @@ def check_length(length: int, keys: int, owner: str) -> None:
 def _array(given: Any, owner: str) -> pa.Array[Any]:
     try:
         array: pa.Array[Any] = pa.array(given)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise StateValueError(
             f"{owner}: give a pyarrow array, not {type(given).__name__} ({error})"
         ) from error
@@ -82,7 +87,9 @@ def _columns(given: Any, struct_type: pa.StructType, owner: str) -> list[Any]:
             f"{_described(struct_type)}, not {type(given).__name__}"
         )
     names, wanted = given.schema.names, [field.name for field in struct_type]
-    if sorted(names) != sorted(wanted):
+    if names == wanted:
+        return [_whole(column) for column in given.columns]
+    if sorted(names) != sorted(wanted) or len(set(wanted)) < len(wanted):
         raise StateValueError(
             f"{owner}: the columns are {', '.join(names)}, not {_described(struct_type)}"
         )
@@ -94,16 +101,18 @@ def _whole(column: Any) -> Any:
 
 
 def _as_type(array: Any, field: pa.Field[Any], owner: str) -> Any:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
     if array.null_count and not field.nullable:
         raise StateValueError(f"{owner}: column {field.name!r} must not have nulls")
     if array.type == field.type:
         return array
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    reason = ""
     try:
         if _may_become(array.type, field.type):
             return array.cast(field.type)
-        reason = ""
+        if _kind(array.type) == _kind(field.type) == "number":
+            return _as_number(array, field.type)
     except pa.ArrowException as error:
         reason = f": {error}"
     raise StateValueError(
@@ -111,8 +120,26 @@ def _as_type(array: Any, field: pa.Field[Any], owner: str) -> Any:
     )
 
 
+def _as_number(array: Any, wanted: Any) -> Any:
+    """A cast that Arrow does not check itself. Raises ArrowInvalid for a value that changes."""
+    if pa.types.is_integer(array.type):
+        # Arrow asks for 19 digits before the point, whatever the values are.
+        wide = pa.decimal128(min(19 + wanted.scale, 38), wanted.scale)
+        return array.cast(wide).cast(wanted)
+    converted = array.cast(wanted)
+    if pa.types.is_floating(wanted) and pa.types.is_floating(array.type):
+        changed = pc.and_not(pc.is_inf(converted), pc.is_inf(array))
+    else:
+        changed = pc.not_equal(converted.cast(array.type, safe=False), array)
+    if pc.any(changed).as_py():
+        example = array.filter(changed)[0]
+        raise pa.ArrowInvalid(f"{example} is not one of its values")
+    return converted
+
+
 def _may_become(given: Any, wanted: Any) -> bool:
-    if pa.types.is_null(given):
+    """Whether Arrow's cast keeps each value, or fails."""
+    if pa.types.is_null(given) or given == wanted:
         return True
     if pa.types.is_struct(given) and pa.types.is_struct(wanted):
         fields: Any = [*zip(given, wanted, strict=False)]
@@ -126,7 +153,19 @@ def _may_become(given: Any, wanted: Any) -> bool:
         )
     if _kind(given) == _kind(wanted) == "list":
         return _may_become(given.value_type, wanted.value_type)
+    if _kind(given) == _kind(wanted) == "number":
+        return _keeps_numbers(given, wanted)
     return _kind(given) == _kind(wanted)
+
+
+def _keeps_numbers(given: Any, wanted: Any) -> bool:
+    if pa.types.is_floating(given):
+        return pa.types.is_integer(wanted) or (
+            pa.types.is_floating(wanted) and wanted.bit_width >= given.bit_width
+        )
+    if _is_decimal(given):
+        return not pa.types.is_floating(wanted)
+    return not _is_decimal(wanted)
 
 
 def _kind(data_type: pa.DataType) -> str:

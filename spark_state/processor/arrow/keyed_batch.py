@@ -53,19 +53,36 @@ class Keys:
         return pa.table(arrays, names=list(self._columns.names))
 
     def take(self, indexes: Any) -> Keys:
-        """The keys at these places, an array of integers."""
-        places = np.asarray(indexes).tolist()
+        """The keys at these places, an array of integers. Raises ValueError for others."""
+        places = np.asarray(indexes)
+        if len(places) and (
+            places.dtype.kind not in "iu" or places.min() < 0 or places.max() >= len(self)
+        ):
+            raise ValueError(
+                f"{indexes!r} are no places of {len(self)} keys: give whole numbers from 0, "
+                "without nulls"
+            )
+        chosen = places.tolist()
         return Keys(
             self._columns,
-            [self._keys[place] for place in places],
-            [self._key_groups[place] for place in places],
+            [self._keys[place] for place in chosen],
+            [self._key_groups[place] for place in chosen],
         )
 
     def filter(self, mask: Any) -> Keys:
-        """The keys where `mask`, an array of booleans, is true; null is not true."""
+        """The keys where `mask`, an array of booleans, is true; null is not true.
+
+        Raises ValueError unless it has a boolean for each key.
+        """
         if isinstance(mask, pa.Array | pa.ChunkedArray):
             mask = pc.fill_null(mask, False)
-        return self.take(np.flatnonzero(np.asarray(mask)))
+        chosen = np.asarray(mask)
+        if len(chosen) != len(self) or (len(chosen) and chosen.dtype != np.bool_):
+            raise ValueError(
+                f"the mask has {len(chosen)} values of {chosen.dtype} for {len(self)} keys: give a "
+                "boolean for each key"
+            )
+        return self.take(np.flatnonzero(chosen))
 
     def with_groups(self) -> Iterator[tuple[Key, int]]:
         """Each key as states know it, with its key group."""

@@ -324,3 +324,86 @@ def test_a_processor_of_another_api_is_refused() -> None:
         pytest.raises(ConfigurationError, match="must be of ArrowStatefulProcessor"),
     ):
         running.restart(processor=Totals())
+
+
+@pytest.mark.parametrize(
+    ("choose", "message"),
+    [
+        (lambda keys: keys.filter([True]), "the mask has 1 values of bool for 3 keys"),
+        (lambda keys: keys.filter([1, 0, 1]), "3 values of int64 for 3 keys: give a boolean"),
+        (lambda keys: keys.filter(np.ones(5, bool)), "the mask has 5 values of bool for 3 keys"),
+        (lambda keys: keys.take([True, False]), "are no places of 3 keys"),
+        (lambda keys: keys.take([0, 3]), "are no places of 3 keys"),
+        (lambda keys: keys.take([-1]), "are no places of 3 keys"),
+        (lambda keys: keys.take(pa.array([0, None])), "are no places of 3 keys"),
+    ],
+)
+def test_keys_are_chosen_by_a_mask_or_places_of_their_own(choose: Any, message: str) -> None:
+    def act(processor: Any, batch: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            choose(batch.keys)
+        assert list(batch.keys.take(pa.array([2, 0]))) == [("c",), ("a",)]
+        assert not list(batch.keys.filter([False] * 3))
+        assert not list(batch.keys.take([]))
+
+    assert run(act, ("a", 1), ("b", 2), ("c", 3)) == []
+
+
+class Counting(ArrowStatefulProcessor):
+    """Counts rows by key in all kinds of states; its timers fire in bulk."""
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        self._count = handle.getValueState("count", "n long")
+        self._map = handle.getMapState("map", "k double, l array<long>", "n long")
+
+    def handleInputBatch(self, batch: Any, timerValues: Any) -> Iterator[pa.Table]:
+        before = self._count.get_many(batch.keys).field("n").fill_null(0)
+        self._count.put_many(batch.keys, pc.add(before, batch.counts))
+        user_keys = pa.table(
+            {"k": [float("nan")] * len(batch.keys), "l": [[1, 2]] * len(batch.keys)}
+        )
+        held = self._map.get_many(batch.keys, user_keys).field("n").fill_null(0)
+        self._map.put_many(batch.keys, user_keys, pc.add(held, 1))
+        self._handle.registerTimers(batch.keys, [0] * len(batch.keys))
+        return iter(())
+
+    def handleExpiredTimers(self, timers: Any, timerValues: Any) -> Iterator[pa.Table]:
+        counts = self._count.get_many(timers.keys).field("n")
+        epochs = [of_key[0][1]["n"] for of_key in self._map.items_many(timers.keys).to_pylist()]
+        shown = [repr(key) for key in timers.keys]
+        yield pa.table({"key": shown, "n": counts, "total": pa.array(epochs, pa.int64())})
+
+
+def test_keys_of_structs_arrays_and_nulls_are_shown_as_in_the_row_api() -> None:
+    rows = [
+        ({"a": 1, "b": None}, [1, None], 1),
+        (None, None, 2),
+        ({"a": 1, "b": None}, [1, None], 3),
+        ({"a": None, "b": "x"}, [], 4),
+    ]
+    with ScriptedOperator(
+        Counting(),
+        rows="s struct<a: long, b: string>, l array<long>, value long",
+        key=["s", "l"],
+        output=OUTPUT,
+        time_mode="ProcessingTime",
+    ) as counting:
+        counted = {row.key: (row.n, row.total) for row in counting.batch(rows, at=1)}
+        assert counted == {
+            "(None, None)": (1, 1),
+            "({'a': None, 'b': 'x'}, [])": (1, 1),
+            "({'a': 1, 'b': None}, [1, None])": (2, 1),
+        }
+        counting.restart(parallelism=2)
+        again = {row.key: (row.n, row.total) for row in counting.batch(rows, at=2)}
+        assert again == {key: (2 * n, 2) for key, (n, _) in counted.items()}
+
+
+def test_more_timers_than_a_call_holds_fire_once_each() -> None:
+    with operator(Counting()) as counting:
+        fired = counting.batch([(f"key{number:05d}", 1) for number in range(25_000)], at=1)
+        assert len(fired) == len({row.key for row in fired}) == 25_000
+        assert [row.key for row in fired] == sorted(row.key for row in fired)
+        assert counting.timers() == {}
+        assert counting.batch([("key00001", 1)], at=2) == [Row(key="('key00001',)", n=2, total=2)]
