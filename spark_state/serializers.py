@@ -405,8 +405,8 @@ class StructSerializer:
         return pa.StructArray.from_arrays(self.arrays(columns), fields=fields, mask=absent)
 
     def is_canonical(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """Whether `columns`, the values of each field, are in the canonical form already. If so
-        can be told from their types alone; False if not."""
+        """Whether `columns`, the values of each field, are in the canonical form already, as far
+        as their types alone tell."""
         return len(columns) == len(self._canonical_types) and all(
             types.issuperset(map(type, column))
             for types, column in zip(self._canonical_types, columns, strict=True)

@@ -85,8 +85,9 @@ def leaf_columns(columns: Iterable[Any]) -> list[Any]:
 
 
 def _places(column: Any) -> Any:
-    """For each array of a chunked column the place of its value in their order, which is Spark's:
-    element by element, what has ended first, null before all."""
+    """For each array of a chunked column the place of its value in Spark's order. Arrays are
+    compared element by element. A null comes first, and an array before those that begin with it.
+    """
     codes = value_codes(column)
     # A value is made a Python one once, however many rows have it.
     _, firsts, coded_as = np.unique(codes, return_index=True, return_inverse=True)

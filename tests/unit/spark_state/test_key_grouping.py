@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +20,7 @@ UTC = pa.timestamp("us", "UTC")
 MOMENT = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
 
 
-def grouped(columns: dict[str, pa.Array], keys: list[str]) -> list[tuple[Any, int, list[int]]]:
+def grouped(columns: dict[str, Any], keys: list[str]) -> list[tuple[Any, int, list[int]]]:
     """(key, key group, positions of its rows) in order; the key group is the number of the row."""
     length = len(next(iter(columns.values())))
     table = pa.table(
@@ -55,6 +56,24 @@ def test_rows_of_a_key_come_together_in_their_order(
     for (value,), key_group, positions in rows:
         assert value == values[positions[0]]
         assert key_group == positions[0]
+
+
+@pytest.mark.parametrize("value_type", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize(("distinct", "times"), [(3, 1), (5, 40), (70_000, 2)])
+def test_text_is_in_the_order_of_its_bytes_however_often_it_comes(
+    value_type: pa.DataType, distinct: int, times: int
+) -> None:
+    texts = [
+        f"é{number % 7} {number}" if number % 3 else f"z{number}" for number in range(distinct)
+    ]
+    chance = random.Random(distinct)
+    values = chance.sample(texts * times, distinct * times)
+    half = len(values) // 2
+    chunks = pa.chunked_array([values[:half], [], values[half:]], value_type)
+    rows = grouped({"k": chunks}, ["k"])
+    assert [key for (key,), _, _ in rows] == sorted(texts, key=str.encode)
+    assert all(values[place] == key for (key,), _, places in rows for place in places)
+    assert all(places == sorted(places) for _, _, places in rows)
 
 
 def test_every_nan_is_one_key_and_minus_zero_is_zero() -> None:

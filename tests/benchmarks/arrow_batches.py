@@ -1,0 +1,117 @@
+"""Rows a second on one core: counts by key, in whole Arrow batches and row by row.
+
+    python tests/benchmarks/arrow_batches.py [--rows 200000] [--keys 20000] [--epochs 10]
+
+One subtask each, in turn, in this process: a state host's session over a folder, which sorts the
+rows by key, runs the processor, and writes its changelog and barrier. CountRowsInArrow and
+CountRows of `python_state_plans` get the same tables. Measured are the CPU seconds of each epoch
+after the first one, without the threads that write snapshots. Printed are medians, and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_state.host.garbage import FrozenGarbage
+from spark_state.host.maintenance import Maintenance
+from spark_state.key_group_assignment import KeyGroupAssignment
+from spark_state.processor.blocks import BlockSize
+from spark_state.processor.handles import record_states
+from spark_state.processor.pickles import dumps
+from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
+from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
+from tests.support.subtasks import Host, ParsedSchemas, operator
+
+KEY_GROUPS = 128
+OUTPUT = pa.schema([("key", pa.string()), ("count", pa.int64())])
+
+
+def tables(rows: int, keys: int) -> Iterator[pa.Table]:
+    """Tables of random keys, with their key groups."""
+    chance = np.random.default_rng(1)
+    assignment = KeyGroupAssignment(["string"], KEY_GROUPS)
+    names = [f"key{number:07d}" for number in range(keys)]
+    groups = np.array([assignment.key_group((name,)) for name in names], dtype=np.int32)
+    while True:
+        chosen = chance.integers(0, keys, rows)
+        columns: list[Any] = [pa.array(names).take(pa.array(chosen)), pa.array(np.ones(rows))]
+        columns.append(pa.array(groups[chosen]))
+        yield pa.table(columns, names=["key", "value", "_cowstate_key_group"])
+
+
+def host_of(folder: Path, processor: Any, api: ProcessorApi, maintenance: Maintenance) -> Host:
+    """The host of a subtask that runs `processor`."""
+    pickled = dumps(processor)
+    states = record_states(processor, ParsedSchemas(), handle_type=api.handle_type).keyed
+    spec = operator(folder, max_parallelism=KEY_GROUPS)
+    plan = replace(
+        spec.processor.run_plan,
+        steps=api.steps("None", states),
+        row_form=api.row_form,
+        serve=api.serve,
+    )
+    of_processor = replace(
+        spec.processor,
+        pickled_processor=pickled,
+        states=states,
+        run_plan=plan,
+        output_schema=OUTPUT,
+    )
+    return Host(replace(spec, processor=of_processor)).open(maintenance)
+
+
+def epoch_seconds(host: Host, epoch: int, table: pa.Table) -> float:
+    """CPU seconds of an epoch."""
+    assert host.session is not None
+    request = host.request(epoch, 0)
+    start = time.thread_time()
+    claim = host.session.accept(request)
+    durable = host.session.run(request, claim, table, lambda: None)
+    seconds = time.thread_time() - start
+    durable.output.close()
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, default=10)
+    options = parser.parse_args()
+    garbage = FrozenGarbage()
+    garbage.begin()
+    seconds: dict[str, list[float]] = {"Arrow batches": [], "rows": []}
+    with tempfile.TemporaryDirectory() as folder, Maintenance() as maintenance:
+        size = BlockSize(rows=10_000, bytes=64 << 20)
+        hosts = {
+            "Arrow batches": host_of(
+                Path(folder) / "arrow", CountRowsInArrow(), in_arrow(size), maintenance
+            ),
+            "rows": host_of(Path(folder) / "rows", CountRows(), ROW_API, maintenance),
+        }
+        made = tables(options.rows, options.keys)
+        for epoch in range(options.epochs + 1):
+            table = next(made)
+            for name, host in hosts.items():
+                taken = epoch_seconds(host, epoch, table)
+                if epoch:
+                    seconds[name].append(taken)
+            garbage.freeze_if_due()
+    median = {name: statistics.median(of_name) for name, of_name in seconds.items()}
+    for name, of_name in median.items():
+        print(f"{name:14} {options.rows / of_name:12,.0f} rows/s, {of_name:.3f} CPU s an epoch")
+    print(f"CPU of Arrow batches to rows: {median['Arrow batches'] / median['rows']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
