@@ -30,8 +30,8 @@ def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[Operator
     `checkpoint_store.read_progress` reads the same, also of older epochs.
 
     Raises ConfigurationError for what is no query, and for a query without an operator of cowstate;
-    NotAStoreError if the stores are gone; CorruptObjectError, StoreUnavailableError,
-    StoreAccessError.
+    NotAStoreError if the stores are gone; NotAnOperatorError if a table is in the place of one;
+    CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if not isinstance(query, StreamingQuery):
         raise ConfigurationError(
