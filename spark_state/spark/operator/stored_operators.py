@@ -102,10 +102,11 @@ def operators_in_plan(
 
 
 def operators_below(root: str, query_id: str, retry_seconds: float) -> tuple[StoredOperator, ...]:
-    """The operators of a query that have a store below a root. Raises CheckpointStoreError."""
+    """The operators of a query that have a store below a root, in no order. Raises
+    CheckpointStoreError."""
     root = absolute_url(root)
     store = RetryingObjectStore(open_object_store(root), retry_seconds)
-    names = sorted(name.rpartition("/")[2] for name in store.list_directories(query_id))
+    names = [name.rpartition("/")[2] for name in store.list_directories(query_id)]
     return tuple(
         StoredOperator(name, operator_store_url(root, query_id, name), retry_seconds)
         for name in names
