@@ -187,7 +187,8 @@ class OperatorCollector(Collector):
         except Exception as error:
             if followed.newest is not None or not isinstance(error, NotAStoreError):
                 if not followed.is_failing:
-                    _log.warning("metrics lack operator %s: %r", operator.url, error)
+                    kind = type(error).__name__
+                    _log.warning("metrics lack operator %s: %s: %s", operator.url, kind, error)
                 followed.is_failing = True
                 return
             # It has not run yet.

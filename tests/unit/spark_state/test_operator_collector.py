@@ -88,7 +88,7 @@ def test_a_store_that_is_gone_after_epochs_were_seen_fails(
         assert [scrapes.values("up") for _ in range(2)] == [{"counts": 0}] * 2
         assert scrapes.values("epoch") == {}
     assert len(caplog.records) == 1
-    assert "metrics lack operator" in caplog.text
+    assert f"metrics lack operator {tmp_path}/counts: NotAStoreError: " in caplog.text
 
 
 def test_a_store_that_is_gone_when_it_is_opened_again_fails(tmp_path: Path) -> None:
