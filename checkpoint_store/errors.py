@@ -34,7 +34,7 @@ Every error keeps its values as attributes and survives pickling: errors cross p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from checkpoint_store.damage_advice import (
@@ -45,6 +45,7 @@ from checkpoint_store.damage_advice import (
 from checkpoint_store.object_names import is_of_checkpoint, is_of_table
 from checkpoint_store.schema_text import schema_texts
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _HOW_TO_KEEP_MORE = (
     "To keep more versions from now on, raise minVersionsToRetain of the table's writer, "
     "spark.cowstate.minEpochsToRetain of the operator's query, or "
@@ -481,6 +482,8 @@ def _few(subtasks: tuple[int, ...]) -> str:
 
 
 def _utc(timestamp_ms: int) -> str:
-    seconds, milliseconds = divmod(timestamp_ms, 1000)
-    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:  # who asks may name any number, also one after the year 9999
+        return f"{timestamp_ms} ms"
     return moment.isoformat(sep=" ", timespec="milliseconds")

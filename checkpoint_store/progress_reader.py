@@ -14,6 +14,7 @@ from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.operators.operator_progress import (
     OperatorName,
     OperatorProgress,
@@ -31,7 +32,8 @@ def read_progress(
 ) -> tuple[OperatorProgress, ...]:
     """The progress of the newest epochs of an operator, oldest first.
 
-    `url`: the operator's store, or the directory of its query: then one operator follows the other.
+    `url`: the operator's store, or the directory of its query: then one operator follows the other,
+    by name, and numbers in names count as numbers: `operator-2` comes before `operator-10`.
     `epochs`: how many epochs of each, at most those that are retained; `subtasks`: with the
     progress of each subtask. `storage_options` are fsspec's; a call to the store that fails is
     tried again for `retry_seconds`.
@@ -63,7 +65,7 @@ def _histories(
     try:
         return [opened(url)]
     except NotAStoreError as error:
-        names = sorted(name for name in error.below if "/" not in name)
+        names = sorted((name for name in error.below if "/" not in name), key=operator_order)
         if not names:
             raise
     return [opened(f"{url.rstrip('/')}/{name}") for name in names]

@@ -17,7 +17,8 @@ def add_progress(commands: Commands) -> None:
         "progress",
         help="print what the epochs of a query's operators did",
         description="Reads the stores of Python operators: rows in the state, rows and bytes of "
-        "each epoch, timers, memory, times. The query may run or not; no Spark is started.",
+        "each epoch, timers, memory, times. The operators of a query come by name. The query may "
+        "run or not; no Spark is started.",
     )
     progress.add_argument(
         "store",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
 from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
 
 _UNKNOWN = "-"
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _HEADINGS = (
     *("epoch", "committed", "in", "out", "late", "rows", "updated", "removed"),
     *("timers", "memory", "written", "restore ms", "process ms", "write ms", "watermark"),
@@ -81,9 +82,11 @@ def _size(number: int | None) -> str:
 
 
 def _utc(milliseconds: int) -> str:
-    seconds, rest = divmod(milliseconds, 1000)
-    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:  # a timer that is never to fire may be after the year 9999
+        return f"{milliseconds} ms"
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,11 +1,14 @@
 """About how many bytes a table on the heap takes: an estimate, at a cost that does not grow.
 
-The tables of buckets are measured. A few entries are looked at, chosen by chance, each as likely as
-another; the others count like these:
+The tables of buckets are measured. About 16 entries are looked at, the others count like these:
 
     values      bytes of a table's buckets + entries * mean bytes of an entry with its value
     elements    bytes of a table's buckets + keys * mean bytes of a key
                                            + elements * mean bytes of an element, with its due time
+
+Chance chooses a map, the larger the likelier, and a place in its table of buckets. The entries of
+the first bucket from there on that is not empty are looked at. So an entry behind empty buckets is
+likelier than another, but hashes do not depend on sizes.
 
 Values count for what Python says of their objects, some levels deep. What all values share, such as
 small integers, counts for nothing. A key of several states counts in each. What is kept to undo an
@@ -78,7 +81,7 @@ def _bytes_of_buckets(maps: Collection[Map]) -> int:
 
 
 def _some_entries(maps: Collection[Map]) -> list[Entry]:
-    """A few entries of these maps, each as likely as another; it may be none."""
+    """A few entries of these maps, chosen by chance as the module says; it may be none."""
     filled = [state_map for state_map in maps if len(state_map)]
     if not filled:
         return []

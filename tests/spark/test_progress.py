@@ -144,22 +144,24 @@ class TestOnRequest:
         assert sum(epoch.rows_in for epoch in epochs) == 3
         assert sum(count for _, count in late) == 1
 
-    def test_several_operators_come_as_the_plan_has_them(
+    def test_several_operators_come_by_name_and_numbers_as_numbers(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
         stream = Stream(spark, tmp_path)
         stream.feed([("a", 1), ("b", 2), ("c", 3)])
-        first = stream.operator(name="first").selectExpr("key", "total AS value")
+        first = stream.operator(name="part-2").selectExpr("key", "total AS value")
         grouped = first.groupBy("key")
         second = spark_state.transform_with_state(
-            grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None", name="second"
+            grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None", name="part-10"
         )
         query = stream.run(second)
         told = spark_state.progress(query)
         assert [(operator.name, operator.rows_total) for operator in told] == [
-            ("second", 3),
-            ("first", 3),
+            ("part-2", 3),
+            ("part-10", 3),
         ]
+        below = str(stream.stores()[0].parent)
+        assert [operator.name for operator in read_progress(below)] == ["part-2", "part-10"]
 
     def test_before_the_first_batch_there_is_none(
         self, spark: SparkSession, tmp_path: Path
@@ -266,14 +268,8 @@ class TestInSparksPlace:
         last = query.lastProgress
         assert last is not None
         names = [operator.operatorName for operator in last.stateOperators]
-        assert (
-            names
-            == [told.name for told in spark_state.progress(query)]
-            == [
-                "operator-1",
-                "named",
-            ]
-        )
+        assert names == ["operator-1", "named"]
+        assert [told.name for told in spark_state.progress(query)] == ["named", "operator-1"]
 
     def test_a_store_that_fails_costs_the_operators_one_warning_and_no_event(
         self,

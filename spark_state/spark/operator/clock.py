@@ -9,7 +9,9 @@ subtask gets a control row.
 The clock reads the store once after each batch, and compares numbers in between. Its process does
 not know the query, which names the store. So a task that reads control rows writes the query's id
 into an object that the clock has named, and the clock ticks once more to have the id in its offset:
-from there a restart knows it.
+from there a restart knows it. If a batch that was to write the id is over and there is no object,
+the clock ticks to ask again: once, and once after each batch that it did not cause. A query that
+never reads its rows so does not tick for ever.
 
     batch begins -> Spark asks again: the batch is over -> look: query, times of the newest epoch
                  -> Spark asks again, and again         -> compare
@@ -28,6 +30,7 @@ from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 
 _SECONDS_BETWEEN_TRIES = 5.0
+_TIMES_TO_ASK = 2
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Clock:
         self._may_be_outdated = True
         self._has_ticked = False
         self._has_asked = False
+        self._unanswered = 0
         self._next_try = 0.0
         self._has_told = False
         self._stopped_at: float | None = None
@@ -89,8 +93,8 @@ class Clock:
 
     def asks_for_query(self) -> bool:
         """Whether the task that reads the control rows of this batch is to write the query's id."""
-        self._has_asked = self._has_asked or self._query_id is None
-        return self._query_id is None
+        self._has_asked = self._query_id is None
+        return self._has_asked
 
     def offset_after(self, last: ClockOffset) -> ClockOffset:
         """The newest offset: `last`, or that of a tick."""
@@ -98,7 +102,7 @@ class Clock:
         if self._may_be_outdated and not self._look():
             return last
         if self._query_id is None:
-            return last if self._has_asked else last.next(None)
+            return last.next(None) if self._unanswered < _TIMES_TO_ASK else last
         is_logged = last.query_id is not None
         now = self._seconds() if self._stopped_at is None else self._stopped_at
         is_due = self._is_due(self._times, int(now * 1000), after_tick=self._has_ticked)
@@ -110,7 +114,9 @@ class Clock:
             return False
         try:
             self._query_id = self._query_id or self._store.query_id()
-            if self._query_id is not None:
+            if self._query_id is None:
+                self._count_as_unanswered()
+            else:
                 self._times = self._store.newest_times(self._query_id)
         except (CheckpointStoreError, OSError) as error:
             self._next_try = self._seconds() + _SECONDS_BETWEEN_TRIES
@@ -125,3 +131,11 @@ class Clock:
             return False
         self._may_be_outdated = self._has_told = False
         return True
+
+    def _count_as_unanswered(self) -> None:
+        """The last batch is over, and no task has written the query's id."""
+        if self._has_asked:
+            self._unanswered += 1
+        else:
+            self._unanswered = min(self._unanswered, _TIMES_TO_ASK - 1)
+        self._has_asked = False

@@ -7,7 +7,8 @@ time in it, however few keys a batch has.
     <store root>/_clocks/<32 hex digits>    the id of a query, for one process; deleted when read
 
 A process that dies before it has read its object leaves it. Another clock that has read its own
-deletes those that are a day old.
+deletes those that are a day old. One of them may be that of a batch that takes longer: its clock
+asks again.
 
 In a session that wants no batches without rows (`spark.sql.streaming.noDataMicroBatches.enabled`)
 the clock stands still. It is a source of the query all the same, because a query cannot change its

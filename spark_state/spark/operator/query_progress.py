@@ -99,6 +99,10 @@ def _show(
         if run is None or not progresses or not run.operators or not run.is_enabled():
             return
         added = [_documents(run, operator, progresses) for operator in run.operators]
+        shown = [
+            _with_operators(progress, [document for document in documents if document is not None])
+            for progress, *documents in zip(progresses, *added, strict=True)
+        ]
     except Exception as error:  # a listener that raises loses its event, and others' events
         if run is None or not run.is_failing:
             _log.warning("a query's progress lacks its operators of cowstate: %s", error)
@@ -106,17 +110,21 @@ def _show(
             run.is_failing = True
         return
     run.is_failing = False
-    for progress, *documents in zip(progresses, *added, strict=True):
-        _add(progress, [document for document in documents if document is not None])
+    # Nothing here can fail, so an event has all of its operators or is as it comes from Spark.
+    for progress, (operators, document) in zip(progresses, shown, strict=True):
+        progress["stateOperators"] = operators
+        progress._jprogress, progress._jdict = None, document
 
 
-def _add(progress: StreamingQueryProgress, documents: Sequence[dict[str, Any]]) -> None:
-    """Add operators to a progress and to its JSON, which Spark takes from the JVM otherwise."""
+def _with_operators(
+    progress: StreamingQueryProgress, documents: Sequence[dict[str, Any]]
+) -> tuple[list[StateOperatorProgress], dict[str, Any]]:
+    """The operators of a progress with those of the documents, and its JSON with them, which Spark
+    takes from the JVM otherwise."""
     whole = json.loads(progress.json)
     whole["stateOperators"] = [*whole["stateOperators"], *documents]
     added = map(StateOperatorProgress.fromJson, documents)
-    progress["stateOperators"] = [*progress["stateOperators"], *added]
-    progress._jprogress, progress._jdict = None, whole
+    return [*progress["stateOperators"], *added], whole
 
 
 def _documents(

@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from checkpoint_store.errors import NotAnOperatorError
 from checkpoint_store.objects.object_store import absolute_url, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
@@ -42,7 +43,8 @@ class StoredOperator:
     @cached_property
     def _history(self) -> OperatorHistory:
         history = open_history(self.url, retry_seconds=self.retry_seconds)
-        assert isinstance(history, OperatorHistory), "the store of an operator"
+        if not isinstance(history, OperatorHistory):
+            raise NotAnOperatorError(history.url)
         return history
 
     @property
@@ -100,10 +102,11 @@ def operators_in_plan(
 
 
 def operators_below(root: str, query_id: str, retry_seconds: float) -> tuple[StoredOperator, ...]:
-    """The operators of a query that have a store below a root. Raises CheckpointStoreError."""
+    """The operators of a query that have a store below a root, in no order. Raises
+    CheckpointStoreError."""
     root = absolute_url(root)
     store = RetryingObjectStore(open_object_store(root), retry_seconds)
-    names = sorted(name.rpartition("/")[2] for name in store.list_directories(query_id))
+    names = [name.rpartition("/")[2] for name in store.list_directories(query_id)]
     return tuple(
         StoredOperator(name, operator_store_url(root, query_id, name), retry_seconds)
         for name in names

@@ -8,6 +8,9 @@ deleted before the next scrape. A restart of the query is another run, so its co
 A scrape reads stores only for queries that have finished a batch since the scrape before, and then
 lists an operator's epochs and reads each new one once. Stores are read at the same time, so one
 that does not answer delays a scrape by its own few seconds only.
+
+What fails for one operator or one query, whatever it is, costs no other its series. The log has a
+warning when that begins.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.errors import CheckpointStoreError, NotAStoreError
+from checkpoint_store.errors import NotAStoreError, VersionNotRetainedError
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
 from spark_state.spark.operator.query_runs import run_of
@@ -134,6 +137,7 @@ class OperatorCollector(Collector):
         self._queries = queries
         self._subtasks = subtasks
         self._followed: dict[tuple[str, str], _Followed] = {}
+        self._lacks_queries = False
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
@@ -153,25 +157,41 @@ class OperatorCollector(Collector):
                 operator,
                 news,
             )
-            for news in map(_News.of, self._queries())
+            for news in self._news()
             if news.seen is not None
             for operator in news.operators
         }
         in_parallel(self._read, [look for look in followed.values() if look.is_due()])
-        self._followed = {key: look.followed for key, look in followed.items()}
-        return [*self._followed.values()]
+        shown = {key: look.followed for key, look in followed.items()}
+        # The operators of a query that is left out go on from their sums when it is there again.
+        self._followed = {**self._followed, **shown} if self._lacks_queries else shown
+        return [*shown.values()]
+
+    def _news(self) -> list[_News]:
+        """What Spark says of the queries, without those of which it says nothing now."""
+        told, errors = [], []
+        for query in self._queries():
+            try:
+                told.append(_News.of(query))
+            except Exception as error:
+                errors.append(error)
+        if errors and not self._lacks_queries:
+            _log.warning("metrics lack %d of the running queries: %s", len(errors), errors[0])
+        self._lacks_queries = bool(errors)
+        return told
 
     def _read(self, look: _Look) -> None:
         followed, operator = look.followed, look.operator
         try:
             self._count(look)
-        except NotAStoreError:
-            pass  # it has not run yet
-        except CheckpointStoreError as error:
-            if not followed.is_failing:
-                _log.warning("metrics lack operator %s: %s", operator.url, error)
-            followed.is_failing = True
-            return
+        except Exception as error:
+            if followed.newest is not None or not isinstance(error, NotAStoreError):
+                if not followed.is_failing:
+                    kind = type(error).__name__
+                    _log.warning("metrics lack operator %s: %s: %s", operator.url, kind, error)
+                followed.is_failing = True
+                return
+            # It has not run yet.
         followed.seen, followed.is_failing = look.news.seen, False
 
     def _count(self, look: _Look) -> None:
@@ -179,15 +199,25 @@ class OperatorCollector(Collector):
         followed, operator = look.followed, look.operator
         assert look.news.seen is not None, "it has finished a batch"
         counted = -1 if followed.newest is None else followed.newest.epoch
-        new = [epoch for epoch in operator.epochs() if counted < epoch <= look.news.seen[0]]
-        for progress in in_parallel(
-            lambda epoch: operator.progress(epoch, subtasks=self._subtasks), new
-        ):
+        epochs = operator.epochs()
+        if followed.newest is not None and not epochs:
+            raise NotAStoreError(operator.url)
+        new = [epoch for epoch in epochs if counted < epoch <= look.news.seen[0]]
+        for progress in in_parallel(lambda epoch: self._progress(operator, epoch), new):
+            if progress is None:
+                continue
             followed.newest = progress
             if progress.run_id == look.news.run_id:
                 followed.epochs += 1
                 for subtask, numbers in self._parts(progress):
                     followed.sums.update(_amounts(subtask, numbers))
+
+    def _progress(self, operator: StoredOperator, epoch: int) -> OperatorProgress | None:
+        """None if retention has deleted the epoch since it was listed."""
+        try:
+            return operator.progress(epoch, subtasks=self._subtasks)
+        except VersionNotRetainedError:
+            return None
 
     def _parts(self, progress: OperatorProgress) -> Iterator[tuple[str, EpochNumbers]]:
         """What has series of its own, with its label."""

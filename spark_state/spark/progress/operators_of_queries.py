@@ -8,6 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
@@ -19,8 +20,8 @@ from spark_state.spark.operator.stored_operators import (
 
 
 def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[OperatorProgress, ...]:
-    """What each operator of cowstate in a query did in its newest epoch; the last operator of the
-    plan first.
+    """What each operator of cowstate in a query did in its newest epoch, by name. Numbers in names
+    count as numbers: `operator-2` comes before `operator-10`.
 
     `query`: as `start` returns it, or `spark.streams.get`; it may be over. Its session need not be
     enabled. `subtasks`: with the progress of each subtask. An operator without a complete epoch is
@@ -30,15 +31,15 @@ def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[Operator
     `checkpoint_store.read_progress` reads the same, also of older epochs.
 
     Raises ConfigurationError for what is no query, and for a query without an operator of cowstate;
-    NotAStoreError if the stores are gone; CorruptObjectError, StoreUnavailableError,
-    StoreAccessError.
+    NotAStoreError if the stores are gone; NotAnOperatorError if a table is in the place of one;
+    CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if not isinstance(query, StreamingQuery):
         raise ConfigurationError(
             f"progress needs a StreamingQuery of classic Spark, got {query!r}; without one, call "
             'checkpoint_store.read_progress("<store>/<query id>")'
         )
-    operators = _operators(query)
+    operators = sorted(_operators(query), key=lambda operator: operator_order(operator.url))
     told, missing = [], []
     for operator in operators:
         try:

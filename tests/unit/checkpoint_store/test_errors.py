@@ -139,6 +139,8 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         [URL, "1970-01-01", "2023-11-14", "2027-01-15", "minVersionsToRetain"],
     ),
     (TimestampOutOfRangeError(URL, 9_000, 0, 8_000), [URL, "00:00:09", "00:00:08", "not known"]),
+    (TimestampOutOfRangeError(URL, 2**63 - 1, 0, 8_000), [f"{2**63 - 1} ms", "00:00:08"]),
+    (TimestampOutOfRangeError(URL, -(2**63), 0, 8_000), [f"{-(2**63)} ms", "00:00:08"]),
     (UnknownColumnError(URL, "amout", ("id", "amount")), [URL, "'amout'", "'amount'", "id"]),
     (
         VersionNotRetainedError(URL, 7, 12, 30),

@@ -106,10 +106,10 @@ class TestStores:
         assert newest.committed_ms > 0
 
     def test_the_directory_of_a_query_has_all_its_operators(self, tmp_path: Path) -> None:
-        for name in ("operator-1", "operator-0"):
-            operator_in(tmp_path / name).run_epoch(0, {0: 1})
+        for number in (10, 1, 2, 0):
+            operator_in(tmp_path / f"operator-{number}").run_epoch(0, {0: 1})
         urls = [progress.url for progress in read_progress(str(tmp_path))]
-        assert urls == [f"file://{tmp_path}/operator-{number}" for number in (0, 1)]
+        assert urls == [f"file://{tmp_path}/operator-{number}" for number in (0, 1, 2, 10)]
 
     def test_an_epoch_that_some_subtasks_have_finished_does_not_count(self, tmp_path: Path) -> None:
         operator = operator_in(tmp_path)

@@ -59,6 +59,12 @@ class Script:
         self.clock.batch_begins(with_control_rows=with_control_rows)
         self.stores.timer_ms = timer_ms
 
+    def run_tick(self, *, answer: str | None) -> None:
+        """A batch with control rows that asks for the query; None: the answer is gone."""
+        self.run_batch(with_control_rows=True)
+        assert self.clock.asks_for_query()
+        self.stores.query = answer
+
 
 @pytest.fixture
 def script() -> Script:
@@ -66,15 +72,52 @@ def script() -> Script:
 
 
 def test_the_first_batch_asks_for_the_query_and_one_tick_logs_it(script: Script) -> None:
-    script.run_batch()
-    assert script.clock.asks_for_query()
-    assert script.ask(FIRST) == FIRST  # no task has written it yet
-    script.run_batch()
-    script.stores.query = "query"
-    assert script.ask(FIRST) == ClockOffset(1, "query")
-    script.run_batch()
+    first = ClockOffset(1, None)
+    assert [script.ask(FIRST) for _ in range(3)] == [first] * 3
+    script.run_tick(answer="query")
+    assert script.ask(first) == ClockOffset(2, "query")
+    script.run_batch(with_control_rows=True)
     assert not script.clock.asks_for_query()
-    assert script.ask(ClockOffset(1, "query")) == ClockOffset(1, "query")
+    assert script.ask(ClockOffset(2, "query")) == ClockOffset(2, "query")
+
+
+def test_an_answer_that_was_deleted_before_the_clock_looked_is_asked_for_again(
+    script: Script,
+) -> None:
+    assert script.ask(FIRST) == ClockOffset(1, None)
+    script.run_tick(answer=None)
+    assert [script.ask(ClockOffset(1, None)) for _ in range(3)] == [ClockOffset(2, None)] * 3
+    script.run_tick(answer="query")
+    assert script.ask(ClockOffset(2, None)) == ClockOffset(3, "query")
+    script.run_batch(timer_ms=99_000)
+    assert script.ask(ClockOffset(3, "query")) == ClockOffset(4, "query")
+
+
+def test_a_query_that_reads_no_control_rows_ticks_once_after_each_batch_of_rows(
+    script: Script,
+) -> None:
+    last = FIRST
+    ticks = []
+    for _ in range(3):
+        for _ in range(10):
+            asked = script.ask(last)
+            if asked != last:
+                script.run_tick(answer=None)
+            last = asked
+        ticks.append(last.tick)
+        script.run_batch()
+    assert ticks == [2, 3, 4]
+
+
+def test_a_store_that_does_not_answer_counts_as_no_answer_of_a_task(script: Script) -> None:
+    assert script.ask(FIRST) == ClockOffset(1, None)
+    script.run_tick(answer="query")
+    script.stores.is_down = True
+    for _ in range(5):
+        assert script.ask(ClockOffset(1, None)) == ClockOffset(1, None)
+        script.now += 5
+    script.stores.is_down = False
+    assert script.ask(ClockOffset(1, None)) == ClockOffset(2, "query")
 
 
 def test_a_restart_that_does_not_know_the_query_ticks_once_to_ask_for_it(script: Script) -> None:

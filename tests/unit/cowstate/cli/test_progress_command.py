@@ -59,6 +59,18 @@ def test_the_table_has_a_line_for_each_epoch_and_subtask() -> None:
     assert len({len(line) for line in (headings, first, second, subtask)}) == 1
 
 
+@pytest.mark.parametrize("far_ms", [253_402_300_800_000, 2**63 - 1, -62_135_596_800_001, -(2**63)])
+def test_a_time_that_no_calendar_has_is_shown_in_milliseconds(far_ms: int) -> None:
+    shown = as_text([replace(PROGRESS, next_timer_ms=far_ms, watermark_ms=far_ms)]).split("\n")
+    assert shown[2].endswith(f"  {far_ms} ms")
+    assert shown[-1] == f"next timer: {far_ms} ms"
+
+
+def test_the_last_time_that_a_calendar_has_is_shown_as_a_time() -> None:
+    shown = as_text([replace(PROGRESS, next_timer_ms=253_402_300_799_999)])
+    assert shown.endswith("next timer: 9999-12-31 23:59:59")
+
+
 def test_each_operator_has_a_table_of_its_own() -> None:
     other = replace(PROGRESS, name="rules", url="file:///other", parallelism=1)
     first, second = as_text([PROGRESS, other]).split("\n\n")
