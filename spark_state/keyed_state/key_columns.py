@@ -43,6 +43,10 @@ class KeyColumns:
             return key
         return tuple(map(_shown, key, self.arrow_types))
 
+    def all_shown(self, keys: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Keys as processors see them; the same list if they are kept as they are shown."""
+        return [*map(self.shown, keys)] if self.has_structs else keys
+
     @property
     def has_structs(self) -> bool:
         """Whether a key is shown otherwise than it is kept."""

@@ -54,9 +54,7 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
     output_of_key = run.row_form.output_of_key
     rows_by_key = run.row_form.rows_by_key(keyed, rows_of_keys.layout.row_names)
-    shown_keys = keyed.keys
-    if run.key_columns.has_structs:
-        shown_keys = [*map(run.key_columns.shown, keyed.keys)]
+    shown_keys = run.key_columns.all_shown(keyed.keys)
     keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
     for number, (key, key_group, shown_key, rows) in enumerate(keys):
         if not number % KEYS_PER_CHECK:

@@ -27,11 +27,12 @@ def handle_initial_state(run: EpochRun) -> Iterator[Any]:
     keyed = group_by_key(initial.table, initial.layout, run.key_columns)
     rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
     handle_state, timer_values = run.processor.handleInitialState, run.timer_values
-    keys = zip(keyed.keys, keyed.key_groups, rows_by_key, strict=True)
-    for number, (key, key_group, rows) in enumerate(keys):
+    shown_keys = run.key_columns.all_shown(keyed.keys)
+    keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
+    for number, (key, key_group, shown_key, rows) in enumerate(keys):
         if not number % KEYS_PER_CHECK:
             run.check()
         run.backend.set_current_key(key, key_group)
         for row in rows:
-            handle_state(key, row, timer_values)
+            handle_state(shown_key, row, timer_values)
     return iter(())

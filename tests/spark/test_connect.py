@@ -147,6 +147,7 @@ def test_what_cannot_work_is_an_error_at_once_with_the_way_out(
     for name, kind, message in (
         ("foreachBatch", "UnsupportedOperationError", "Write the stream with a sink"),
         ("watermarks", "UnsupportedOperationError", "call withWatermark once"),
+        ("behind an aggregation", "UnsupportedOperationError", "Aggregate in the processor"),
         ("no watermark", "ConfigurationError", "needs a watermark"),
         ("output column", "AnalysisException", "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE"),
         ("no store", "ConfigurationError", "spark.cowstate.store is not set"),

@@ -242,10 +242,10 @@ def called(df: DataFrame, method: str = "transformWithState", **changes: Any) ->
 def refused(spark: SparkSession) -> list[tuple[DataFrame, dict[str, Any], type, str]]:
     """What cowstate cannot run and Spark can."""
     collated = spark.range(1).selectExpr("collate('a', 'UTF8_LCASE') as key", "id as value")
-    array_key = spark.range(1).selectExpr("array(id) as key", "id as value")
+    array_key = collated.selectExpr("array(key) as key", "value")
     return [
         (collated, {}, KeyGroupError, "key column 'key' of type string collate"),
-        (array_key, {}, KeyGroupError, "key column 'key' of type array<bigint>"),
+        (array_key, {}, KeyGroupError, "key column 'key' of type array<string collate"),
     ]
 
 

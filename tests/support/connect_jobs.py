@@ -244,9 +244,11 @@ def refusals(spark: SparkSession, folder: Path) -> dict[str, list[str]]:
     spark_state.enable(spark)
     run(by_rows(df), folder, "read")
     twice = watermarked(df).union(watermarked(df))
+    windows = watermarked(df).groupBy(F.window("at", "10 seconds"), "key").count()
     calls: dict[str, Callable[[], Any]] = {
         "foreachBatch": lambda: totals(df).writeStream.foreachBatch(lambda *_: None).start(),
         "watermarks": lambda: timed(twice),
+        "behind an aggregation": lambda: timed(windows),
         "no watermark": lambda: timed(df),
         "output column": lambda: timed(watermarked(df), column="rows"),
         "no store": lambda: with_setting("spark.cowstate.store", None),

@@ -11,23 +11,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 _ANALYSED, _NEXT_SECTION = "== Analyzed Logical Plan ==", "\n== "
-_NODE = re.compile(r"(?P<margin>[ :|+-]*)~?(?P<name>[A-Za-z]\w*)(?: (?P<rest>.*))?")
+_NODE = re.compile(r"(?P<margin>[ :|+-]*)(?P<stream>~?)(?P<name>[A-Za-z]\w*)(?: (?P<rest>.*))?")
 _FUNCTION = re.compile(r"[\w.-]+")
-_WATERMARK, _UNION, _MAP_IN_ARROW = "EventTimeWatermark", "Union", "MapInArrow"
+_WATERMARK, _UNION, _AGGREGATE = "EventTimeWatermark", "Union", "Aggregate"
+_MAP_IN_ARROW = "MapInArrow"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanNode:
-    """A node of a plan: its name, its text behind the name, and how deep it is in the tree."""
+    """A node of a plan: its name, its text behind the name, how deep it is in the tree, and whether
+    its rows are a stream."""
 
     name: str
     text: str
     depth: int
+    is_streaming: bool
 
 
 def plan_nodes(df: DataFrame) -> list[PlanNode]:
@@ -42,7 +46,11 @@ def parsed_plan(explained: str) -> list[PlanNode]:
     assert heading, f"no analysed plan in {explained!r}"
     lines = rest.partition(_NEXT_SECTION)[0].splitlines()
     nodes = (_NODE.fullmatch(line) for line in lines)
-    return [PlanNode(n["name"], n["rest"] or "", len(n["margin"])) for n in nodes if n]
+    return [
+        PlanNode(n["name"], n["rest"] or "", len(n["margin"]), is_streaming=n["stream"] == "~")
+        for n in nodes
+        if n
+    ]
 
 
 def watermarks_of(nodes: list[PlanNode]) -> set[str]:
@@ -60,6 +68,21 @@ def is_united_below(nodes: list[PlanNode]) -> bool:
                     return True
                 depth = min(depth, above.depth)
     return False
+
+
+def has_aggregated_watermark(nodes: list[PlanNode]) -> bool:
+    """Whether a stream is aggregated after its watermark was set."""
+    return any(
+        watermarks_of(_below(nodes, index))
+        for index, node in enumerate(nodes)
+        if node.name == _AGGREGATE and node.is_streaming
+    )
+
+
+def _below(nodes: list[PlanNode], index: int) -> list[PlanNode]:
+    """The nodes below the one at `index`."""
+    top = nodes[index].depth
+    return [*takewhile(lambda node: node.depth > top, nodes[index + 1 :])]
 
 
 def functions_of(nodes: list[PlanNode]) -> list[str]:

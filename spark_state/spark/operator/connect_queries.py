@@ -10,8 +10,7 @@ see `state_of_spark`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Mapping
 from inspect import unwrap
 from typing import Any
 
@@ -19,9 +18,13 @@ from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.operator.planned_operators import operator_names_below
-from spark_state.spark.operator.state_of_spark import LOCATION, LOCATIONS_KEY, has_state_of_spark
+from spark_state.spark.operator.query_starts import (
+    LOCATIONS_KEY,
+    check_starts,
+    checkpoint_location,
+)
+from spark_state.spark.operator.state_of_spark import has_state_of_spark
 
-_MARK = "_cowstate_checks"
 _STATE_OF_SPARK = "transformWithState"
 
 
@@ -29,23 +32,16 @@ def check_connect_queries() -> None:
     """Check later starts of queries of Spark Connect in this process. May be called again."""
     from pyspark.sql.connect.streaming.readwriter import DataStreamWriter
 
-    for name in ("start", "toTable"):
-        method = getattr(DataStreamWriter, name)
-        if not hasattr(method, _MARK):
-            setattr(DataStreamWriter, name, _replacement(method))
+    check_starts(DataStreamWriter, _check)
 
 
-def _replacement(spark_method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(spark_method)
-    def method(self: Any, *args: Any, **options: Any) -> Any:
-        df = _written(self)
-        if operator_names_below(df):
-            _refuse_foreach_batch(self)
-            _refuse_state_of_spark(df, _checkpoint_location(self, df, options))
-        return spark_method(self, *args, **options)
-
-    setattr(method, _MARK, True)
-    return method
+def _check(writer: Any, options: Mapping[str, Any]) -> None:
+    df, written = _written(writer), writer._write_proto
+    if operator_names_below(df):
+        _refuse_foreach_batch(writer)
+        root = df.sparkSession.conf.get(LOCATIONS_KEY, None)
+        given = {**written.options, **options}
+        _refuse_state_of_spark(df, checkpoint_location(given, root, written.query_name))
 
 
 def _written(writer: Any) -> DataFrame:
@@ -62,17 +58,6 @@ def _refuse_foreach_batch(writer: Any) -> None:
             'writeStream.format("cowstate"), and read it with another query; or run the query in '
             "a session of classic Spark"
         )
-
-
-def _checkpoint_location(writer: Any, df: DataFrame, options: dict[str, Any]) -> str | None:
-    """Where a query keeps its checkpoint, as far as it is known before the start."""
-    given = {name.lower(): value for name, value in writer._write_proto.options.items()}
-    given |= {name.lower(): value for name, value in options.items()}
-    if LOCATION.lower() in given:
-        return str(given[LOCATION.lower()])
-    root = df.sparkSession.conf.get(LOCATIONS_KEY, None)
-    name = given.get("queryname") or writer._write_proto.query_name
-    return f"{root}/{name}" if root and name else None
 
 
 def _refuse_state_of_spark(df: DataFrame, location: str | None) -> None:

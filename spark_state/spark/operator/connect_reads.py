@@ -7,8 +7,7 @@ meant, and the error has what to read instead. A task of the server looks for th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import wraps
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -19,10 +18,8 @@ from checkpoint_store.provider.spark_checkpoint import query_id_of
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.operator.connect_sessions import called_in_task
 from spark_state.spark.operator.operator_configuration import PREFIX, is_enabled
+from spark_state.spark.operator.state_formats import METADATA, STATE, answer_loads
 from spark_state.spark.operator.stored_operators import operators_of
-
-_STATE, _METADATA = "statestore", "state-metadata"
-_MARK = "_cowstate_refuses"
 
 
 def refuse_connect_reads() -> None:
@@ -30,24 +27,13 @@ def refuse_connect_reads() -> None:
     again."""
     from pyspark.sql.connect.readwriter import DataFrameReader
 
-    spark_load: Any = DataFrameReader.load
-    if hasattr(spark_load, _MARK):
-        return
+    answer_loads(DataFrameReader, _answered)
 
-    @wraps(spark_load)
-    def load(
-        self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
-    ) -> DataFrame:
-        if format is not None:
-            self.format(format)
-        self.options(**options)
-        if str(self._format).lower() in (_STATE, _METADATA):
-            _refuse_operators(self, path)
-        rows: DataFrame = spark_load(self, path, schema=schema)
-        return rows
 
-    setattr(load, _MARK, True)
-    DataFrameReader.load = load  # type: ignore[assignment,method-assign]
+def _answered(reader: Any, path: Any, on_spark: Callable[[], DataFrame]) -> DataFrame:
+    if str(reader._format).lower() in (STATE, METADATA):
+        _refuse_operators(reader, path)
+    return on_spark()
 
 
 def _refuse_operators(reader: Any, path: Any) -> None:
@@ -56,7 +42,7 @@ def _refuse_operators(reader: Any, path: Any) -> None:
     if not is_enabled(settings):
         return
     given = {name.lower(): value for name, value in reader._options.items()}
-    is_state = str(reader._format).lower() == _STATE
+    is_state = str(reader._format).lower() == STATE
     of_timers = given.get("readregisteredtimers", "false").lower() == "true"
     if is_state and not (given.get("statevarname") or of_timers):
         return  # a state of Spark's other operators

@@ -17,10 +17,16 @@ from pyspark.sql import GroupedData, SparkSession
 
 import checkpoint_store.errors
 import spark_state.errors
+import spark_state.processor.condition_errors
 from checkpoint_store.errors import CowstateError
 from spark_state.spark.operator.worker_loading import called_in_workers
 
 _SESSION, _GROUP = "pyspark.sql.connect.session", "pyspark.sql.connect.group"
+_ERRORS = (
+    checkpoint_store.errors,
+    spark_state.errors,
+    spark_state.processor.condition_errors,
+)
 
 
 def is_connect(spark: object) -> bool:
@@ -48,30 +54,46 @@ def called_in_task(spark: SparkSession, function: Callable[..., Any], *arguments
     """What `function` returns in a task of the server. It comes as JSON, because a client should
     not load pickles that a server sends.
 
-    Raises what `function` raises, if that is a CowstateError.
+    Raises what `value_of` raises.
     """
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        yield pa.RecordBatch.from_pydict({"answer": [_answer(function, arguments)]})
+        yield pa.RecordBatch.from_pydict({"answer": [answer_of(function, arguments)]})
 
     one_task = spark.range(0, 1, 1, 1)
     (row,) = one_task.mapInArrow(called_in_workers(answer), "answer string").collect()
-    told = json.loads(row["answer"])
-    if "error" in told:
-        raise _error(told["error"], told["values"])
-    return told["value"]
+    return value_of(row["answer"])
 
 
-def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+def answer_of(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    """What `function` returns or, if it raises a CowstateError, that error, as JSON."""
     try:
         return json.dumps({"value": function(*arguments)})
     except CowstateError as error:
-        return json.dumps({"error": type(error).__name__, "values": error.args})
+        told = {"error": type(error).__name__, "values": error.args, "message": str(error)}
+        return json.dumps(told)
 
 
-def _error(name: str, values: list[Any]) -> CowstateError:
-    kind = getattr(checkpoint_store.errors, name, None) or getattr(spark_state.errors, name)
-    error: CowstateError = kind(*values)
-    return error
+def value_of(answer: str) -> Any:
+    """What `answer_of` has written, as the client takes it.
+
+    Raises the error that was written, or a CowstateError with its name and its message if this
+    client has no such error: the server chooses the name, so it may name nothing else to call.
+    """
+    told = json.loads(answer)
+    if "error" not in told:
+        return told["value"]
+    kind = _error_class(told["error"])
+    if kind is None:
+        raise CowstateError(f"{told['error']}: {told['message']}")
+    raise kind(*told["values"])
+
+
+def _error_class(name: str) -> type[CowstateError] | None:
+    for module in _ERRORS:
+        kind = getattr(module, name, None)
+        if isinstance(kind, type) and issubclass(kind, CowstateError):
+            return kind
+    return None

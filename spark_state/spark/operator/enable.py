@@ -115,7 +115,7 @@ def _replacement(spark_method: Callable[..., DataFrame]) -> Callable[..., DataFr
         )
         df: DataFrame = self._df
         if not is_enabled(dict(df.sparkSession.conf.getAll)):
-            return call.on_spark()
+            return call.on_spark(spark_method.__name__)
         return plan_or_fall_back(call, _name_of_next(df))
 
     setattr(method, _MARK, True)

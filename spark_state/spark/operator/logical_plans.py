@@ -1,5 +1,7 @@
-"""Logical plans of the JVM: their parts in Python, and DataFrames of plans. And columns of
-DataFrames, also where there is no JVM."""
+"""Logical plans of the JVM: their parts in Python, and DataFrames of plans.
+
+`columns_of` and `quoted` work where there is no JVM, too.
+"""
 
 from __future__ import annotations
 

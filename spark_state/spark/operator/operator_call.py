@@ -19,6 +19,17 @@ from spark_state.spark.operator.connect_sessions import is_grouped
 Api = Literal["rows", "pandas", "arrow"]
 """See processor_api."""
 
+SparkArguments = tuple[
+    Any, StatefulProcessor | ArrowStatefulProcessor, StructType | str, str, str, Any, str
+]
+"""What Spark's methods take, in their order, with the grouped DataFrame in front."""
+
+# Spark has no operator for a processor in Arrow.
+_SPARK_METHODS: Mapping[Api, str] = {
+    "rows": "transformWithState",
+    "pandas": "transformWithStateInPandas",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
@@ -33,17 +44,12 @@ class OperatorCall:
     time_mode: str
     initial_state: Any = None
     event_time_column_name: str = ""
-    broadcast: Mapping[str, DataFrame] = field(default_factory=dict)
+    broadcast: Mapping[str, DataFrame] = field(default_factory=dict, kw_only=True)
 
     @property
-    def method(self) -> str:
-        """The name of Spark's method."""
-        return "transformWithStateInPandas" if self.api == "pandas" else "transformWithState"
-
-    @property
-    def spark_can_run_it(self) -> bool:
-        """Whether Spark has an operator for the call."""
-        return self.api != "arrow" and not self.broadcast
+    def spark_method(self) -> str | None:
+        """The name of Spark's method for the call, None if Spark has no operator for it."""
+        return None if self.broadcast else _SPARK_METHODS.get(self.api)
 
     def check_grouped(self) -> None:
         """Raise ConfigurationError unless what should be results of `df.groupBy(…)` are."""
@@ -58,13 +64,13 @@ class OperatorCall:
                 f"{type(self.initial_state).__name__}; pass df.groupBy(…)"
             )
 
-    def on_spark(self) -> DataFrame:
-        """What Spark's own method returns."""
+    def on_spark(self, spark_method: str) -> DataFrame:
+        """What Spark's own method of this name returns."""
         # `enable` replaces the methods of GroupedData. In classic Spark it inherits them from the
         # mixin; in Spark Connect they are its own, and `enable` wraps them.
         is_classic = isinstance(self.grouped, GroupedData)
         owner = PandasGroupedOpsMixin if is_classic else type(self.grouped)
-        method = unwrap(getattr(owner, self.method))
+        method = unwrap(getattr(owner, spark_method))
         planned: DataFrame = method(
             self.grouped,
             self.processor,

@@ -69,8 +69,9 @@ def operator_input(
 ) -> OperatorInput:
     """The input of the operator of a call. `initial_step`: what is done with an initial state.
 
-    Raises what keyed_input, upstream_watermarks,
-    event_times, check_broadcast and initial_rows do."""
+    Raises what check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
+    check_broadcast and initial_rows raise.
+    """
     max_parallelism, times = configuration.max_parallelism, None
     if mode is TimeMode.NONE:
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism)

@@ -42,7 +42,7 @@ from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
-from spark_state.spark.operator.operator_call import OperatorCall
+from spark_state.spark.operator.operator_call import Api, OperatorCall, SparkArguments
 from spark_state.spark.operator.operator_configuration import (
     OperatorConfiguration,
     parse_configuration,
@@ -104,17 +104,8 @@ def transform_with_state(
     for wrong arguments, and CheckpointStoreError for a store that cannot be used. Where Spark has
     an error condition, the error has it, too. Errors of the run come in the exception of the query.
     """
-    call = OperatorCall(
-        api="rows",
-        grouped=grouped,
-        processor=processor,
-        output_schema=output_schema,
-        output_mode=output_mode,
-        time_mode=time_mode,
-        initial_state=initial_state,
-        event_time_column_name=event_time_column_name,
-        broadcast=broadcast or {},
-    )
+    needed = grouped, processor, output_schema, output_mode, time_mode
+    call = _call("rows", (*needed, initial_state, event_time_column_name), broadcast)
     return plan_or_fall_back(call, name)
 
 
@@ -132,17 +123,8 @@ def transform_with_state_in_pandas(
 ) -> DataFrame:
     """As transform_with_state, for a processor of Spark's pandas API: it gets the rows of a key as
     an iterator of pandas DataFrames, and yields pandas DataFrames."""
-    call = OperatorCall(
-        api="pandas",
-        grouped=grouped,
-        processor=processor,
-        output_schema=output_schema,
-        output_mode=output_mode,
-        time_mode=time_mode,
-        initial_state=initial_state,
-        event_time_column_name=event_time_column_name,
-        broadcast=broadcast or {},
-    )
+    needed = grouped, processor, output_schema, output_mode, time_mode
+    call = _call("pandas", (*needed, initial_state, event_time_column_name), broadcast)
     return plan_or_fall_back(call, name)
 
 
@@ -160,18 +142,15 @@ def transform_with_state_in_arrow(
 ) -> DataFrame:
     """As transform_with_state, for an ArrowStatefulProcessor: it gets the rows of many keys as a
     pyarrow Table, and yields pyarrow Tables. Spark has no such operator."""
-    call = OperatorCall(
-        api="arrow",
-        grouped=grouped,
-        processor=processor,
-        output_schema=output_schema,
-        output_mode=output_mode,
-        time_mode=time_mode,
-        initial_state=initial_state,
-        event_time_column_name=event_time_column_name,
-        broadcast=broadcast or {},
-    )
+    needed = grouped, processor, output_schema, output_mode, time_mode
+    call = _call("arrow", (*needed, initial_state, event_time_column_name), broadcast)
     return plan_or_fall_back(call, name)
+
+
+def _call(
+    api: Api, arguments: SparkArguments, broadcast: Mapping[str, DataFrame] | None
+) -> OperatorCall:
+    return OperatorCall(api, *arguments, broadcast=broadcast or {})
 
 
 def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
@@ -184,14 +163,15 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
     try:
         return _planned(call, name)
     except (UnsupportedOperationError, KeyGroupError) as error:
-        if not call.spark_can_run_it or not runs_on_spark_instead(dict(spark.conf.getAll)):
+        method = call.spark_method
+        if method is None or not runs_on_spark_instead(dict(spark.conf.getAll)):
             raise
         warnings.warn(
-            f"{call.method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
+            f"{method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
             f"{error}",
             stacklevel=3,
         )
-        return call.on_spark()
+        return call.on_spark(method)
 
 
 def _planned(call: OperatorCall, name: str | None) -> DataFrame:

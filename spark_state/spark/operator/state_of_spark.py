@@ -7,65 +7,47 @@ that start queries look into the checkpoint before.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.logical_plans import analyzed_plan
 from spark_state.spark.operator.operator_configuration import STORE_KEY
 from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.query_starts import (
+    LOCATION_OPTIONS,
+    LOCATIONS_KEY,
+    check_starts,
+    checkpoint_location,
+)
 
-LOCATION = "checkpointLocation"
-LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
-_MARK = "_cowstate_looks_for_state_of_spark"
 _OPERATOR = re.compile(r'"operatorName"\s*:\s*"transformWithState')
 
 
 def refuse_state_of_spark() -> None:
     """Let later starts of queries of this process look for state of Spark's. May be called
     again."""
-    for name in ("start", "toTable"):
-        method = getattr(DataStreamWriter, name)
-        if not hasattr(method, _MARK):
-            setattr(DataStreamWriter, name, _replacement(method))
+    check_starts(DataStreamWriter, _check)
 
 
-def _replacement(spark_method: Callable[..., StreamingQuery]) -> Callable[..., StreamingQuery]:
-    @wraps(spark_method)
-    def method(self: DataStreamWriter, *args: Any, **options: Any) -> StreamingQuery:
-        if operators_in(self._df._jdf.queryExecution().analyzed()):
-            location = _checkpoint_location(self, options)
-            if location is not None:
-                _check(self, location)
-        return spark_method(self, *args, **options)
-
-    setattr(method, _MARK, True)
-    return method
+def _check(writer: DataStreamWriter, options: Mapping[str, Any]) -> None:
+    if operators_in(analyzed_plan(writer._df)):
+        root = writer._spark.conf.get(LOCATIONS_KEY, None)
+        given = {**_options_before(writer), **options}
+        location = checkpoint_location(given, root, name=None)
+        if location is not None:
+            _refuse_state_at(location, writer._spark)
 
 
-def _checkpoint_location(writer: DataStreamWriter, options: Mapping[str, Any]) -> str | None:
-    """Where a query keeps its checkpoint, as far as it is known before the start."""
-    given = {name.lower(): value for name, value in options.items()}
-    if LOCATION.lower() in given:
-        return str(given[LOCATION.lower()])
-    set_before = writer._jwrite.extraOptions().get(LOCATION.lower())
-    if set_before.isDefined():
-        return str(set_before.get())
-    root = writer._spark.conf.get(LOCATIONS_KEY, None)
-    name = given.get("queryname") or _query_name(writer)
-    return f"{root}/{name}" if root and name else None
+def _options_before(writer: DataStreamWriter) -> dict[str, str]:
+    values = {name: writer._jwrite.extraOptions().get(name) for name in LOCATION_OPTIONS}
+    return {name: value.get() for name, value in values.items() if value.isDefined()}
 
 
-def _query_name(writer: DataStreamWriter) -> str | None:
-    name = writer._jwrite.extraOptions().get("queryname")
-    return str(name.get()) if name.isDefined() else None
-
-
-def _check(writer: DataStreamWriter, location: str) -> None:
-    spark = writer._spark
+def _refuse_state_at(location: str, spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

@@ -14,12 +14,10 @@ names of their own have no number, and so are not found.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import wraps
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.types import StructType
 
 from checkpoint_store.errors import (
     ObjectMissingError,
@@ -41,11 +39,10 @@ from spark_state.spark.operator.spark_state_columns import (
     state_frame,
     timers_frame,
 )
+from spark_state.spark.operator.state_formats import METADATA, STATE, answer_loads
 from spark_state.spark.operator.stored_operators import StoredOperator, operators_of, states_of
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 
-_STATE, _METADATA = "statestore", "state-metadata"
-_MARK = "_cowstate_answers"
 _METADATA_SCHEMA = (
     "operatorId bigint, operatorName string, stateStoreName string, numPartitions int, "
     "minBatchId bigint, maxBatchId bigint, operatorProperties string"
@@ -60,35 +57,21 @@ _TIMER_STATES = {
 def answer_state_reads() -> None:
     """Let reads of both formats find operators of cowstate, in this process. May be called
     again."""
-    spark_load: Any = DataFrameReader.load
-    if hasattr(spark_load, _MARK):
-        return
+    answer_loads(DataFrameReader, _answered)
 
-    @wraps(spark_load)
-    def load(
-        self: DataFrameReader,
-        path: str | list[str] | None = None,
-        format: str | None = None,
-        schema: StructType | str | None = None,
-        **options: Any,
-    ) -> DataFrame:
-        if format is not None:
-            self.format(format)
-        self.options(**options)
-        source = str(self._jreader.source()).lower()
-        if source not in (_STATE, _METADATA) or not is_enabled(dict(self._spark.conf.getAll)):
-            return spark_load(self, path, schema=schema)  # type: ignore[no-any-return]
-        given = {name.lower(): value for name, value in _options(self).items()}
-        checkpoint = path if isinstance(path, str) else given.get("path", "")
-        if source == _STATE:
-            ours = _state(self._spark, checkpoint, given)
-            return spark_load(self, path, schema=schema) if ours is None else ours
-        spark_rows: DataFrame = spark_load(self, path, schema=schema)
-        rows = _metadata(self._spark, checkpoint, given.get("batchid"))
-        return spark_rows.union(rows) if rows is not None else spark_rows
 
-    setattr(load, _MARK, True)
-    DataFrameReader.load = load  # type: ignore[method-assign]
+def _answered(reader: DataFrameReader, path: Any, on_spark: Callable[[], DataFrame]) -> DataFrame:
+    spark, source = reader._spark, str(reader._jreader.source()).lower()
+    if source not in (STATE, METADATA) or not is_enabled(dict(spark.conf.getAll)):
+        return on_spark()
+    given = {name.lower(): value for name, value in _options(reader).items()}
+    checkpoint = path if isinstance(path, str) else given.get("path", "")
+    if source == STATE:
+        ours = _state(spark, checkpoint, given)
+        return on_spark() if ours is None else ours
+    spark_rows = on_spark()
+    rows = _metadata(spark, checkpoint, given.get("batchid"))
+    return spark_rows.union(rows) if rows is not None else spark_rows
 
 
 def _options(reader: DataFrameReader) -> dict[str, str]:

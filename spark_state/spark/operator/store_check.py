@@ -20,8 +20,9 @@ _usable: set[tuple[str, str]] = set()
 def check_store(spark: SparkSession, root: str, retry_seconds: float) -> None:
     """Write an object below `root` and delete it, once for an application.
 
-    On a local master this process does it, on a cluster and with Spark Connect a task, because
-    tasks will use the store.
+    On a local master this process does it. On a cluster and with Spark Connect a task does it,
+    because tasks will use the store.
+
     Raises StoreAccessError if the store cannot be used, and StoreUnavailableError if it does not
     answer for `retry_seconds`.
     """
@@ -50,8 +51,11 @@ def _problem_of_store(store: tuple[str, float]) -> CheckpointStoreError | None:
 
 
 def _problem_of(root: str, retry_seconds: float) -> CheckpointStoreError | None:
-    """The error of using the store, None if there is none. It is returned, because Spark would try
-    a task that raises it again, and would add tracebacks of two languages."""
+    """The error of using the store, None if there is none.
+
+    The error is returned. If a task raised it, Spark would try the task again, and would add
+    tracebacks of two languages.
+    """
     try:
         _use(root, retry_seconds)
     except CheckpointStoreError as error:

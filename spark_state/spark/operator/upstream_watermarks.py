@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.operator.connect_plans import (
+    has_aggregated_watermark,
     is_united_below,
     plan_nodes,
     watermarks_of,
@@ -98,9 +99,12 @@ def check_not_behind_aggregation(df: DataFrame) -> None:
     with a watermark emits: only windows that are closed tell it the time, long after Spark."""
     if not df.isStreaming:
         return
-    plan = analyzed_plan(df)
-    aggregates = [node for node in _nodes(plan) if _name(node) == "Aggregate"]
-    if any(node.isStreaming() and _watermarks(node) for node in aggregates):
+    if is_connect(df.sparkSession):
+        is_behind = has_aggregated_watermark(plan_nodes(df))
+    else:
+        aggregates = [node for node in _nodes(analyzed_plan(df)) if _name(node) == "Aggregate"]
+        is_behind = any(node.isStreaming() and _watermarks(node) for node in aggregates)
+    if is_behind:
         raise UnsupportedOperationError(
             "an operator in time mode 'EventTime' is behind an aggregation with a watermark, which "
             "it cannot see: its timers would fire later than Spark's. Aggregate in the processor, "

@@ -6,6 +6,7 @@ import pytest
 
 from spark_state.spark.operator.connect_plans import (
     functions_of,
+    has_aggregated_watermark,
     is_united_below,
     parsed_plan,
     watermarks_of,
@@ -58,6 +59,34 @@ def test_a_union_counts_only_between_the_watermark_and_the_operator(
     nodes = parsed_plan(explained(*lines))
     assert watermarks_of(nodes) == {"7f1c"}
     assert is_united_below(nodes) is is_united
+
+
+AGGREGATED = (
+    "~Project [n#3]",
+    "+- ~Aggregate [window#4, key#2], [count(1) AS n#3]",
+    "   +- ~Project [window#4, key#2]",
+    f"      +- {WATERMARK}",
+    "         +- ~Relation rows",
+)
+BESIDE = (
+    "~Join Inner, (key#2 = key#5)",
+    ":- Aggregate [key#5], [key#5]",
+    ":  +- Relation names",
+    f"+- {WATERMARK}",
+    "   +- ~Aggregate [key#2], [key#2, max(ts#0) AS ts#1]",
+    "      +- ~Relation rows",
+)
+OF_A_BATCH = tuple(line.replace("~Aggregate", "Aggregate") for line in AGGREGATED)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_aggregated"),
+    [(AGGREGATED, True), (BESIDE, False), (OF_A_BATCH, False), (ALONE, False)],
+)
+def test_an_aggregation_counts_only_above_the_watermark_of_its_stream(
+    lines: tuple[str, ...], is_aggregated: bool
+) -> None:
+    assert has_aggregated_watermark(parsed_plan(explained(*lines))) is is_aggregated
 
 
 def test_one_watermark_that_stands_twice_is_one() -> None:

@@ -1,0 +1,52 @@
+"""Checks before a query starts, and where the query keeps its checkpoint.
+
+PySpark has a class of writers for classic Spark and one for Spark Connect. Both start a query with
+the methods `start` and `toTable`, which are replaced here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any
+
+LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
+LOCATION_OPTIONS = _LOCATION, _QUERY_NAME = "checkpointlocation", "queryname"
+_MARK = "_cowstate_checks"
+
+StartCheck = Callable[[Any, Mapping[str, Any]], None]
+"""Gets a writer, and the options that the call has by keyword. It raises to refuse the start."""
+
+
+def check_starts(writers: Any, check: StartCheck) -> None:
+    """Let later starts of queries by this class of writers call `check` first. May be called
+    again."""
+    for name in ("start", "toTable"):
+        method = getattr(writers, name)
+        if not hasattr(method, _MARK):
+            setattr(writers, name, _checked(method, check))
+
+
+def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..., Any]:
+    @wraps(spark_method)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        check(self, options)
+        return spark_method(self, *args, **options)
+
+    setattr(method, _MARK, True)
+    return method
+
+
+def checkpoint_location(
+    options: Mapping[str, Any], root: str | None, name: str | None
+) -> str | None:
+    """Where a query keeps its checkpoint, as far as it is known before the start.
+
+    `options`: of the writer, in upper or lower case, where a later one counts; `root`: what the
+    session has under LOCATIONS_KEY; `name`: of the query, unless an option has it.
+    """
+    given = {key.lower(): str(value) for key, value in options.items() if value is not None}
+    if _LOCATION in given:
+        return given[_LOCATION]
+    query = given.get(_QUERY_NAME) or name
+    return f"{root}/{query}" if root and query else None

@@ -1,0 +1,50 @@
+"""Queries whose checkpoint has the state of Spark's own operator, however a start names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_state
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.query_starts import LOCATIONS_KEY
+from tests.support.adopted_operators import AdoptedJob, EveryState
+from tests.support.provider_jobs import configured
+
+pytestmark = pytest.mark.spark
+
+STARTS: dict[str, Callable[[Any, Path], Any]] = {
+    "option before": lambda writer, path: writer.option("CheckpointLocation", str(path)).start(),
+    "option of the call": lambda writer, path: writer.start(checkpointLocation=str(path)),
+    "name before": lambda writer, path: writer.queryName(path.name).start(),
+    "name of the call": lambda writer, path: writer.start(queryName=path.name),
+    "into a table": lambda writer, path: writer.toTable("rows", queryName=path.name),
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AdoptedJob:
+    job = AdoptedJob(spark, tmp_path_factory.mktemp("on-spark"), EveryState())
+    job.feed([("a", 1)])
+    job.on_spark()
+    return job
+
+
+@pytest.mark.parametrize("where", STARTS)
+def test_they_are_refused_with_the_command_that_takes_the_state_over(
+    stopped: AdoptedJob, where: str
+) -> None:
+    session, path = stopped.spark, stopped.checkpoint
+    root = {LOCATIONS_KEY: str(path.parent)} if "option" not in where else {}
+    spark_state.enable(session)
+    try:
+        writer = stopped.output().writeStream.format("noop").outputMode("update")
+        message = rf"cowstate adopt {path} --apply"
+        with configured(session, root), pytest.raises(ConfigurationError, match=message):
+            STARTS[where](writer.trigger(availableNow=True), path)
+    finally:
+        spark_state.disable(session)

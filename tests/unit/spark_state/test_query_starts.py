@@ -1,0 +1,53 @@
+"""Where a query keeps its checkpoint, and checks before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from spark_state.spark.operator.query_starts import check_starts, checkpoint_location
+
+
+@pytest.mark.parametrize(
+    ("options", "root", "name", "location"),
+    [
+        ({"checkpointLocation": "/here"}, None, None, "/here"),
+        ({"CHECKPOINTLOCATION": "/here", "queryName": "q"}, "/root", "n", "/here"),
+        ({"checkpointlocation": "/before", "checkpointLocation": "/call"}, None, None, "/call"),
+        ({"checkpointLocation": None, "queryName": None}, "/root", "n", "/root/n"),
+        ({"queryName": "q"}, "/root", "n", "/root/q"),
+        ({"queryName": "q"}, None, None, None),
+        ({}, "/root", "n", "/root/n"),
+        ({}, "/root", "", None),
+        ({}, None, "n", None),
+    ],
+)
+def test_the_option_comes_first_and_then_the_name_below_the_location_of_the_session(
+    options: Mapping[str, Any], root: str | None, name: str | None, location: str | None
+) -> None:
+    assert checkpoint_location(options, root, name) == location
+
+
+def test_the_check_comes_before_each_start_once_and_may_refuse_it() -> None:
+    calls: list[Any] = []
+
+    def starts(writer: Any, target: str, **options: Any) -> str:
+        calls.append(target)
+        return "query"
+
+    writers: Any = type("Writers", (), {"start": starts, "toTable": starts})
+
+    def check(writer: Any, options: Mapping[str, Any]) -> None:
+        calls.append(dict(options))
+        if options.get("mode") == "bad":
+            raise ValueError(options["mode"])
+
+    for _ in range(2):
+        check_starts(writers, check)
+    assert writers().start("/rows", mode="good") == "query"
+    assert writers().toTable("rows") == "query"
+    with pytest.raises(ValueError, match="bad"):
+        writers().start("/rows", mode="bad")
+    assert calls == [{"mode": "good"}, "/rows", {}, "rows", {"mode": "bad"}]
