@@ -248,10 +248,20 @@ class _OutputColumn:
         series = self._convert(series)
         mask = None if hasattr(series.array, "__arrow_array__") else series.isnull()
         try:
-            return pa.Array.from_pandas(series, mask=mask, type=self._field.type, safe=self._safe)
+            return _one_array(
+                pa.Array.from_pandas(series, mask=mask, type=self._field.type, safe=self._safe)
+            )
         except pa.ArrowInvalid:
-            array = pa.Array.from_pandas(series, mask=mask)
+            array = _one_array(pa.Array.from_pandas(series, mask=mask))
             return array.cast(self._field.type, safe=self._safe)
+
+
+def _one_array(array: Any) -> pa.Array[Any]:
+    """The array of a Series; one whose values Arrow holds, such as text of pandas 3, has chunks."""
+    if isinstance(array, pa.ChunkedArray):
+        return array.combine_chunks()
+    whole: pa.Array[Any] = array
+    return whole
 
 
 def _joined(pieces: list[Any]) -> Any:

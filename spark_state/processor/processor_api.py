@@ -7,7 +7,7 @@ arrow     ArrowStatefulProcessor, rows of many keys as pyarrow.Tables
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,6 +32,12 @@ from spark_state.processor.serving_handles import Serve, serve_by_key
 from spark_state.processor.timed_steps import DUE_TIMERS, FireTimers, FireTimersOf, remove_expired
 from spark_state.state_descriptor import StateDescriptor
 
+_OF_ROWS = {
+    "handleInputRows": "handleInputBatch(batch, timerValues)",
+    "handleExpiredTimer": "handleExpiredTimers(timers, timerValues)",
+    "handleInitialState": "handleInitialBatch(batch, timerValues)",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessorApi:
@@ -43,6 +49,7 @@ class ProcessorApi:
     - `fire_timers`: makes the step for timers.
     - `handle_type`: the class of the handle that `init` gets.
     - `serve`: makes that handle for an epoch.
+    - `misnamed`: methods of another API, by what they are called in this one.
     """
 
     processor_type: type
@@ -52,6 +59,7 @@ class ProcessorApi:
     fire_timers: FireTimersOf
     handle_type: HandleType
     serve: Serve
+    misnamed: Mapping[str, str]
 
     def steps(self, time_mode: str, states: Sequence[StateDescriptor]) -> tuple[Step, ...]:
         """The steps of an operator with these states, in a time mode by Spark's name of it."""
@@ -64,11 +72,22 @@ class ProcessorApi:
 
     def check_processor(self, processor: Any) -> None:
         """Raise ConfigurationError for a processor of another API."""
+        if isinstance(processor, type):
+            raise ConfigurationError(
+                f"the processor is the class {processor.__name__}; pass an instance of it"
+            )
         if not isinstance(processor, self.processor_type):
             raise ConfigurationError(
-                f"the processor must be of {self.processor_type.__name__}, got {processor!r}; pass "
-                "an instance, not a class"
+                f"the processor must be of a class that derives from "
+                f"{self.processor_type.__name__}, got {processor!r}. A StatefulProcessor runs in "
+                "transform_with_state, an ArrowStatefulProcessor in transform_with_state_in_arrow"
             )
+        for method, name in self.misnamed.items():
+            if hasattr(processor, method):
+                raise ConfigurationError(
+                    f"{type(processor).__name__} has a method {method}, which nobody would call: "
+                    f"in a {self.processor_type.__name__} it is {name}"
+                )
 
 
 def by_key(row_form: RowForm) -> ProcessorApi:
@@ -81,6 +100,7 @@ def by_key(row_form: RowForm) -> ProcessorApi:
         fire_timers=FireTimers,
         handle_type=ProcessorHandle,
         serve=serve_by_key,
+        misnamed={},
     )
 
 
@@ -94,6 +114,7 @@ def in_arrow(size: BlockSize) -> ProcessorApi:
         fire_timers=partial(FireTimersInBulk, size),
         handle_type=ArrowProcessorHandle,
         serve=serve_in_bulk,
+        misnamed=_OF_ROWS,
     )
 
 

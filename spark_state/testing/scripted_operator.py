@@ -25,7 +25,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampNTZType, TimestampType
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
@@ -202,14 +202,21 @@ class ScriptedOperator:
             )
         if (watermark is not None) != (self._time_mode == "EventTime"):
             raise ConfigurationError(
-                'time mode "EventTime" needs a watermark, such as ("at", 5_000), and no other has '
-                f"one; it is {watermark!r} in time mode {self._time_mode!r}"
+                'time mode "EventTime" needs watermark=("at", 5_000), a column and milliseconds; no'
+                f" other mode has one; watermark is {watermark!r} in mode {self._time_mode!r}"
             )
         for name in [*self._keys, *(watermark or ())[:1]]:
             if name not in self._rows.names:
                 raise ConfigurationError(
                     f"{name!r} is no column of rows, which are {', '.join(self._rows.names)}"
                 )
+        if watermark is not None and not isinstance(
+            self._rows[watermark[0]].dataType, TimestampType | TimestampNTZType
+        ):
+            raise ConfigurationError(
+                f"column {watermark[0]!r} of the watermark is "
+                f"{self._rows[watermark[0]].dataType.simpleString()}; an event time is a timestamp"
+            )
         for name in self._keys:
             if not is_hashable_type(self._rows[name].dataType.jsonValue()):
                 raise ConfigurationError(f"column {name!r} of {self._rows[name]} can be no key")
@@ -340,7 +347,12 @@ def _milliseconds(at: int | datetime.datetime) -> int:
 
 def _values(row: Any, names: Sequence[str]) -> tuple[Any, ...]:
     if isinstance(row, dict):
-        return tuple(row.get(name) for name in names)
+        if row.keys() != set(names):
+            raise ConfigurationError(
+                f"{row!r} has not the columns of rows, which are {', '.join(names)}; give None "
+                "where a column is null"
+            )
+        return tuple(row[name] for name in names)
     values = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
     if len(values) != len(names):
         raise ConfigurationError(

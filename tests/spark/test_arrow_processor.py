@@ -111,12 +111,14 @@ def test_event_time_fires_timers_in_bulk_and_rules_come_first(
 
 def test_what_cannot_run_is_refused_when_it_is_planned(spark: SparkSession) -> None:
     rows = spark.readStream.format("rate").load().select(F.lit("k").alias("key"), "value")
-    with pytest.raises(ConfigurationError, match=r"of ArrowStatefulProcessor, got .*Running"):
+    with pytest.raises(ConfigurationError, match=r"from ArrowStatefulProcessor, got .*Running"):
         in_arrow(rows, RunningTotals())
-    with pytest.raises(ConfigurationError, match=r"of StatefulProcessor, got .*ArrowTotals"):
+    with pytest.raises(ConfigurationError, match=r"from StatefulProcessor, got .*ArrowTotals"):
         spark_state.transform_with_state(
             rows.groupBy("key"), ArrowTotals(), TOTALS_SCHEMA, "update", "None"
         )
+    with pytest.raises(ConfigurationError, match="is the class ArrowTotals; pass an instance"):
+        in_arrow(rows, ArrowTotals)
     with pytest.raises(ConfigurationError, match="no method handleBroadcastRows"):
         in_arrow(rows, broadcast={"weights": rows})
 

@@ -38,8 +38,8 @@ class ArrowTables:
         for emitted in output:
             if not isinstance(emitted, pa.Table | pa.RecordBatch):
                 raise OutputRowError(
-                    "a processor of Arrow yields pyarrow Tables or RecordBatches, got "
-                    f"{emitted!r} of type {type(emitted).__name__}"
+                    "a processor of Arrow yields pyarrow Tables or RecordBatches, got a "
+                    f"{type(emitted).__name__}; if it returns a table, let it yield the table"
                 )
             try:
                 structs = struct_of(emitted, struct_type, "output")

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from spark_state.errors import StateValueError
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.key_grouping import KeyedInput
@@ -84,9 +85,15 @@ class Keys:
             )
         return self.take(np.flatnonzero(chosen))
 
-    def with_groups(self) -> Iterator[tuple[Key, int]]:
-        """Each key as states know it, with its key group."""
-        return zip(self._keys, self._key_groups, strict=True)
+
+def with_groups(keys: Any) -> Iterator[tuple[Key, int]]:
+    """Each key as states know it, and its key group. Raises StateValueError for other objects."""
+    if not isinstance(keys, Keys):
+        raise StateValueError(
+            "states are asked with keys of a batch or of timers, such as batch.keys, not with a "
+            f"{type(keys).__name__}"
+        )
+    return zip(keys._keys, keys._key_groups, strict=True)
 
 
 @dataclass(frozen=True)
@@ -120,8 +127,13 @@ class KeyedBatch:
     def by_key(self, columns: pa.Table) -> pa.ListArray[Any]:
         """A list of structs for each key, of `columns`, which has a row for each row of the batch.
 
-        Raises ValueError for another number of rows.
+        Raises ValueError for what is no table, and for another number of rows.
         """
+        if not isinstance(columns, pa.Table):
+            raise ValueError(
+                "give a Table of the elements' columns, such as batch.rows.select([…]), not a "
+                f"{type(columns).__name__}"
+            )
         if columns.num_rows != self.rows.num_rows:
             raise ValueError(
                 f"{columns.num_rows} rows were given for a batch of {self.rows.num_rows}"

@@ -20,7 +20,7 @@ from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.keyed_state.state_kinds import OpenTable
 from spark_state.processor.arrow.columns import check_length, numbers_of, struct_of
-from spark_state.processor.arrow.keyed_batch import Keys
+from spark_state.processor.arrow.keyed_batch import Keys, with_groups
 from spark_state.serializers import StructSerializer
 
 # The type stubs of pyarrow.compute reject arguments that its functions take, such as any array.
@@ -44,7 +44,7 @@ class ArrowValueState:
         """The value of each key; null for a key without one."""
         set_key, get = self._set_key, self._table.get
         states = []
-        for key, key_group in keys.with_groups():
+        for key, key_group in with_groups(keys):
             set_key(key, key_group)
             states.append(get())
         return self._serializer.to_arrow(states)
@@ -53,7 +53,7 @@ class ArrowValueState:
         """Whether each key has a value, booleans."""
         set_key, get = self._set_key, self._table.get
         present = []
-        for key, key_group in keys.with_groups():
+        for key, key_group in with_groups(keys):
             set_key(key, key_group)
             present.append(get() is not None)
         return pa.array(present, pa.bool_())
@@ -65,13 +65,13 @@ class ArrowValueState:
         """
         states = values_of(values, self._serializer, len(keys))
         set_key, put = self._set_key, self._table.put
-        for (key, key_group), state in zip(keys.with_groups(), states, strict=True):
+        for (key, key_group), state in zip(with_groups(keys), states, strict=True):
             set_key(key, key_group)
             put(state)
 
     def clear_many(self, keys: Keys) -> None:
         """Remove the value of each key, if any."""
-        for key, key_group in keys.with_groups():
+        for key, key_group in with_groups(keys):
             self._set_key(key, key_group)
             self._table.remove()
 
@@ -89,7 +89,7 @@ class ArrowListState:
     def get_many(self, keys: Keys) -> pa.ListArray[Any]:
         """The list of each key, of structs; empty for a key without one."""
         counts, elements = [], []
-        for key, key_group in keys.with_groups():
+        for key, key_group in with_groups(keys):
             self._set_key(key, key_group)
             of_key = self._table.elements()
             counts.append(len(of_key))
@@ -133,7 +133,7 @@ class ArrowListState:
         elements = iter(values_of(flat, self._element, len(flat)))
         return (
             (key, key_group, [*islice(elements, length)])
-            for (key, key_group), length in zip(keys.with_groups(), lengths, strict=True)
+            for (key, key_group), length in zip(with_groups(keys), lengths, strict=True)
         )
 
 
@@ -178,7 +178,7 @@ class ArrowMapState:
         """The map of each key, user keys in their order; empty for a key without one."""
         counts, user_keys, values = [], [], []
         thaw = self._serializer.keys.thaw
-        for key, key_group in keys.with_groups():
+        for key, key_group in with_groups(keys):
             self._set_key(key, key_group)
             entries = self._table.elements()
             counts.append(len(entries))
@@ -204,7 +204,7 @@ class ArrowMapState:
         frozen = self._serializer.keys.freeze_all(named)
         return (
             (key, key_group, user_key)
-            for (key, key_group), user_key in zip(keys.with_groups(), frozen, strict=True)
+            for (key, key_group), user_key in zip(with_groups(keys), frozen, strict=True)
         )
 
 
@@ -229,7 +229,7 @@ class ArrowTimers:
     def list(self, keys: Keys) -> pa.ListArray[Any]:
         counts: list[int] = []
         times: list[int] = []
-        for key, key_group in keys.with_groups():
+        for key, key_group in with_groups(keys):
             self._set_key(key, key_group)
             of_key = [time_ms for time_ms, _ in self._table.elements()]
             counts.append(len(of_key))
@@ -266,20 +266,20 @@ def _timers(keys: Keys, times_ms: Any) -> Iterator[tuple[Value, int, int]]:
     check_length(len(times), len(keys), "timers")
     return (
         (key, key_group, time_ms)
-        for (key, key_group), time_ms in zip(keys.with_groups(), times.to_pylist(), strict=True)
+        for (key, key_group), time_ms in zip(with_groups(keys), times.to_pylist(), strict=True)
     )
 
 
 def _exists(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> pa.Array[Any]:
     present = []
-    for key, key_group in keys.with_groups():
+    for key, key_group in with_groups(keys):
         set_key(key, key_group)
         present.append(table.exists())
     return pa.array(present, pa.bool_())
 
 
 def _clear(table: KeyedElementTable[Any, Value], keys: Keys, set_key: SetKey) -> None:
-    for key, key_group in keys.with_groups():
+    for key, key_group in with_groups(keys):
         set_key(key, key_group)
         table.clear()
 

@@ -61,7 +61,7 @@ def serve_metrics(
     - `subtasks`: a series for each subtask instead of their sums.
 
     Stores are read when somebody asks, and only if a query has finished a batch since. Needs
-    `prometheus_client`: `pip install cowstate[metrics]`. Close the server before the session ends.
+    `prometheus_client`: `pip install prometheus-client`. Close the server before the session ends.
 
     Raises ConfigurationError if the library is missing, for a session of Spark Connect, and for an
     address or a port that cannot be used.
@@ -79,7 +79,7 @@ def serve_metrics(
         from spark_state.spark.progress.operator_collector import OperatorCollector
     except ImportError as error:
         raise ConfigurationError(
-            f"serve_metrics needs prometheus_client ({error}): pip install cowstate[metrics]"
+            f"serve_metrics needs prometheus_client ({error}): pip install prometheus-client"
         ) from error
     registry = CollectorRegistry()
     registry.register(OperatorCollector(lambda: spark.streams.active, subtasks=subtasks))

@@ -226,6 +226,14 @@ def run(act: Callable[[Any, Any], Any], *rows: tuple[str, int], **changes: Any) 
             r"state 'items', an element: give a pyarrow ListArray of structs",
         ),
         (
+            lambda p, b: p.value.get_many(b.rows["key"]),
+            r"asked with keys of a batch or of timers, such as batch.keys, not with a ChunkedArray",
+        ),
+        (
+            lambda p, b: p.map.put_many(["a", "b"], pa.array(["x", "y"]), pa.array([1, 2])),
+            r"asked with keys of a batch or of timers, such as batch.keys, not with a list",
+        ),
+        (
             lambda p, b: p.map.get_many(b.keys, pa.array(["x"])),
             r"state 'map', a user key: 1 values were given for 2 keys",
         ),
@@ -249,7 +257,7 @@ def test_what_does_not_fit_a_state_is_refused_and_changes_nothing(act: Any, mess
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ([{"key": "a"}], r"yields pyarrow Tables or RecordBatches, got .* of type dict"),
+        ([{"key": "a"}], r"yields pyarrow Tables or RecordBatches, got a dict; if it returns a"),
         ([pa.table({"key": ["a"], "n": [1]})], r"output: the columns are key, n, not key string"),
         (
             [pa.table({"key": ["a"], "n": ["x"], "total": [1]})],
@@ -293,6 +301,8 @@ def test_a_batch_has_its_rows_by_key_and_its_keys_once() -> None:
         assert [[item["value"] for item in of_key] for of_key in lists] == [[1, 4], [2], [3, 5]]
         with pytest.raises(ValueError, match="1 rows were given for a batch of 5"):
             batch.by_key(pa.table({"x": [1]}))
+        with pytest.raises(ValueError, match=r"give a Table .*, not a ChunkedArray"):
+            batch.by_key(batch.rows["value"])
 
     assert run(act, ("a", 1), ("b", 2), ("c", 3), ("a", 4), ("c", 5)) == []
 
@@ -318,10 +328,19 @@ def test_timers_need_a_time_mode_and_whole_numbers() -> None:
         running.batch([("a", 1), ("b", 2)], at=0)
 
 
+def test_a_method_with_the_name_of_the_row_api_is_refused() -> None:
+    class Misnamed(TotalsInArrow):
+        def handleExpiredTimer(self, timers: Any, timerValues: Any) -> Iterator[pa.Table]:
+            return iter(())
+
+    with pytest.raises(ConfigurationError, match="handleExpiredTimer, which nobody would call: in"):
+        operator(Misnamed())
+
+
 def test_a_processor_of_another_api_is_refused() -> None:
     with (
         operator(TotalsInArrow()) as running,
-        pytest.raises(ConfigurationError, match="must be of ArrowStatefulProcessor"),
+        pytest.raises(ConfigurationError, match=r"derives from ArrowStatefulProcessor"),
     ):
         running.restart(processor=Totals())
 

@@ -188,6 +188,8 @@ class TestOutput:
             (pd.Series([{"a": 1}]), pa.map_(pa.string(), pa.int32()), [("a", 1)]),
             (pd.Series(["x"], dtype="category"), pa.string(), "x"),
             (pd.Series([1], dtype="Int64"), pa.int32(), 1),
+            (pd.Series(["x"], dtype="string[pyarrow]"), pa.string(), "x"),
+            (pd.Series([1], dtype="int64[pyarrow]"), pa.int32(), 1),
             (pd.Series([Decimal("1.5")]), pa.decimal128(10, 2), Decimal("1.50")),
             (pd.Series([None]), pa.string(), None),
         ],

@@ -177,8 +177,12 @@ def test_another_version_of_the_processor_goes_on_with_the_state() -> None:
     [
         ({"key": "name"}, "'name' is no column of rows, which are user, page"),
         ({"time_mode": "processing"}, "time mode 'processing' is unknown"),
-        ({"watermark": ("page", 5)}, "no other has one; it is .'page', 5. in time mode"),
-        ({"time_mode": "EventTime"}, "needs a watermark, such as .* it is None in time mode"),
+        ({"watermark": ("page", 5)}, "other mode has one; watermark is .'page', 5. in mode"),
+        ({"time_mode": "EventTime"}, "needs watermark=.* watermark is None in mode"),
+        (
+            {"time_mode": "EventTime", "watermark": ("page", 5)},
+            "column 'page' of the watermark is string; an event time is a timestamp",
+        ),
         ({"time_mode": "EventTime", "watermark": ("at", 5)}, "'at' is no column of rows"),
         ({"rows": "user string, page strang"}, "rows: "),
         ({"rows": 5}, "5 is neither a StructType nor DDL text"),
@@ -199,6 +203,12 @@ def test_there_are_one_to_sixteen_subtasks(parallelism: int) -> None:
 @pytest.mark.parametrize("row", [("ada",), "ada", 5, ("ada", "home", 1)])
 def test_what_is_no_row_is_refused(row: Any) -> None:
     with sessions() as operator, pytest.raises(ConfigurationError, match="is no row: give a tuple"):
+        operator.batch([row])
+
+
+@pytest.mark.parametrize("row", [{"user": "ada"}, {"user": "a", "page": "b", "pgae": "c"}, {}])
+def test_a_dict_has_all_columns_and_no_others(row: Any) -> None:
+    with sessions() as operator, pytest.raises(ConfigurationError, match="has not the columns of"):
         operator.batch([row])
 
 
