@@ -133,9 +133,9 @@ def test_two_key_columns_of_one_name_are_refused(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("column", "type_text"),
     [
-        ("struct(array(id) as a)", "struct<a:array<bigint>>"),
+        ("struct(array(collate('a', 'UTF8_LCASE')) as a)", "struct<a:array<string collate"),
         ("struct(collate('a', 'UTF8_LCASE') as s)", "struct<s:string collate UTF8_LCASE>"),
-        ("array(id)", "array<bigint>"),
+        ("array(collate('a', 'UTF8_LCASE'))", "array<string collate UTF8_LCASE>"),
         ("collate('a', 'UTF8_LCASE')", "string collate UTF8_LCASE"),
     ],
 )
