@@ -70,7 +70,7 @@ def test_a_dataframe_that_is_not_grouped_is_refused(spark: SparkSession) -> None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"processor": RunningTotals}, "pass an instance, not a class"),
+        ({"processor": RunningTotals}, "pass an instance of it"),
         ({"output_schema": "key strin"}, "output_schema: 'key strin' is not a schema"),
         ({"output_schema": 5}, "neither a StructType nor DDL text"),
         ({"name": "a/b"}, "operator name 'a/b' cannot name a directory"),

@@ -208,7 +208,7 @@ class TestServer:
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
-        with pytest.raises(ConfigurationError, match=r"pip install cowstate\[metrics\]"):
+        with pytest.raises(ConfigurationError, match=r"pip install prometheus-client"):
             spark_state.serve_metrics(spark)
 
     def test_it_listens_on_this_machine_only_and_leaves_no_thread(
