@@ -69,17 +69,19 @@ class DeclaringHandle:
 
     `declare(kind, name, schemas, ttl_ms)` decides what declaring a state does: record or look up. A
     map state has two schemas, that of the user key and that of the value; others have one.
-    `drop(name)` deletes a state. `declare_operator_state(mode, name, schemas)`: as `declare`, for a
-    state without a key.
+    `timers`: those of the API, TimersOfKey or TimersOfKeys. `drop(name)` deletes a state.
+    `declare_operator_state(mode, name, schemas)`: as `declare`, for a state without a key.
     """
 
     def __init__(
         self,
         declare: Declare,
+        timers: Any,
         drop: Callable[[str], None],
         declare_operator_state: DeclareOperatorState,
     ) -> None:
         self._declare = declare
+        self._timers = timers
         self._drop = drop
         self._declare_operator_state = declare_operator_state
 
@@ -135,15 +137,7 @@ class DeclaringHandle:
 class ProcessorHandle(DeclaringHandle):
     """PySpark's StatefulProcessorHandle, with operator state."""
 
-    def __init__(
-        self,
-        declare: Declare,
-        timers: TimersOfKey,
-        drop: Callable[[str], None],
-        declare_operator_state: DeclareOperatorState,
-    ) -> None:
-        super().__init__(declare, drop, declare_operator_state)
-        self._timers = timers
+    _timers: TimersOfKey
 
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Let `handleExpiredTimer` be called for the current key at a time, in ms since 1970: in
@@ -165,18 +159,6 @@ def _timestamp(given: Any) -> int:
             f"{given!r} is no timestamp of a timer: give whole milliseconds since 1970, an int"
         )
     return given
-
-
-class HandleType(Protocol):
-    """The constructor of a handle."""
-
-    def __call__(
-        self,
-        declare: Declare,
-        timers: Any,
-        drop: Callable[[str], None],
-        declare_operator_state: DeclareOperatorState,
-    ) -> DeclaringHandle: ...
 
 
 class _UnusableState:
@@ -216,7 +198,7 @@ def record_states(
     processor: Any,
     describe: Describe,
     time_mode: str = "None",
-    handle_type: HandleType = ProcessorHandle,
+    handle_type: type[DeclaringHandle] = ProcessorHandle,
 ) -> DeclaredStates:
     """Run `processor.init` and `close`, and return the states it declared and did not delete.
 

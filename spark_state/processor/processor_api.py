@@ -25,7 +25,7 @@ from spark_state.processor.arrow.arrow_steps import (
 from spark_state.processor.arrow.arrow_tables import ArrowTables
 from spark_state.processor.blocks import BlockSize
 from spark_state.processor.epoch_steps import Step, handle_input_rows
-from spark_state.processor.handles import HandleType, ProcessorHandle
+from spark_state.processor.handles import DeclaringHandle, ProcessorHandle
 from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.processor.row_form import RowForm, SparkRows
 from spark_state.processor.serving_handles import Serve, serve_by_key
@@ -57,7 +57,7 @@ class ProcessorApi:
     initial_step: Step
     input_step: Step
     fire_timers: FireTimersOf
-    handle_type: HandleType
+    handle_type: type[DeclaringHandle]
     serve: Serve
     misnamed: Mapping[str, str]
 

@@ -11,7 +11,7 @@ from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMode
 from spark_state.processor.condition_errors import deleted_state, timer_without_time
-from spark_state.processor.handles import DeclaringHandle, HandleType, NoTimers, ProcessorHandle
+from spark_state.processor.handles import DeclaringHandle, NoTimers, ProcessorHandle
 from spark_state.state_descriptor import StateDescriptor, StateKind
 
 WITHOUT_TIME = NoTimers(timer_without_time)
@@ -60,7 +60,7 @@ class ServedStates:
     drop: Callable[[str], None]
 
 
-def serving_handle(served: ServedStates, handle_type: HandleType) -> DeclaringHandle:
+def serving_handle(served: ServedStates, handle_type: type[DeclaringHandle]) -> DeclaringHandle:
     """A handle that hands out what is served."""
     states = served.states
 
@@ -88,6 +88,18 @@ def serving_handle(served: ServedStates, handle_type: HandleType) -> DeclaringHa
     return handle_type(look_up, served.timers, drop_state, look_up_operator_state)
 
 
+def served_states(
+    states: Sequence[StateDescriptor],
+    opened: Callable[[StateDescriptor], Any],
+    operator_states: OperatorStates,
+    drop: Callable[[str], None],
+) -> ServedStates:
+    """What a handle hands out. `opened`: a state, or the timers, as the API has them."""
+    by_name = {state.name: (state.kind, opened(state)) for state in states}
+    timers = [state for kind, state in by_name.values() if kind == "timers"]
+    return ServedStates(by_name, timers[0] if timers else WITHOUT_TIME, operator_states, drop)
+
+
 def serve_by_key(
     backend: KeyedStateBackend[Any],
     states: Sequence[StateDescriptor],
@@ -95,7 +107,5 @@ def serve_by_key(
     drop: Callable[[str], None],
 ) -> DeclaringHandle:
     """The handle of PySpark's processors: states of the current key. See Serve."""
-    opened = {state.name: (state.kind, backend.state(state)) for state in states}
-    timers = [state for kind, state in opened.values() if kind == "timers"]
-    served = ServedStates(opened, timers[0] if timers else WITHOUT_TIME, operator_states, drop)
+    served = served_states(states, backend.state, operator_states, drop)
     return serving_handle(served, ProcessorHandle)

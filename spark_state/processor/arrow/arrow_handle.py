@@ -10,9 +10,9 @@ import pyarrow as pa
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.processor.arrow.keyed_batch import Keys
-from spark_state.processor.arrow.states import ArrowTimers, arrow_state
-from spark_state.processor.handles import Declare, DeclareOperatorState, DeclaringHandle
-from spark_state.processor.serving_handles import WITHOUT_TIME, ServedStates, serving_handle
+from spark_state.processor.arrow.states import ArrowState, ArrowTimers, arrow_state
+from spark_state.processor.handles import DeclaringHandle
+from spark_state.processor.serving_handles import served_states, serving_handle
 from spark_state.state_descriptor import StateDescriptor
 
 
@@ -29,15 +29,7 @@ class TimersOfKeys(Protocol):
 class ArrowProcessorHandle(DeclaringHandle):
     """States of many keys at once, see `states`, and operator state as in the other APIs."""
 
-    def __init__(
-        self,
-        declare: Declare,
-        timers: TimersOfKeys,
-        drop: Callable[[str], None],
-        declare_operator_state: DeclareOperatorState,
-    ) -> None:
-        super().__init__(declare, drop, declare_operator_state)
-        self._timers = timers
+    _timers: TimersOfKeys
 
     def registerTimers(self, keys: Keys, timesMs: Any) -> None:
         """Register a timer for each key: `timesMs`, whole numbers in ms since 1970, one a key.
@@ -62,13 +54,9 @@ def serve_in_bulk(
     drop: Callable[[str], None],
 ) -> DeclaringHandle:
     """The handle of an ArrowStatefulProcessor: states of many keys. See Serve."""
-    set_key = backend.set_current_key
-    opened = [(state.name, backend.open_table(state)) for state in states]
-    timers = [ArrowTimers(table.table, set_key) for _, table in opened if table.kind == "timers"]
-    of_keys = {
-        name: (table.kind, arrow_state(table, set_key))
-        for name, table in opened
-        if table.kind != "timers"
-    }
-    served = ServedStates(of_keys, timers[0] if timers else WITHOUT_TIME, operator_states, drop)
+
+    def opened(state: StateDescriptor) -> ArrowState | ArrowTimers:
+        return arrow_state(backend.open_table(state), backend.set_current_key)
+
+    served = served_states(states, opened, operator_states, drop)
     return serving_handle(served, ArrowProcessorHandle)

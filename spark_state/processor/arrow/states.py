@@ -240,8 +240,8 @@ class ArrowTimers:
 ArrowState = ArrowValueState | ArrowListState | ArrowMapState
 
 
-def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState:
-    """A state that is no timers, for many keys."""
+def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState | ArrowTimers:
+    """A state, or timers, for many keys."""
     match opened.kind:
         case "value":
             return ArrowValueState(opened.table, opened.values, set_key)
@@ -250,7 +250,7 @@ def arrow_state(opened: OpenTable, set_key: SetKey) -> ArrowState:
         case "map":
             return ArrowMapState(opened.table, opened.values, set_key)
         case "timers":
-            raise AssertionError("timers are no state that a processor declares")
+            return ArrowTimers(opened.table, set_key)
 
 
 def values_of(given: Any, serializer: StructSerializer, length: int) -> list[Value]:
