@@ -46,6 +46,7 @@ class ProcessorApi:
     - `processor_type`: the class that its processors derive from.
     - `row_form`: what they get and yield.
     - `initial_step`, `input_step`: the steps for an initial state and for rows.
+    - `initial_method`: what the first of these calls.
     - `fire_timers`: makes the step for timers.
     - `handle_type`: the class of the handle that `init` gets.
     - `serve`: makes that handle for an epoch.
@@ -55,6 +56,7 @@ class ProcessorApi:
     processor_type: type
     row_form: RowForm
     initial_step: Step
+    initial_method: str
     input_step: Step
     fire_timers: FireTimersOf
     handle_type: type[DeclaringHandle]
@@ -96,6 +98,7 @@ def by_key(row_form: RowForm) -> ProcessorApi:
         processor_type=StatefulProcessor,
         row_form=row_form,
         initial_step=handle_initial_state,
+        initial_method="handleInitialState(key, initialState, timerValues)",
         input_step=handle_input_rows,
         fire_timers=FireTimers,
         handle_type=ProcessorHandle,
@@ -110,6 +113,7 @@ def in_arrow(size: BlockSize) -> ProcessorApi:
         processor_type=ArrowStatefulProcessor,
         row_form=ArrowTables(),
         initial_step=HandleInitialBatches(size),
+        initial_method=_OF_ROWS["handleInitialState"],
         input_step=HandleInputBatches(size),
         fire_timers=partial(FireTimersInBulk, size),
         handle_type=ArrowProcessorHandle,

@@ -29,6 +29,7 @@ from spark_state.processor.epoch_inputs import (
 )
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.event_times import EventTimes
+from spark_state.processor.processor_api import ProcessorApi
 from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.operator.operator_call import OperatorCall
@@ -65,9 +66,9 @@ def operator_input(
     mode: TimeMode,
     operator: str,
     configuration: OperatorConfiguration,
-    initial_step: Step,
+    api: ProcessorApi,
 ) -> OperatorInput:
-    """The input of the operator of a call. `initial_step`: what is done with an initial state.
+    """The input of the operator of a call. `api`: of its processor.
 
     Raises what check_not_behind_aggregation, upstream_watermarks, keyed_input, event_times,
     check_broadcast and initial_rows raise.
@@ -81,7 +82,7 @@ def operator_input(
         upstream = upstream_watermarks(call.grouped._df)
         keyed, layout, key_fields = keyed_input(call.grouped, max_parallelism, upstream)
         times = event_times(upstream, keyed.schema.fields[: layout.key_group_index], mode)
-    sides, first_steps = _sides(call, key_fields, configuration, initial_step)
+    sides, first_steps = _sides(call, key_fields, configuration, api)
     keyed, side_inputs = with_side_rows(keyed, sides)
     if times is not None and keyed.isStreaming:
         keyed = with_control_rows(keyed, _clock_settings(operator, configuration, mode, times))
@@ -98,7 +99,7 @@ def _sides(
     call: OperatorCall,
     key_fields: Sequence[StructField],
     configuration: OperatorConfiguration,
-    initial_step: Step,
+    api: ProcessorApi,
 ) -> tuple[list[SideRows], tuple[Step, ...]]:
     """The inputs beside the keyed rows, and the steps that handle them."""
     sides: list[SideRows] = []
@@ -113,9 +114,8 @@ def _sides(
     if call.initial_state is not None:
         df, given = call.grouped._df, call.initial_state
         sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))
-        if call.api == "arrow":
-            _check_has(call.processor, "handleInitialBatch(batch, timerValues)", "initial_state")
-        steps.append(initial_step)
+        _check_has(call.processor, api.initial_method, "initial_state")
+        steps.append(api.initial_step)
     return sides, tuple(steps)
 
 

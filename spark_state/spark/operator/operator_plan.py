@@ -183,7 +183,7 @@ def _planned(call: OperatorCall, name: str | None) -> DataFrame:
     api.check_processor(call.processor)
     operator = _operator_name(call.processor, name)
     configuration = parse_configuration(dict(spark.conf.getAll), session_facts(spark))
-    rows = operator_input(call, mode, operator, configuration, api.initial_step)
+    rows = operator_input(call, mode, operator, configuration, api)
     output = _struct(call.output_schema, "output_schema")
     spec = _processor_spec(call, api, rows, output, configuration)
     if not df.isStreaming:
