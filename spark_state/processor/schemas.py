@@ -52,7 +52,7 @@ def column_schema(kind: StateKind, name: str, schemas: Sequence[StructType]) -> 
         return StructType([StructField(LIST_VALUE, ArrayType(element, containsNull=False))])
     if kind == "map":
         key, value = schemas
-        if _holds_map(key):
+        if holds_map(key):
             raise UnsupportedOperationError(
                 f"a map in the user key of map state {name!r} is not supported: maps have no order "
                 "that makes two of them one key; use an array of structs that you sort"
@@ -95,12 +95,13 @@ def check_nullable(states: Sequence[StateDescriptor]) -> None:
             raise state_not_nullable(state.name, schema.simpleString())
 
 
-def _holds_map(data_type: DataType) -> bool:
+def holds_map(data_type: DataType) -> bool:
+    """Whether a type is one of maps, or has one in it."""
     match data_type:
         case StructType():
-            return any(_holds_map(field.dataType) for field in data_type.fields)
+            return any(holds_map(field.dataType) for field in data_type.fields)
         case ArrayType():
-            return _holds_map(data_type.elementType)
+            return holds_map(data_type.elementType)
     return isinstance(data_type, MapType)
 
 

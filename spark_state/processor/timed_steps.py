@@ -39,12 +39,11 @@ class FireTimers:
         handle_timer, timer_values = run.processor.handleExpiredTimer, run.timer_values
         due = run.backend.due_timers(self.timers, self.until_ms(timer_values))
         timers = run.backend.timers(self.timers)
-        has_structs = run.key_columns.has_structs
-        for number, timer in enumerate(due):
+        shown_keys = run.key_columns.all_shown([timer.key for timer in due])
+        for number, (timer, key) in enumerate(zip(due, shown_keys, strict=True)):
             if not number % KEYS_PER_CHECK:
                 run.check()
             run.backend.set_current_key(timer.key, timer.key_group)
-            key = run.key_columns.shown(timer.key) if has_structs else timer.key
             output = handle_timer(key, timer_values, ExpiredTimerInfo(timer.time_ms))
             if output is None:
                 raise OutputRowError(

@@ -33,7 +33,7 @@ class Keys:
     Get them from a KeyedBatch or from ExpiredTimers: a subtask has states of its own keys only.
     """
 
-    def __init__(self, columns: KeyColumns, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
+    def __init__(self, columns: KeyColumns, keys: list[Key], key_groups: list[int]) -> None:
         self._columns = columns
         self._keys = keys
         self._key_groups = key_groups
@@ -43,9 +43,7 @@ class Keys:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """The keys as tuples, as handleInputRows gets them."""
-        return (
-            map(self._columns.shown, self._keys) if self._columns.has_structs else iter(self._keys)
-        )
+        return iter(self._columns.all_shown(self._keys))
 
     @cached_property
     def table(self) -> pa.Table:

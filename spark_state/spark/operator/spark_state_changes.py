@@ -14,7 +14,6 @@ Spark tells every call of a processor. Here a batch tells what came of its calls
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,6 +27,7 @@ from checkpoint_store.files.element_columns import (
     USER_VALUE,
 )
 from checkpoint_store.operators.completed_checkpoint import StateSchema
+from spark_state.processor.schemas import holds_map
 from spark_state.spark.operator.spark_state_columns import (
     StateRead,
     declared_state,
@@ -149,21 +149,12 @@ def _comparable(value: Column, data_type: DataType) -> Column:
         case MapType(keyType=key, valueType=item):
             entry = StructType().add("key", key).add("value", item)
             return _comparable(F.map_entries(value), ArrayType(entry))
-        case ArrayType(elementType=element) if _holds_map(element):
+        case ArrayType(elementType=element) if holds_map(element):
             return F.transform(value, lambda held: _comparable(held, element))
-        case StructType(fields=fields) if _holds_map(data_type):
+        case StructType(fields=fields) if holds_map(data_type):
             parts = [_comparable(value[f.name], f.dataType).alias(f.name) for f in fields]
             return F.when(value.isNotNull(), F.struct(*parts))
     return value
-
-
-def _holds_map(data_type: Any) -> bool:
-    match data_type:
-        case StructType():
-            return any(_holds_map(field.dataType) for field in data_type.fields)
-        case ArrayType():
-            return _holds_map(data_type.elementType)
-    return isinstance(data_type, MapType)
 
 
 def _expiring(value: Column, name: str) -> Column:

@@ -32,7 +32,6 @@ from spark_state.spark.operator.query_runs import run_of
 from spark_state.spark.operator.stored_operators import StoredOperator
 
 _LABELS = ("query_id", "query_name", "operator")
-_STEPS = ("restore", "process", "write", "publish")
 _PREFIX = "cowstate_operator"
 
 _GAUGES: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
@@ -282,7 +281,7 @@ class OperatorCollector(Collector):
         )
         for followed in operators:
             for (counted, subtask), total in sorted(followed.sums.items()):
-                if counted in _STEPS:
+                if counted in _STEP_TIMES:
                     times.add_metric([*self._values(followed, subtask), counted], total)
         yield times
 
