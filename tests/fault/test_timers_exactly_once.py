@@ -14,13 +14,13 @@ import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from checkpoint_store.state_reader import open_store
 from tests.fault.test_exactly_once import hosts_of
 from tests.spark.test_time_modes import TimedStream
 from tests.support.provider_jobs import configured
+from tests.support.timed_accounts import KeepsAccount
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
@@ -28,20 +28,18 @@ BATCHES, KEYS, KILLS = 12, 40, 5
 OUTPUT = "key string, rows bigint, total bigint"
 
 
-class Sessions(StatefulProcessor):
+class Sessions(KeepsAccount):
     """Closes a session 2 s of event time after its last row, or 300 ms after its last batch, and
     counts what became of each key."""
+
+    told_names = ("rows", "registered", "deleted", "fired", "closed")
+    open_schema = "at_ms bigint"
 
     def __init__(self, ttl_ms: int | None = None) -> None:
         self._ttl_ms = ttl_ms
 
     def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._open = handle.getListState("open", "at_ms bigint")
-        self._ends = handle.getValueState("ends", "at_ms bigint")
-        self._told = handle.getValueState(
-            "told", "rows bigint, registered bigint, deleted bigint, fired bigint, closed bigint"
-        )
+        super().init(handle)
         self._seen = handle.getMapState("seen", "at_ms bigint", "n bigint", self._ttl_ms)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
@@ -51,36 +49,19 @@ class Sessions(StatefulProcessor):
             self._seen.updateValue((at_ms,), (1,))
         told = self.told()
         told["rows"] += len(times)
-        if self._ends.exists():
-            self._handle.deleteTimer(self._ends.get()[0])
-            told["deleted"] += 1
         if self._ttl_ms is None:
             ends_ms = max(times) + 2_000
         else:
             ends_ms = timerValues.getCurrentProcessingTimeInMs() + 300
-        self._handle.registerTimer(ends_ms)
-        self._ends.update((ends_ms,))
-        told["registered"] += 1
-        self._told.update(tuple(told.values()))
+        self.set_timer(ends_ms, told)
+        self.tell(told)
         return iter([])
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
-        told = self.told()
-        told["fired"] += 1
-        told["closed"] += sum(1 for _ in self._open.get())
-        self._told.update(tuple(told.values()))
-        self._open.clear()
-        self._ends.clear()
+        told = self.close_all()
         yield Row(key=key[0], rows=told["rows"], total=told["closed"])
-
-    def told(self) -> dict[str, int]:
-        names = ("rows", "registered", "deleted", "fired", "closed")
-        return dict(zip(names, self._told.get() or (0,) * 5, strict=True))
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
 from tests.support.spark_session import start_spark, stop_spark
 from tests.support.streams import Stream
+from tests.support.timed_accounts import KeepsAccount
 
 OPERATOR = "ledger"
 OUTPUT = "key string, rows bigint, total bigint"
@@ -28,14 +28,14 @@ TIMER_MS = 300
 TTL_MS = 50
 
 
-class Ledger(StatefulProcessor):
+class Ledger(KeepsAccount):
     """Sums payments, each by the factor of its kind, and counts what else becomes of an account."""
 
+    told_names = TOLD
+    open_schema = "value bigint"
+
     def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._told = handle.getValueState("told", ", ".join(f"{name} bigint" for name in TOLD))
-        self._open = handle.getListState("open", "value bigint")
-        self._ends = handle.getValueState("ends", "at_ms bigint")
+        super().init(handle)
         self._seen = handle.getMapState("seen", "value bigint", "n bigint", TTL_MS)
         self._rules = handle.getBroadcastState("rules", "kind bigint", "factor bigint, told bigint")
 
@@ -49,7 +49,7 @@ class Ledger(StatefulProcessor):
         told = self.told()
         told["begun"] += 1
         told["total"] += initialState.total
-        self._told.update(tuple(told.values()))
+        self.tell(told)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         told = self.told()
@@ -59,32 +59,15 @@ class Ledger(StatefulProcessor):
             self._open.appendValue((row.value,))
             self._seen.updateValue((row.value,), (1,))
         told["rules"] = sum(rule.told for rule in self._rules.values())
-        if self._ends.exists():
-            self._handle.deleteTimer(self._ends.get()[0])
-            told["deleted"] += 1
-        ends_ms = timerValues.getCurrentProcessingTimeInMs() + TIMER_MS
-        self._handle.registerTimer(ends_ms)
-        self._ends.update((ends_ms,))
-        told["registered"] += 1
-        self._told.update(tuple(told.values()))
+        self.set_timer(timerValues.getCurrentProcessingTimeInMs() + TIMER_MS, told)
+        self.tell(told)
         yield Row(key=key[0], rows=told["rows"], total=told["total"])
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
-        told = self.told()
-        told["fired"] += 1
-        told["closed"] += sum(1 for _ in self._open.get())
-        self._told.update(tuple(told.values()))
-        self._open.clear()
-        self._ends.clear()
+        self.close_all()
         return iter([])
-
-    def told(self) -> dict[str, int]:
-        return dict(zip(TOLD, self._told.get() or (0,) * len(TOLD), strict=True))
-
-    def close(self) -> None:
-        pass
 
 
 def ledger(spark: SparkSession, folder: Path) -> tuple[Stream, DataFrame]:

@@ -28,15 +28,20 @@ OUTPUT = "key string, n long, total long"
 Batch = list[tuple[str, int]]
 
 
+def declare(processor: Any, handle: Any) -> None:
+    """The states of both processors."""
+    processor._handle = handle
+    processor._totals = handle.getValueState("totals", "n long, total long")
+    processor._values = handle.getListState("values", "value long")
+    processor._seen = handle.getMapState("seen", "value long", "times long, last long")
+    processor._recent = handle.getValueState("recent", "value long", ttlDurationMs=3_000)
+
+
 class Totals(StatefulProcessor):
     """All kinds of states, row by row; a timer for each key that says what it has."""
 
     def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._totals = handle.getValueState("totals", "n long, total long")
-        self._values = handle.getListState("values", "value long")
-        self._seen = handle.getMapState("seen", "value long", "times long, last long")
-        self._recent = handle.getValueState("recent", "value long", ttlDurationMs=3_000)
+        declare(self, handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         n, total = self._totals.get() or (0, 0)
@@ -74,11 +79,7 @@ class TotalsInArrow(ArrowStatefulProcessor):
     """The same, many keys with a call."""
 
     def init(self, handle: Any) -> None:
-        self._handle = handle
-        self._totals = handle.getValueState("totals", "n long, total long")
-        self._values = handle.getListState("values", "value long")
-        self._seen = handle.getMapState("seen", "value long", "times long, last long")
-        self._recent = handle.getValueState("recent", "value long", ttlDurationMs=3_000)
+        declare(self, handle)
 
     def handleInputBatch(self, batch: Any, timerValues: Any) -> Iterator[pa.Table]:
         values = batch.rows["value"].to_numpy()
@@ -321,8 +322,12 @@ def test_timers_need_a_time_mode_and_whole_numbers() -> None:
             processor.handle.deleteTimers(batch.keys, [1])
         processor.handle.registerTimers(batch.keys, [10**15, 10**15 + 1])
         processor.handle.registerTimers(batch.keys, [10**14, 10**15 + 1])
-        times = processor.handle.listTimers(batch.keys).to_pylist()
-        assert times == [[10**14, 10**15], [10**15 + 1]]
+        times = processor.handle.listTimers(batch.keys)
+        assert times.to_pylist() == [[10**14, 10**15], [10**15 + 1]]
+        # As docs/how-to/handle-arrow-batches.md says.
+        of_times = batch.keys.take(pc.list_parent_indices(times))
+        processor.handle.deleteTimers(of_times, pc.list_flatten(times))
+        assert processor.handle.listTimers(batch.keys).to_pylist() == [[], []]
 
     with operator(Given(wrong)) as running:
         running.batch([("a", 1), ("b", 2)], at=0)

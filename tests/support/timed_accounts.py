@@ -1,0 +1,54 @@
+"""What processors of the kill tests have in common: one timer a key, and an account of it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pyspark.sql.streaming import StatefulProcessor
+
+
+class KeepsAccount(StatefulProcessor):
+    """Has one timer a key, and counts in state what becomes of the key.
+
+    `told_names`: what is counted, among it "registered", "deleted", "fired" and "closed".
+    `open_schema`: of the rows that are open until the timer fires.
+    """
+
+    told_names: ClassVar[tuple[str, ...]]
+    open_schema: ClassVar[str]
+
+    def init(self, handle: Any) -> None:
+        self._handle = handle
+        told_schema = ", ".join(f"{name} bigint" for name in self.told_names)
+        self._told = handle.getValueState("told", told_schema)
+        self._open = handle.getListState("open", self.open_schema)
+        self._ends = handle.getValueState("ends", "at_ms bigint")
+
+    def told(self) -> dict[str, int]:
+        counted = self._told.get() or (0,) * len(self.told_names)
+        return dict(zip(self.told_names, counted, strict=True))
+
+    def tell(self, told: dict[str, int]) -> None:
+        self._told.update(tuple(told.values()))
+
+    def set_timer(self, ends_ms: int, told: dict[str, int]) -> None:
+        """Put the timer of the key off to a time, and count that."""
+        if self._ends.exists():
+            self._handle.deleteTimer(self._ends.get()[0])
+            told["deleted"] += 1
+        self._handle.registerTimer(ends_ms)
+        self._ends.update((ends_ms,))
+        told["registered"] += 1
+
+    def close_all(self) -> dict[str, int]:
+        """Count the timer that fires, and what is open; nothing is open afterwards."""
+        told = self.told()
+        told["fired"] += 1
+        told["closed"] += sum(1 for _ in self._open.get())
+        self.tell(told)
+        self._open.clear()
+        self._ends.clear()
+        return told
+
+    def close(self) -> None:
+        pass
