@@ -26,11 +26,9 @@ from spark_state.host.garbage import FrozenGarbage
 from spark_state.host.maintenance import Maintenance
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.handles import record_states
-from spark_state.processor.pickles import dumps
 from spark_state.processor.processor_api import ROW_API, ProcessorApi, in_arrow
 from tests.benchmarks.python_state_plans import CountRows, CountRowsInArrow
-from tests.support.subtasks import Host, ParsedSchemas, operator
+from tests.support.subtasks import Host, operator
 
 KEY_GROUPS = 128
 OUTPUT = pa.schema([("key", pa.string()), ("count", pa.int64())])
@@ -51,22 +49,8 @@ def tables(rows: int, keys: int) -> Iterator[pa.Table]:
 
 def host_of(folder: Path, processor: Any, api: ProcessorApi, maintenance: Maintenance) -> Host:
     """The host of a subtask that runs `processor`."""
-    pickled = dumps(processor)
-    states = record_states(processor, ParsedSchemas(), handle_type=api.handle_type).keyed
-    spec = operator(folder, max_parallelism=KEY_GROUPS)
-    plan = replace(
-        spec.processor.run_plan,
-        steps=api.steps("None", states),
-        row_form=api.row_form,
-        serve=api.serve,
-    )
-    of_processor = replace(
-        spec.processor,
-        pickled_processor=pickled,
-        states=states,
-        run_plan=plan,
-        output_schema=OUTPUT,
-    )
+    spec = operator(folder, processor, api=api, max_parallelism=KEY_GROUPS)
+    of_processor = replace(spec.processor, output_schema=OUTPUT)
     return Host(replace(spec, processor=of_processor)).open(maintenance)
 
 

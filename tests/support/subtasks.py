@@ -29,7 +29,7 @@ from spark_state.processor.epoch_time import no_time
 from spark_state.processor.handles import record_states
 from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps
-from spark_state.processor.processor_api import ROW_API
+from spark_state.processor.processor_api import ROW_API, ProcessorApi
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import (
     column_schema,
@@ -69,12 +69,16 @@ def _struct(schema: StructType | str) -> StructType:
 
 
 def operator(
-    folder: Path, processor: Any = None, time_mode: str = "None", **changes: Any
+    folder: Path,
+    processor: Any = None,
+    time_mode: str = "None",
+    api: ProcessorApi = ROW_API,
+    **changes: Any,
 ) -> OperatorSpec:
-    """A spec of `RunningTotals` (or `processor`) whose stores are below `folder`."""
+    """A spec of `RunningTotals` (or `processor`, of `api`) whose stores are below `folder`."""
     chosen = RunningTotals() if processor is None else processor
     pickled_processor = dumps(chosen)
-    states = record_states(chosen, ParsedSchemas(), time_mode)
+    states = record_states(chosen, ParsedSchemas(), time_mode, api.handle_type)
     spec = OperatorSpec(
         operator="totals",
         plan_id="plan",
@@ -86,9 +90,9 @@ def operator(
             pickled_processor=pickled_processor,
             run_plan=RunPlan(
                 OneInput(InputLayout(("key", "value"), (0,))),
-                ROW_API.steps(time_mode, states.keyed),
-                ROW_API.row_form,
-                ROW_API.serve,
+                api.steps(time_mode, states.keyed),
+                api.row_form,
+                api.serve,
                 no_time,
             ),
             key_columns=KEY_COLUMNS,
