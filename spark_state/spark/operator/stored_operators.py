@@ -118,12 +118,9 @@ def operators_of(query_id: str, settings: Mapping[str, str]) -> dict[int, Stored
 
     Raises CheckpointStoreError.
     """
-    root = absolute_url(settings.get(STORE_KEY, LOCAL_STORE))
-    operators = {}
-    for directory in open_object_store(root).list_directories(query_id):
-        name = directory.rpartition("/")[2]
-        numbered = _NUMBERED.fullmatch(name)
+    root, operators = settings.get(STORE_KEY, LOCAL_STORE), {}
+    for operator in operators_below(root, query_id, RETRY_SECONDS):
+        numbered = _NUMBERED.fullmatch(operator.name)
         if numbered:
-            url = operator_store_url(root, query_id, name)
-            operators[int(numbered[1])] = StoredOperator(name, url)
+            operators[int(numbered[1])] = operator
     return dict(sorted(operators.items()))
