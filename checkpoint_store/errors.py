@@ -34,9 +34,9 @@ Every error keeps its values as attributes and survives pickling: errors cross p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
+from checkpoint_store.amounts import moment_text
 from checkpoint_store.damage_advice import (
     HOW_TO_GO_BACK,
     advice_on_damaged,
@@ -45,7 +45,6 @@ from checkpoint_store.damage_advice import (
 from checkpoint_store.object_names import is_of_checkpoint, is_of_table
 from checkpoint_store.schema_text import schema_texts
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _HOW_TO_KEEP_MORE = (
     "To keep more versions from now on, raise minVersionsToRetain of the table's writer, "
     "spark.cowstate.minEpochsToRetain of the operator's query, or "
@@ -482,8 +481,4 @@ def _few(subtasks: tuple[int, ...]) -> str:
 
 
 def _utc(timestamp_ms: int) -> str:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:  # who asks may name any number, also one after the year 9999
-        return f"{timestamp_ms} ms"
-    return moment.isoformat(sep=" ", timespec="milliseconds")
+    return moment_text(timestamp_ms, lambda at: at.isoformat(sep=" ", timespec="milliseconds"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
+from checkpoint_store.amounts import moment_text, size_text
 from checkpoint_store.operators.operator_progress import EpochNumbers, OperatorProgress
 
 _UNKNOWN = "-"
-_EPOCH = datetime.fromtimestamp(0, UTC)
 _HEADINGS = (
     *("epoch", "committed", "in", "out", "late", "rows", "updated", "removed"),
     *("timers", "memory", "written", "restore ms", "process ms", "write ms", "watermark"),
@@ -71,22 +71,15 @@ def _text(number: int | None) -> str:
 
 
 def _size(number: int | None) -> str:
-    if number is None:
-        return _UNKNOWN
-    size = float(number)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
+    return _UNKNOWN if number is None else size_text(number)
 
 
 def _utc(milliseconds: int) -> str:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:  # a timer that is never to fire may be after the year 9999
-        return f"{milliseconds} ms"
-    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")
+    return moment_text(milliseconds, _shown)
+
+
+def _shown(at: datetime) -> str:
+    return at.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")
 
 
 def _counted(number: int, noun: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from checkpoint_store.amounts import size_text
 from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
 from spark_state.spark.adoption.adoption_record import Progress
@@ -53,15 +54,6 @@ def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int
     below = f"state/{operator.number}/"
     lengths = [file.length for file in checkpoint.files if file.path.startswith(below)]
     return len(lengths), sum(lengths)
-
-
-def _size(count: int) -> str:
-    size, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
 def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
@@ -138,7 +130,7 @@ def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
         stores = ", ".join(operator.stores)
         lines.append(
             f"Operator {operator.number}  {operator.name}: {operator.partitions} partitions of "
-            f"{stores}; {files} files, {_size(size)}"
+            f"{stores}; {files} files, {size_text(size)}"
         )
     return lines
 

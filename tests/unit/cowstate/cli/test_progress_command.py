@@ -50,7 +50,7 @@ def test_the_table_has_a_line_for_each_epoch_and_subtask() -> None:
     assert headings.split()[:4] == ["epoch", "committed", "in", "out"]
     shown = " ".join(first.split())
     assert shown == (
-        "4 1970-01-01 00:00:30 12,000 2 - 65 1,100 3 4 2.9 MiB 900 B 5 6 7 1970-01-01 00:01:00"
+        "4 1970-01-01 00:00:30 12,000 2 - 65 1,100 3 4 3.0 MB 900 bytes 5 6 7 1970-01-01 00:01:00"
     )
     assert second.split()[0] == "5"
     assert "2.9" not in second
