@@ -65,6 +65,12 @@ def ticks(stream: TimedStream) -> list[tuple[int, str | None]]:
     return logged
 
 
+def clock_objects(stream: TimedStream) -> set[str]:
+    """The names of the objects that clocks have not read, of all queries with this store root."""
+    store_root = stream.spark.conf.get("spark.cowstate.store", "").removeprefix("file://")
+    return {path.name for path in Path(store_root, "_clocks").rglob("*") if path.is_file()}
+
+
 def rows_in(stream: TimedStream) -> list[tuple[int, int]]:
     """The epoch, and the rows that each subtask's processor got, of the newest epoch."""
     store = CompletedCheckpointStore(open_object_store(str(stream.store())))
@@ -77,6 +83,8 @@ def rows_in(stream: TimedStream) -> list[tuple[int, int]]:
 def test_one_tick_logs_the_query_and_then_nothing_due_means_no_batch(
     stream: TimedStream, mode: str
 ) -> None:
+    # Other tests leave some: queries that fail before their clock has read its object.
+    left_by_others = clock_objects(stream)
     stream.feed_all([[("a", 1)], [("a", 2)], [("b", 3)]])
     query = stream.run(ours(stream.watermarked(), mode))
     assert ticks(stream) == [(1, None), (2, query.id), (2, query.id)]
@@ -85,8 +93,7 @@ def test_one_tick_logs_the_query_and_then_nothing_due_means_no_batch(
     stream.feed_all([[("a", 4)]])
     stream.run(ours(stream.watermarked(), mode))
     assert ticks(stream)[3:] == [(2, query.id)]
-    clocks = Path(stream.store()).parents[1] / "_clocks"
-    assert [path for path in clocks.rglob("*") if path.is_file()] == []
+    assert clock_objects(stream) <= left_by_others
 
 
 def test_a_tick_without_data_runs_every_subtask_and_gives_no_row_to_a_processor(
