@@ -115,7 +115,10 @@ class _Block:
         sees."""
         if self._frame is None:
             self._frame = self._make()
-        yield self._frame.iloc[start : start + count].reset_index(drop=True)
+        frame = self._frame.iloc[start : start + count].copy()
+        # reset_index would take as long again.
+        frame.index = pd.RangeIndex(count)
+        yield frame
 
 
 def _to_series(column: Any, time_zone: str) -> Any:
@@ -162,10 +165,8 @@ class _OutputFrames:
         indexes = self._indexes.get(columns)
         if indexes is None:
             indexes = self._indexes[columns] = self._indexes_in(columns, key)
-        # A column by its name takes pandas five times as long.
-        all_series = [series for _, series in frame.items()]
         for index, pieces in zip(indexes, self._pieces, strict=True):
-            pieces.append(_Piece(key, _values(all_series[index])))
+            pieces.append(_Piece(key, _values(frame, index)))
         self.rows += len(frame)
 
     def batch(self) -> pa.RecordBatch:
@@ -201,10 +202,15 @@ class _Piece(NamedTuple):
     values: Any
 
 
-def _values(series: Any) -> Any:
-    """A numpy array if possible: with thousands of Series, the garbage collector would take as long
-    as the processor."""
-    return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.array
+def _values(frame: Any, index: int) -> Any:
+    """A copy of a column, because the processor may change the DataFrame and emit it again. It is a
+    numpy array if possible: with thousands of Series, the garbage collector would take as long as
+    the processor."""
+    # Every public way makes a Series first, and takes ten times as long.
+    array = frame._get_column_array(index)
+    if isinstance(array, np.ndarray) or not isinstance(array.dtype, np.dtype):
+        return array.copy()
+    return array.to_numpy(copy=True)
 
 
 class _OutputColumn:

@@ -169,6 +169,21 @@ class TestOutput:
         output = [pd.DataFrame({"k": "x", "n": numbers}) for numbers in columns]
         assert [n for _, n in emitted(*output)] == [1, 2, None, 3, 4, 5]
 
+    def test_a_frame_may_be_changed_and_emitted_again(self) -> None:
+        moments = pa.schema([("n", pa.int64()), ("k", pa.string()), ("at", pa.timestamp("us"))])
+        frame = pd.DataFrame({"n": [0], "k": pd.array([""], "string"), "at": [MOMENT]})
+
+        def rows() -> Iterator[Any]:
+            for number in range(3):
+                later = MOMENT + datetime.timedelta(days=number)
+                frame.loc[0, :] = [number, str(number), later]  # type: ignore[assignment]
+                yield frame
+
+        (batch,) = FORM.batches(FORM.output_of_key((1,), rows()), moments)
+        assert batch.column("n").to_pylist() == [0, 1, 2]
+        assert batch.column("k").to_pylist() == ["0", "1", "2"]
+        assert [at.day for at in batch.column("at").to_pylist()] == [2, 3, 4]
+
     def test_nothing_comes_of_frames_without_rows(self) -> None:
         assert emitted(pd.DataFrame(), pd.DataFrame({"k": [], "n": []})) == []
 
