@@ -106,24 +106,28 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         entry.state_version = self.state_map_version
         return entry
 
+    def insert(self, key: K, namespace: N, state: S) -> StateMapEntry[K, N, S]:
+        """Set the state of a key without one: the last operation on the map, `find`, has returned
+        None for it. Returns its entry, which is like one that was found."""
+        code = hash(key) if namespace is None else hash((key, namespace))
+        version = self.state_map_version
+        entry = StateMapEntry((key, namespace, code), state, None, version, version)
+        table = self._table_of(code)
+        self._insert(table, code & (len(table) - 1), entry)
+        return entry
+
     def own(self, key: K, namespace: N) -> S | None:
         """The state, which the caller may change until the next snapshot; None when absent."""
-        code = hash(key) if namespace is None else hash((key, namespace))
-        table = self.primary_table
-        if self.incremental_rehash_table:
-            table = self._rehash_and_choose(code)
-        entry = table[code & (len(table) - 1)]
-        while entry is not None:
-            if entry.hash == code and entry.key == key and entry.namespace == namespace:
-                required = self.highest_required_snapshot_version
-                if entry.state_version < required:
-                    if entry.entry_version < required:
-                        entry = self._copy_prefix(table, code, entry, required)
-                    entry.state = self._copy_state(entry.state)
-                    entry.state_version = self.state_map_version
-                return entry.state
-            entry = entry.next
-        return None
+        entry = self.find(key, namespace)
+        return None if entry is None else self.own_found(entry).state
+
+    def own_found(self, entry: StateMapEntry[K, N, S]) -> StateMapEntry[K, N, S]:
+        """As `replace`, with the state that the entry has: the caller may change that state until
+        the next snapshot."""
+        required = self.highest_required_snapshot_version
+        if entry.state_version < required:
+            return self.replace(entry, self._copy_state(entry.state))
+        return entry
 
     def contains(self, key: K, namespace: N) -> bool:
         """Whether there is a state; copies nothing."""

@@ -21,6 +21,7 @@ from spark_state.heap.copy_on_write_state_table import (
 )
 from spark_state.heap.due_index import DueIndex
 from spark_state.heap.heap_memory import bytes_of_elements
+from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.keyed_element_table import DueTime
 
 Key = tuple[Any, ...]
@@ -57,22 +58,33 @@ class ElementMaps(Generic[E, V]):
         self._due_time = due_time
         self.due = DueIndex()
         self.sizes: dict[int, int] = {}
-        self._own_key: Key | None = None
-        self._own: Elements[E, V] | None = None
+        # The entry of a key is found once, and not with every operation. `_is_own`: whether its
+        # elements may be changed.
+        self._key: Key | None = None
+        self._map = self._maps.map_for(key_groups.start)
+        self._entry: Bucket[Key, None, Elements[E, V]] = None
+        self._is_own = False
 
     def get(self, key: Key, key_group: int) -> Elements[E, V] | None:
         """The elements of a key, to be read."""
-        if key is self._own_key:
-            return self._own
-        return self._maps.map_for(key_group).get(key, None)
+        if key is not self._key:
+            self._find(key, key_group)
+        entry = self._entry
+        return None if entry is None else entry.state
+
+    def found(self) -> Elements[E, V] | None:
+        """What `get` has returned, or would return, of the key of the last operation."""
+        entry = self._entry
+        return None if entry is None else entry.state
 
     def put(self, key: Key, key_group: int, element: E, value: V) -> V | None:
         """Set an element; returns its value before, None if there was none."""
-        own = self._own if key is self._own_key else self._to_change(key, key_group)
-        if own is None:
-            own = self._insert(key, key_group, Elements({}, 0))
-        before = own.values.get(element)
-        own.values[element] = value
+        if key is not self._key:
+            self._find(key, key_group)
+        own = self._to_change() or self._insert(key, Elements({}, 0))
+        values = own.values
+        before = values.get(element)
+        values[element] = value
         if before is None:
             self.sizes[key_group] = self.sizes.get(key_group, 0) + 1
         if isinstance(element, int) and element >= own.next_number:
@@ -86,14 +98,15 @@ class ElementMaps(Generic[E, V]):
 
     def remove(self, key: Key, key_group: int, element: E) -> V | None:
         """Remove an element; returns its value, None if there was none."""
-        elements = self.get(key, key_group)
-        if elements is None or element not in elements.values:
+        if key is not self._key:
+            self._find(key, key_group)
+        if self._entry is None or element not in self._entry.state.values:
             return None
-        own = self._own if key is self._own_key else self._to_change(key, key_group)
+        own = self._to_change()
         assert own is not None, "the key has the element"
         before = own.values.pop(element)
         if not own.values:
-            self._drop(key, key_group)
+            self._drop(key)
         self.sizes[key_group] -= 1
         if self._due_time is not None:
             self.due.forget(self._due_time(element, before), (key_group, key, element))
@@ -101,7 +114,8 @@ class ElementMaps(Generic[E, V]):
 
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
         """Remove a key and return its elements, which must not be changed any more."""
-        elements = self._drop(key, key_group)
+        self._find(key, key_group)
+        elements = self._drop(key)
         if elements is not None:
             elements.is_kept = True
             self.sizes[key_group] -= len(elements.values)
@@ -111,8 +125,9 @@ class ElementMaps(Generic[E, V]):
 
     def put_back(self, key: Key, key_group: int, elements: Elements[E, V]) -> None:
         """Undo a `take`; the key has no elements now."""
-        self._insert(key, key_group, elements)
-        self._own_key = self._own = None
+        self._find(key, key_group)
+        self._insert(key, elements)
+        self._is_own = False  # whoever keeps them may put them back again
         self.sizes[key_group] = self.sizes.get(key_group, 0) + len(elements.values)
         for entry, due_ms in self._due_entries(key, key_group, elements):
             self.due.note(due_ms, entry)
@@ -134,27 +149,38 @@ class ElementMaps(Generic[E, V]):
         self, key_groups: KeyGroupRange
     ) -> CopyOnWriteStateTableSnapshot[Key, None, Elements[E, V]]:
         """The elements of these key groups at this moment, without copying them."""
-        self._own_key = self._own = None
+        self._is_own = False
         return self._maps.snapshot(key_groups)
 
-    def _to_change(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        """The elements of a key, which may be changed until the next snapshot."""
-        state_map = self._maps.map_for(key_group)
-        own = state_map.own(key, None)
-        if own is not None and own.is_kept:
-            own = own.copy()
-            state_map.put(key, None, own)
-        self._own_key, self._own = key, own
-        return own
+    def _find(self, key: Key, key_group: int) -> None:
+        self._map = self._maps.map_for(key_group)
+        self._entry = self._map.find(key, None)
+        self._key = key
+        self._is_own = False
 
-    def _insert(self, key: Key, key_group: int, elements: Elements[E, V]) -> Elements[E, V]:
-        self._maps.map_for(key_group).put(key, None, elements)
-        self._own_key, self._own = key, elements
+    def _to_change(self) -> Elements[E, V] | None:
+        """The elements of the key that was found, which may be changed until the next snapshot."""
+        entry = self._entry
+        if entry is not None and not self._is_own:
+            if entry.state.is_kept:
+                entry = self._map.replace(entry, entry.state.copy())
+            else:
+                entry = self._map.own_found(entry)
+            self._entry = entry
+            self._is_own = True
+        return None if entry is None else entry.state
+
+    def _insert(self, key: Key, elements: Elements[E, V]) -> Elements[E, V]:
+        """Give elements to the key, for which none were found."""
+        self._entry = self._map.insert(key, None, elements)
+        self._is_own = True
         return elements
 
-    def _drop(self, key: Key, key_group: int) -> Elements[E, V] | None:
-        self._own_key = self._own = None
-        return self._maps.map_for(key_group).remove_and_get_old(key, None)
+    def _drop(self, key: Key) -> Elements[E, V] | None:
+        """Remove the key that was found, and return its elements."""
+        self._entry = None
+        self._is_own = False
+        return self._map.remove_and_get_old(key, None)
 
     def _due_entries(
         self, key: Key, key_group: int, elements: Elements[E, V]
@@ -165,6 +191,9 @@ class ElementMaps(Generic[E, V]):
 
     def check_invariants(self) -> None:
         """Assert that the maps are in order, and that sizes and index agree with them."""
+        if self._key is not None:
+            self._map.check_entry(self._key, None, self._entry)
+        self._key = None  # to go over a map moves its entries
         self._maps.check_invariants()
         sizes: dict[int, int] = {}
         due: dict[Any, int] = {}
@@ -179,4 +208,3 @@ class ElementMaps(Generic[E, V]):
         assert {entry: due_ms for due_ms, entry in noted} == due
         assert len(noted) == len(due) == len(self.due)
         assert [due_ms for due_ms, _ in noted] == sorted(due_ms for due_ms, _ in noted)
-        assert self._own_key is None or self._own is not None

@@ -13,7 +13,7 @@ until the next one is sealed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -30,20 +30,43 @@ E = TypeVar("E")
 V = TypeVar("V")
 
 
-@dataclass(slots=True)
 class _KeyBefore(Generic[E, V]):
-    """What the running epoch has to put back of one key."""
+    """What the running epoch has to put back of one key. `now`: what the key has, None if nothing;
+    so that nobody has to look for it again."""
 
-    key_group: int
-    elements: dict[E, V | None] = field(default_factory=dict)
-    is_cleared: bool = False
-    cleared: Elements[E, V] | None = None
+    __slots__ = ("cleared", "elements", "is_cleared", "key_group", "now")
+
+    def __init__(self, key_group: int) -> None:
+        self.key_group = key_group
+        self.elements: dict[E, V | None] = {}
+        self.is_cleared = False
+        self.cleared: Elements[E, V] | None = None
+        self.now: Elements[E, V] | None = None
 
     def had_any(self) -> bool:
         """Whether the key had an element before the epoch."""
         if any(value is not None for value in self.elements.values()):
             return True
         return self.cleared is not None and not self.cleared.values.keys() <= self.elements.keys()
+
+    def changed(self) -> int:
+        """How many elements the epoch has changed, or more."""
+        if not self.is_cleared:
+            return len(self.elements)
+        # Nothing is noted after a clear, so all that the key has now may have been put since.
+        return len(self.elements) + (0 if self.now is None else len(self.now.values))
+
+    def rows(self) -> list[tuple[E, V | None] | None]:
+        """What the epoch has made of the key; if it was cleared, that comes first."""
+        now: dict[E, V] = {} if self.now is None else self.now.values
+        if self.is_cleared:
+            cleared = [None] if self.had_any() else []
+            return [*cleared, *now.items()]
+        return [
+            (element, value)
+            for element, before in self.elements.items()
+            if (value := now.get(element)) is not None or before is not None
+        ]
 
 
 class HeapElementTable(Generic[E, V]):
@@ -81,9 +104,10 @@ class HeapElementTable(Generic[E, V]):
         return None if elements is None else elements.values.get(element)
 
     def put(self, element: E, value: V) -> None:
-        current = self._current
-        before = self._maps.put(current.key, current.key_group, element, value)
+        current, maps = self._current, self._maps
+        before = maps.put(current.key, current.key_group, element, value)
         of_key = self._noted()
+        of_key.now = maps.found()
         if not of_key.is_cleared and element not in of_key.elements:
             of_key.elements[element] = before
 
@@ -95,10 +119,11 @@ class HeapElementTable(Generic[E, V]):
             number += 1
 
     def remove(self, element: E) -> None:
-        current = self._current
-        before = self._maps.remove(current.key, current.key_group, element)
+        current, maps = self._current, self._maps
+        before = maps.remove(current.key, current.key_group, element)
         if before is not None:
             of_key = self._noted()
+            of_key.now = maps.found()
             if not of_key.is_cleared and element not in of_key.elements:
                 of_key.elements[element] = before
 
@@ -110,18 +135,18 @@ class HeapElementTable(Generic[E, V]):
         elements = self._maps.take(self._current.key, self._current.key_group)
         if elements is not None:
             of_key = self._noted()
+            of_key.now = None
             if not of_key.is_cleared:
                 of_key.is_cleared, of_key.cleared = True, elements
 
     def _noted(self) -> _KeyBefore[E, V]:
-        """What was before of the current key, which is to be changed."""
-        current = self._current
-        of_key = self._of_key
-        if of_key is None or self._noted_key is not current.key:
-            of_key = self._before.get(current.key)
+        """What was before of the current key, whose elements have changed."""
+        key, of_key = self._current.key, self._of_key
+        if of_key is None or self._noted_key is not key:
+            of_key = self._before.get(key)
             if of_key is None:
-                of_key = self._before[current.key] = _KeyBefore(current.key_group)
-            self._noted_key, self._of_key = current.key, of_key
+                of_key = self._before[key] = _KeyBefore(self._current.key_group)
+            self._noted_key, self._of_key = key, of_key
         return of_key
 
     def next_due_ms(self) -> int | None:
@@ -134,37 +159,17 @@ class HeapElementTable(Generic[E, V]):
 
     def number_of_changes(self) -> int:
         """How many elements the running epoch has changed, or more."""
-        return sum(self._changed_of(key, before) for key, before in self._before.items())
-
-    def _changed_of(self, key: Key, before: _KeyBefore[E, V]) -> int:
-        if not before.is_cleared:
-            return len(before.elements)
-        # Nothing is noted after a clear, so all that the key has now may have been put since.
-        elements = self._maps.get(key, before.key_group)
-        return len(before.elements) + (0 if elements is None else len(elements.values))
+        return sum(before.changed() for before in self._before.values())
 
     def changes(self) -> StateEntries:
         """What the running epoch changed: a cleared key first, then its elements as they are."""
         changed = StateEntries(self.name, self.serializer, [], [], [])
         for key, before in self._before.items():
-            rows = list(self._rows(key, before))
-            changed.keys.extend([key] * len(rows))
-            changed.key_groups.extend([before.key_group] * len(rows))
+            rows = before.rows()
+            changed.keys.extend(repeat(key, len(rows)))
+            changed.key_groups.extend(repeat(before.key_group, len(rows)))
             changed.states.extend(rows)
         return changed
-
-    def _rows(self, key: Key, before: _KeyBefore[E, V]) -> Iterator[tuple[E, V | None] | None]:
-        elements = self._maps.get(key, before.key_group)
-        now: dict[E, V] = {} if elements is None else elements.values
-        if before.is_cleared:
-            if before.had_any():
-                yield None
-            yield from now.items()
-            return
-        for element, value_before in before.elements.items():
-            value = now.get(element)
-            if value is not None or value_before is not None:
-                yield element, value
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""
@@ -238,6 +243,8 @@ class HeapElementTable(Generic[E, V]):
         self._maps.check_invariants()
         if self._noted_key is not None:
             assert self._of_key is self._before[self._noted_key]
+        for key, before in self._before.items():
+            assert before.now is self._maps.get(key, before.key_group)
 
 
 def elements_in_order(elements: Elements[E, V]) -> list[tuple[E, V]]:

@@ -78,8 +78,7 @@ class HeapStateTable(Generic[S]):
             self._before[key] = (self._current.key_group, before)
         self._now[key] = state
         if entry is None:
-            self._map.put(key, None, state)
-            self._entry = self._map.find(key, None)
+            self._entry = self._map.insert(key, None, state)
         else:
             self._entry = self._map.replace(entry, state)
 

@@ -147,6 +147,10 @@ class StateMapMachine(RuleBasedStateMachine):
         self.model.own(key, namespace, item)
 
     @rule(key=keys, namespace=namespaces, item=items)
+    def put_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.put_found(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
     def put(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
         self.model.put(key, namespace, item)
 

@@ -86,6 +86,18 @@ class StateMapModel:
         self.map.put(key, namespace, [item])
         self.expected[key.name, namespace] = [item]
 
+    def put_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        """As tables do, which find an entry once and then set it several times."""
+        entry = self.map.find(key, namespace)
+        if entry is None:
+            entry = self.map.insert(key, namespace, [item])
+        else:
+            entry = self.map.replace(entry, [item])
+        entry = self.map.own_found(entry)
+        entry.state.append(item)
+        assert self.map.find(key, namespace) is entry
+        self.expected[key.name, namespace] = [item, item]
+
     def put_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
         before = self.map.put_and_get_old(key, namespace, [item])
         assert before == self.expected.get((key.name, namespace))
