@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
-_YOUNG_OBJECTS = 200_000
+_YOUNG_OBJECTS = 500_000
 _YOUNG_COLLECTIONS = 4
 _MIN_SECONDS_BETWEEN = 60.0
 _MAX_SHARE_OF_TIME = 0.01
