@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -93,6 +94,24 @@ def test_timers_fire_without_rows(server: Connection, tmp_path: Path) -> None:
         ["b", -1, 2],
         ["b", 1, 2],
     ]
+
+
+def test_progress_has_the_operators_wherever_a_client_sees_it(
+    server: Connection, tmp_path: Path
+) -> None:
+    feed(tmp_path / "input", [[("a", 1), ("b", 2)], [("c", 3)]])
+    given = server.run("progress", tmp_path)
+    kind, message = given.pop("refused")
+    assert kind.startswith("ConfigurationError")
+    assert "has no operator of cowstate" in message
+    assert given == {
+        "heard": {"0": ["operator-1", "named"], "1": ["operator-1", "named"]},
+        "last": [["operator-1", ANY], ["named", 3]],
+        "json": ["operator-1", "named"],
+        "recent": [2, 2],
+        "told": [["named", 1, 3, 2], ["operator-1", 1, ANY, 2]],
+        "plain, disabled": [0, 0],
+    }
 
 
 def test_a_module_of_the_client_is_sent(server: Connection, tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ class TestOnRequest:
 
     def test_what_is_no_query_is_refused(self, spark: SparkSession) -> None:
         for wrong in (spark, "a query id", None):
-            with pytest.raises(ConfigurationError, match="needs a StreamingQuery of classic Spark"):
+            with pytest.raises(ConfigurationError, match="needs a StreamingQuery, got"):
                 spark_state.progress(wrong)  # type: ignore[arg-type]
 
     def test_a_query_without_an_operator_is_refused(

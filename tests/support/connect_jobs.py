@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQueryListener
 
 import spark_state
 from spark_state.spark.operator.session_facts import session_facts
@@ -109,6 +111,53 @@ def through_a_view(spark: SparkSession, folder: Path) -> list[str]:
     second = by_rows(spark.sql("SELECT key, total AS value FROM first"))
     query = run(second, folder, "view")
     return sorted(path.name for path in (folder / "store" / query.id).iterdir())
+
+
+class Heard(StreamingQueryListener):
+    """Keeps the names of operators in the progress of each batch, as events tell them."""
+
+    def __init__(self) -> None:
+        self.operators: dict[int, list[str]] = {}
+        self.is_over = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        operators = event.progress.stateOperators
+        self.operators[event.progress.batchId] = [operator.operatorName for operator in operators]
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        self.is_over.set()
+
+
+def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """The progress of a query with two operators wherever a client sees it."""
+    spark_state.enable(spark)
+    listener = Heard()
+    spark.streams.addListener(listener)
+    named = totals(source(spark, folder), name="named").selectExpr("key", "total AS value")
+    query = run(by_rows(named), folder, "progress")
+    assert listener.is_over.wait(120)
+    spark.streams.removeListener(listener)
+    told = spark_state.progress(query, subtasks=True)
+    last, recent = query.lastProgress, query.recentProgress
+    plain = run(source(spark, folder), folder, "plain")
+    lasts = [len(plain.lastProgress.stateOperators)]
+    spark_state.disable(spark)
+    lasts.append(len(query.lastProgress.stateOperators))
+    return {
+        "heard": listener.operators,
+        "last": [[o.operatorName, o.numRowsTotal] for o in last.stateOperators],
+        "json": [operator["operatorName"] for operator in json.loads(last.json)["stateOperators"]],
+        "recent": [len(progress.stateOperators) for progress in recent],
+        "told": [[at.name, at.epoch, at.rows_total, len(at.subtasks)] for at in told],
+        "plain, disabled": lasts,
+        "refused": _error(lambda: spark_state.progress(plain)),
+    }
 
 
 def in_processing_time(spark: SparkSession, folder: Path) -> list[list[Any]]:

@@ -10,14 +10,16 @@ see `state_of_spark`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import unwrap
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
-from spark_state.spark.operator.planned_operators import operator_names_below
+from spark_state.spark.operator.connect_runs import note_connect_run, store_root
+from spark_state.spark.operator.planned_operators import roots_of_connect_operators
 from spark_state.spark.operator.query_starts import (
     LOCATIONS_KEY,
     check_starts,
@@ -35,13 +37,15 @@ def check_connect_queries() -> None:
     check_starts(DataStreamWriter, _check)
 
 
-def _check(writer: Any, options: Mapping[str, Any]) -> None:
+def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
     df, written = _written(writer), writer._write_proto
-    if operator_names_below(df):
+    operators = roots_of_connect_operators(df, store_root(df.sparkSession))
+    if operators:
         _refuse_foreach_batch(writer)
         root = df.sparkSession.conf.get(LOCATIONS_KEY, None)
         given = {**written.options, **options}
         _refuse_state_of_spark(df, checkpoint_location(given, root, written.query_name))
+    return partial(note_connect_run, roots=operators)
 
 
 def _written(writer: Any) -> DataFrame:

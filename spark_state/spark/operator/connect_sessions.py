@@ -22,6 +22,7 @@ from checkpoint_store.errors import CowstateError
 from spark_state.spark.operator.worker_loading import called_in_workers
 
 _SESSION, _GROUP = "pyspark.sql.connect.session", "pyspark.sql.connect.group"
+_QUERY = "pyspark.sql.connect.streaming.query"
 _ERRORS = (
     checkpoint_store.errors,
     spark_state.errors,
@@ -42,6 +43,11 @@ def is_session(spark: object) -> bool:
 def is_grouped(value: object) -> bool:
     """Whether this is a result of `df.groupBy(…)`, in a session of either kind."""
     return isinstance(value, GroupedData) or _is_a(value, _GROUP, "GroupedData")
+
+
+def is_connect_query(value: object) -> bool:
+    """Whether this is a query of Spark Connect."""
+    return _is_a(value, _QUERY, "StreamingQuery")
 
 
 def _is_a(value: object, module: str, name: str) -> bool:

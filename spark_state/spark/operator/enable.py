@@ -28,7 +28,10 @@ from spark_state.spark.operator.operator_configuration import (
 )
 from spark_state.spark.operator.operator_plan import plan_or_fall_back
 from spark_state.spark.operator.planned_operators import operator_names_below
-from spark_state.spark.operator.query_progress import show_operators_in_progress
+from spark_state.spark.operator.query_progress import (
+    show_operators_in_connect_progress,
+    show_operators_in_progress,
+)
 from spark_state.spark.operator.state_reads import answer_state_reads
 
 _METHODS = ("transformWithState", "transformWithStateInPandas")
@@ -84,6 +87,7 @@ def _obey_connect_sessions() -> None:
     from pyspark.sql.connect.group import GroupedData as ConnectGroupedData
 
     refuse_connect_reads()
+    show_operators_in_connect_progress()
     for name in _METHODS:
         method = getattr(ConnectGroupedData, name)
         if not hasattr(method, _MARK):

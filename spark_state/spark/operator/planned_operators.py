@@ -55,8 +55,22 @@ def operator_names_below(df: DataFrame) -> set[str]:
     planned by another client."""
     if not is_connect(df.sparkSession):
         return {planned.operator for planned in operators_in(analyzed_plan(df))}
+    return {function["operator"] for function in _connect_functions(df)}
+
+
+def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str], ...]:
+    """The operators that a DataFrame of Spark Connect comes from, each once and the last one first,
+    with the roots of their stores. `root`: that of operators which another client has planned."""
+    operators: dict[str, str] = {}
+    for function in _connect_functions(df):
+        planned = _planned.get(function["plan_id"])
+        operators[function["operator"]] = root if planned is None else planned.store_root
+    return tuple(operators.items())
+
+
+def _connect_functions(df: DataFrame) -> list[re.Match[str]]:
     functions = (_FUNCTION.fullmatch(name) for name in functions_of(plan_nodes(df)))
-    return {function["operator"] for function in functions if function}
+    return [function for function in functions if function]
 
 
 def operators_in(plan: Any) -> tuple[PlannedOperator, ...]:

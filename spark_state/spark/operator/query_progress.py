@@ -3,16 +3,7 @@
 To Spark such a query has no state. Each subtask's barrier says what its epoch did. So the operators
 are added when a progress of an enabled session becomes a Python object: `lastProgress`,
 `recentProgress`, and the events of listeners in Python. They are in its `json`, too. The JVM's own
-listeners and log have what Spark has: nothing. A batch that did not run the operator shows the
-state as it was.
-
-    numRowsTotal, numRowsUpdated, numRowsRemoved    entries: a value, an element of a list or map
-    allUpdatesTimeMs                                in the processor, of all subtasks together
-    commitTimeMs                                    to write files, of all subtasks together
-    memoryUsedBytes                                 an estimate, see heap_memory
-    allRemovalsTimeMs                               0: removals are not timed on their own
-    numShufflePartitions, numStateStoreInstances    subtasks
-    customMetrics                                   numValueStateVars and so on; some of our own
+listeners and log have what Spark has: nothing.
 
 A store that cannot be read harms no query and no listener: the operators are missing, and the log
 has a warning when that begins.
@@ -22,10 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
-from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
@@ -35,39 +24,65 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.errors import NotAStoreError
-from spark_state.spark.operator.query_runs import QueryRun, run_of, run_of_event
-from spark_state.spark.operator.stored_operators import StoredOperator, states_of
+from spark_state.spark.operator.connect_runs import connect_run
+from spark_state.spark.operator.operator_documents import Document
+from spark_state.spark.operator.query_runs import run_of, run_of_event
 
 _MARK = "_cowstate_shows"
-_KINDS = {"value": "numValueStateVars", "list": "numListStateVars", "map": "numMapStateVars"}
 
 _log = logging.getLogger(__name__)
+
+
+class _Run(Protocol):
+    """A run of a query. `is_failing`: its last read failed, and the log says so."""
+
+    is_failing: bool
+
+    def is_enabled(self) -> bool: ...
+
+    def documents(self, moments: Sequence[tuple[int, str]]) -> Sequence[Sequence[Document]]: ...
 
 
 def show_operators_in_progress() -> None:
     """Add operators of cowstate to the progress of queries of enabled sessions, in this process.
     May be called again."""
-    last: Any = StreamingQuery.lastProgress
-    if hasattr(last.fget, _MARK):
-        return
-    recent: Any = StreamingQuery.recentProgress
+    if _show_operators_of(StreamingQuery, run_of):
+        _show_operators_in_events()
 
-    def last_progress(self: StreamingQuery) -> StreamingQueryProgress | None:
+
+def show_operators_in_connect_progress() -> None:
+    """The same for sessions of Spark Connect."""
+    from pyspark.sql.connect.streaming.query import StreamingQuery as ConnectQuery
+    from pyspark.sql.connect.streaming.query import StreamingQueryListenerBus
+
+    def find_run(query: Any) -> _Run:
+        return connect_run(query._session, query.id, query.runId)
+
+    if _show_operators_of(ConnectQuery, find_run):
+        _show_operators_in_connect_events(StreamingQueryListenerBus)
+
+
+def _show_operators_of(queries: Any, find_run: Callable[[Any], _Run]) -> bool:
+    """Replace the properties of a class of queries; False if they are replaced already."""
+    last, recent = queries.lastProgress, queries.recentProgress
+    if hasattr(last.fget, _MARK):
+        return False
+
+    def last_progress(self: Any) -> StreamingQueryProgress | None:
         progress: StreamingQueryProgress | None = last.fget(self)
         if progress is not None:
-            _show([progress], lambda: run_of(self))
+            _show([progress], lambda: find_run(self))
         return progress
 
-    def recent_progress(self: StreamingQuery) -> list[StreamingQueryProgress]:
+    def recent_progress(self: Any) -> list[StreamingQueryProgress]:
         progresses: list[StreamingQueryProgress] = recent.fget(self)
-        _show(progresses, lambda: run_of(self))
+        _show(progresses, lambda: find_run(self))
         return progresses
 
     setattr(last_progress, _MARK, True)
-    StreamingQuery.lastProgress = property(last_progress, doc=last.__doc__)  # type: ignore[assignment,method-assign]
-    StreamingQuery.recentProgress = property(recent_progress, doc=recent.__doc__)  # type: ignore[assignment,method-assign]
-    _show_operators_in_events()
+    queries.lastProgress = property(last_progress, doc=last.__doc__)
+    queries.recentProgress = property(recent_progress, doc=recent.__doc__)
+    return True
 
 
 def _show_operators_in_events() -> None:
@@ -89,19 +104,32 @@ def _show_operators_in_events() -> None:
     QueryStartedEvent.fromJObject = classmethod(of_start)  # type: ignore[assignment]
 
 
+def _show_operators_in_connect_events(buses: Any) -> None:
+    post = buses.post_to_all
+
+    def post_to_all(self: Any, event: Any) -> None:
+        if isinstance(event, QueryProgressEvent):
+            progress, session = event.progress, self._sqm._session
+            _show([progress], lambda: connect_run(session, str(progress.id), str(progress.runId)))
+        post(self, event)
+
+    buses.post_to_all = post_to_all
+
+
 def _show(
-    progresses: Sequence[StreamingQueryProgress], find_run: Callable[[], QueryRun | None]
+    progresses: Sequence[StreamingQueryProgress], find_run: Callable[[], _Run | None]
 ) -> None:
     """Add the operators of a run to its progress, or tell why not."""
     run = None
     try:
         run = find_run()
-        if run is None or not progresses or not run.operators or not run.is_enabled():
+        if run is None or not progresses or not run.is_enabled():
             return
-        added = [_documents(run, operator, progresses) for operator in run.operators]
+        moments = [(progress.batchId, progress.timestamp) for progress in progresses]
         shown = [
-            _with_operators(progress, [document for document in documents if document is not None])
-            for progress, *documents in zip(progresses, *added, strict=True)
+            (progress, _with_operators(progress, documents))
+            for progress, documents in zip(progresses, run.documents(moments), strict=True)
+            if documents
         ]
     except Exception as error:  # a listener that raises loses its event, and others' events
         if run is None or not run.is_failing:
@@ -111,13 +139,13 @@ def _show(
         return
     run.is_failing = False
     # Nothing here can fail, so an event has all of its operators or is as it comes from Spark.
-    for progress, (operators, document) in zip(progresses, shown, strict=True):
+    for progress, (operators, document) in shown:
         progress["stateOperators"] = operators
         progress._jprogress, progress._jdict = None, document
 
 
 def _with_operators(
-    progress: StreamingQueryProgress, documents: Sequence[dict[str, Any]]
+    progress: StreamingQueryProgress, documents: Sequence[Document]
 ) -> tuple[list[StateOperatorProgress], dict[str, Any]]:
     """The operators of a progress with those of the documents, and its JSON with them, which Spark
     takes from the JVM otherwise."""
@@ -125,56 +153,3 @@ def _with_operators(
     whole["stateOperators"] = [*whole["stateOperators"], *documents]
     added = map(StateOperatorProgress.fromJson, documents)
     return [*progress["stateOperators"], *added], whole
-
-
-def _documents(
-    run: QueryRun, operator: StoredOperator, progresses: Sequence[StreamingQueryProgress]
-) -> list[dict[str, Any] | None]:
-    """What an operator shows in each progress; None before its first epoch."""
-    keys = [(operator.url, progress.batchId, progress.timestamp) for progress in progresses]
-    shown = [run.shown.get(key) for key in keys]
-    if None not in shown:
-        return shown
-    try:
-        epochs = operator.epochs()
-    except NotAStoreError:
-        return shown
-    for index, key in enumerate(keys):
-        batch = key[1]
-        place = bisect_right(epochs, batch)
-        if shown[index] is not None or not place:
-            continue
-        epoch = epochs[place - 1]
-        shown[index] = document = _document(operator, epoch, ran=epoch == batch)
-        if epoch == batch:
-            run.shown.put(key, document)
-    return shown
-
-
-def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> dict[str, Any]:
-    """An entry of `stateOperators`, as Spark writes it in JSON. `ran`: whether the batch ran the
-    operator; if not, the epoch is an earlier one."""
-    progress = operator.progress(epoch)
-    states = states_of(operator.checkpoint(epoch)).values()
-    kinds = Counter(state.kind for state in states)
-    metrics: dict[str, int | None] = {metric: kinds[kind] for kind, metric in _KINDS.items()}
-    metrics |= {
-        "numTTLStateVars": sum(state.ttl_ms is not None for state in states),
-        "numTimers": progress.timers,
-        "restoreTimeMs": progress.restore_ms if ran else 0,
-        "writtenBytes": progress.written_bytes if ran else 0,
-    }
-    return {
-        "operatorName": operator.name,
-        "numRowsTotal": progress.rows_total,
-        "numRowsUpdated": progress.rows_updated if ran else 0,
-        "allUpdatesTimeMs": progress.process_ms if ran else 0,
-        "numRowsRemoved": progress.rows_removed if ran else 0,
-        "allRemovalsTimeMs": 0,
-        "commitTimeMs": progress.write_ms if ran else 0,
-        "memoryUsedBytes": progress.memory_bytes or 0,
-        "numRowsDroppedByWatermark": (progress.late_rows or 0) if ran else 0,
-        "numShufflePartitions": progress.parallelism,
-        "numStateStoreInstances": progress.parallelism,
-        "customMetrics": {name: value for name, value in metrics.items() if value is not None},
-    }

@@ -17,12 +17,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint_store.objects.remembered import Remembered
 from spark_state.spark.operator.operator_configuration import ENABLED_KEY, is_enabled
+from spark_state.spark.operator.operator_documents import Document, documents_of
 from spark_state.spark.operator.stored_operators import StoredOperator, operators_in_plan
 
 # Who looks at progress waits for the store, and so do the listeners of all queries.
-_RETRY_SECONDS = 3
-_REMEMBERED_RUNS = 32
-_REMEMBERED_BATCHES = 256
+PROGRESS_RETRY_SECONDS = 3
+REMEMBERED_RUNS = 32
+REMEMBERED_BATCHES = 256
 
 
 @dataclass
@@ -36,8 +37,8 @@ class QueryRun:
 
     session: Any
     operators: Sequence[StoredOperator]
-    shown: Remembered[tuple[str, int, str], dict[str, Any]] = field(
-        default_factory=lambda: Remembered(_REMEMBERED_BATCHES)
+    shown: Remembered[tuple[str, int, str], Document] = field(
+        default_factory=lambda: Remembered(REMEMBERED_BATCHES)
     )
     is_failing: bool = False
 
@@ -45,9 +46,34 @@ class QueryRun:
         """Whether the session of the query is enabled now."""
         return is_enabled({ENABLED_KEY: self.session.conf().get(ENABLED_KEY, "false")})
 
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[list[Document]]:
+        """What the operators show, for each batch and the time when it began. Raises
+        CheckpointStoreError."""
+        of_operators = [self._documents_of(operator, moments) for operator in self.operators]
+        return [
+            [documents[index] for documents in of_operators if documents[index] is not None]
+            for index in range(len(moments))
+        ]
+
+    def _documents_of(
+        self, operator: StoredOperator, moments: Sequence[tuple[int, str]]
+    ) -> list[Any]:
+        keys = [(operator.url, *moment) for moment in moments]
+        documents = [self.shown.get(key) for key in keys]
+        missing = [index for index, document in enumerate(documents) if document is None]
+        if not missing:
+            return documents
+        read = documents_of(operator, [moments[index][0] for index in missing])
+        for index, of_batch in zip(missing, read, strict=True):
+            if of_batch is not None:
+                documents[index] = of_batch.document
+                if of_batch.ran:
+                    self.shown.put(keys[index], of_batch.document)
+        return documents
+
 
 # A run is small, but its operators remember manifests.
-_runs: Remembered[str, QueryRun] = Remembered(_REMEMBERED_RUNS)
+_runs: Remembered[str, QueryRun] = Remembered(REMEMBERED_RUNS)
 
 
 def run_of(query: StreamingQuery) -> QueryRun:
@@ -77,7 +103,7 @@ def _remembered(run_id: str) -> QueryRun | None:
 def _noted(execution: Any) -> QueryRun:
     """A run, noted. `execution`: Spark's StreamExecution."""
     query_id = str(execution.id().toString())
-    operators = operators_in_plan(execution.analyzedPlan(), query_id, _RETRY_SECONDS)
+    operators = operators_in_plan(execution.analyzedPlan(), query_id, PROGRESS_RETRY_SECONDS)
     run = QueryRun(execution.sparkSession(), operators)
     _runs.put(str(execution.runId().toString()), run)
     return run

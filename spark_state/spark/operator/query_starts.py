@@ -14,8 +14,9 @@ LOCATIONS_KEY = "spark.sql.streaming.checkpointLocation"
 LOCATION_OPTIONS = _LOCATION, _QUERY_NAME = "checkpointlocation", "queryname"
 _MARK = "_cowstate_checks"
 
-StartCheck = Callable[[Any, Mapping[str, Any]], None]
-"""Gets a writer, and the options that the call has by keyword. It raises to refuse the start."""
+StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any], None] | None]
+"""Gets a writer, and the options that the call has by keyword. It raises to refuse the start. What
+it returns is called with the started query."""
 
 
 def check_starts(writers: Any, check: StartCheck) -> None:
@@ -30,8 +31,11 @@ def check_starts(writers: Any, check: StartCheck) -> None:
 def _checked(spark_method: Callable[..., Any], check: StartCheck) -> Callable[..., Any]:
     @wraps(spark_method)
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        check(self, options)
-        return spark_method(self, *args, **options)
+        note = check(self, options)
+        query = spark_method(self, *args, **options)
+        if note is not None:
+            note(query)
+        return query
 
     setattr(method, _MARK, True)
     return method

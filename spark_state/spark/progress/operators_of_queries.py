@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from checkpoint_store.errors import NotAStoreError
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_sessions import is_connect_query
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.operator.stored_operators import (
     StoredOperator,
     operators_below,
     operators_in_plan,
 )
+from spark_state.spark.progress.connect_progress import progress_of_connect
+from spark_state.spark.progress.newest_progress import newest_progress, without_operator
 
 
 def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[OperatorProgress, ...]:
@@ -27,30 +28,23 @@ def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[Operator
     enabled. `subtasks`: with the progress of each subtask. An operator without a complete epoch is
     left out, so before the first batch there is none.
 
-    Everything comes from the stores: for each operator two listings and one read. Without Spark,
-    `checkpoint_store.read_progress` reads the same, also of older epochs.
+    Everything comes from the stores: for each operator two listings and one read. With Spark
+    Connect a small job does this. Without Spark, `checkpoint_store.read_progress` reads the same,
+    also of older epochs.
 
     Raises ConfigurationError for what is no query, and for a query without an operator of cowstate;
     NotAStoreError if the stores are gone; NotAnOperatorError if a table is in the place of one;
     CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
+    if is_connect_query(query):
+        return progress_of_connect(query, subtasks=subtasks)
     if not isinstance(query, StreamingQuery):
         raise ConfigurationError(
-            f"progress needs a StreamingQuery of classic Spark, got {query!r}; without one, call "
+            f"progress needs a StreamingQuery, got {query!r}; without one, call "
             'checkpoint_store.read_progress("<store>/<query id>")'
         )
-    operators = sorted(_operators(query), key=lambda operator: operator_order(operator.url))
-    told, missing = [], []
-    for operator in operators:
-        try:
-            newest = operator.epochs()[-1:]
-        except NotAStoreError as error:
-            missing.append(error)
-            continue
-        told += [operator.progress(epoch, subtasks=subtasks) for epoch in newest]
-    if missing and not told and query._jsq.streamingQuery().lastExecution() is not None:
-        raise missing[0]
-    return tuple(told)
+    has_run = query._jsq.streamingQuery().lastExecution() is not None
+    return newest_progress(_operators(query), has_run=has_run, subtasks=subtasks)
 
 
 def _operators(query: StreamingQuery) -> Sequence[StoredOperator]:
@@ -62,9 +56,5 @@ def _operators(query: StreamingQuery) -> Sequence[StoredOperator]:
     root = execution.sparkSession().conf().get(STORE_KEY, LOCAL_STORE)
     stored = operators_below(root, query_id, RETRY_SECONDS)
     if not stored:
-        raise ConfigurationError(
-            f"query {query_id} has no operator of cowstate: its plan has none, and there is no "
-            f"store below {root}/{query_id}. Plan one with spark_state.enable or "
-            f"transform_with_state, or set {STORE_KEY} to where the stores of the query are"
-        )
+        raise without_operator(query_id, root)
     return stored

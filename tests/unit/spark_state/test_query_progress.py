@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from spark_state.spark.operator import query_progress
-from spark_state.spark.operator.query_runs import QueryRun
-from spark_state.spark.operator.stored_operators import StoredOperator
 
 FIELDS: dict[str, Any] = {
     "id": "8a3ad1c3-6b7a-4d7d-9d1a-1f4f1b1f0001",
@@ -41,44 +40,39 @@ DOCUMENT = {
 }
 
 
-class Run(QueryRun):
-    """A run of an enabled session."""
+class Run:
+    """A run of an enabled session, and what its operator shows for each batch."""
+
+    is_failing = False
+
+    def __init__(self, *documents: dict[str, Any]) -> None:
+        self._documents = documents
 
     def is_enabled(self) -> bool:
         return True
 
-
-def a_run() -> Run:
-    return Run(None, [StoredOperator("counts", "file:///counts")])
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[list[dict[str, Any]]]:
+        assert all(moment == (FIELDS["batchId"], FIELDS["timestamp"]) for moment in moments)
+        return [[document] for document in self._documents]
 
 
 def progress_of_spark() -> StreamingQueryProgress:
     return StreamingQueryProgress.fromJson(FIELDS)
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[list[dict[str, Any]]]:
-    """What the operator shows in each progress of the next call."""
-    documents: list[list[dict[str, Any]]] = []
-    monkeypatch.setattr(query_progress, "_documents", lambda *_: documents.pop(0))
-    return documents
-
-
-def test_operators_are_in_the_progress_and_in_its_json(told: list[Any]) -> None:
-    told.append([DOCUMENT])
+def test_operators_are_in_the_progress_and_in_its_json() -> None:
     progress = progress_of_spark()
-    query_progress._show([progress], a_run)
+    query_progress._show([progress], lambda: Run(DOCUMENT))
     assert [operator.numRowsTotal for operator in progress.stateOperators] == [7]
     assert json.loads(progress.json)["stateOperators"] == [DOCUMENT]
 
 
 @pytest.mark.parametrize("wrong", [{"operatorName": "counts"}, {**DOCUMENT, "customMetrics": 7}])
 def test_what_cannot_be_shown_leaves_all_as_it_comes_from_spark_and_the_log_says_so_once(
-    told: list[Any], wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
+    wrong: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    told += [[DOCUMENT, wrong], [DOCUMENT, wrong]]
     first, second = progress_of_spark(), progress_of_spark()
-    run = a_run()
+    run = Run(DOCUMENT, wrong)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             query_progress._show([first, second], lambda: run)
@@ -90,12 +84,11 @@ def test_what_cannot_be_shown_leaves_all_as_it_comes_from_spark_and_the_log_says
 
 
 def test_json_of_spark_without_operators_loses_no_event(
-    told: list[Any], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told.append([DOCUMENT])
     progress = progress_of_spark()
     progress._jdict = {"no": "stateOperators"}  # type: ignore[assignment]
     with caplog.at_level(logging.WARNING):
-        query_progress._show([progress], a_run)
+        query_progress._show([progress], lambda: Run(DOCUMENT))
     assert progress.stateOperators == []
     assert "lacks its operators" in caplog.text

@@ -1,0 +1,122 @@
+"""The runs of queries of Spark Connect that this client has met, and what their operators show.
+
+A client may not reach the stores of its server. So a task reads them. The plan of a query that this
+client starts names its operators. For other queries, all operators that have a store count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from checkpoint_store.objects.remembered import Remembered
+from checkpoint_store.operators.operator_order import operator_order
+from spark_state.host.epoch_request import operator_store_url
+from spark_state.spark.operator.connect_sessions import called_in_task
+from spark_state.spark.operator.operator_configuration import (
+    ENABLED_KEY,
+    LOCAL_STORE,
+    STORE_KEY,
+    is_enabled,
+)
+from spark_state.spark.operator.operator_documents import Document, documents_of
+from spark_state.spark.operator.query_runs import (
+    PROGRESS_RETRY_SECONDS,
+    REMEMBERED_BATCHES,
+    REMEMBERED_RUNS,
+)
+from spark_state.spark.operator.stored_operators import StoredOperator, operators_below
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """Where a task finds the operators of a query.
+
+    `root`: what the session has under STORE_KEY. `roots`: the operators in the plan, last one
+    first, and the root of each; None if another client started the query.
+    """
+
+    query_id: str
+    root: str
+    roots: tuple[tuple[str, str], ...] | None
+
+    def operators(self, retry_seconds: float) -> tuple[StoredOperator, ...]:
+        """The operators; those of an unknown plan by falling name, since `enable` gives the last
+        one the greatest number. Raises CheckpointStoreError."""
+        if self.roots is None:
+            stored = operators_below(self.root, self.query_id, retry_seconds)
+            return tuple(sorted(stored, key=lambda store: operator_order(store.url), reverse=True))
+        return tuple(
+            StoredOperator(name, operator_store_url(root, self.query_id, name), retry_seconds)
+            for name, root in self.roots
+        )
+
+
+@dataclass
+class ConnectRun:
+    """One run of a query. `shown`: what was shown for a batch that began at a time; `is_failing`:
+    the last read failed, and the log says so."""
+
+    session: SparkSession
+    stored: StoredQuery
+    shown: Remembered[tuple[int, str], list[Document]] = field(
+        default_factory=lambda: Remembered(REMEMBERED_BATCHES)
+    )
+    is_failing: bool = False
+
+    def is_enabled(self) -> bool:
+        """Whether the session is enabled now."""
+        return is_enabled({ENABLED_KEY: str(self.session.conf.get(ENABLED_KEY, "false"))})
+
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[list[Document]]:
+        """What the operators show, for each batch and the time when it began. A batch that Spark
+        tells of is over, so no progress is asked for twice. Raises CowstateError."""
+        missing = [moment for moment in moments if self.shown.get(moment) is None]
+        if missing and self.stored.roots != ():
+            batches = [batch for batch, _ in missing]
+            read = called_in_task(self.session, documents_in_task, self.stored, batches)
+            for moment, documents in zip(missing, read, strict=True):
+                self.shown.put(moment, documents)
+        return [self.shown.get(moment) or [] for moment in moments]
+
+
+# By run; runs that another client started also by the root that the session has now.
+_started: Remembered[str, ConnectRun] = Remembered(REMEMBERED_RUNS)
+_met: Remembered[tuple[str, str], ConnectRun] = Remembered(REMEMBERED_RUNS)
+
+
+def note_connect_run(query: Any, roots: tuple[tuple[str, str], ...]) -> None:
+    """Remember the operators of a query that has just been started."""
+    stored = StoredQuery(query.id, store_root(query._session), roots)
+    _started.put(query.runId, ConnectRun(query._session, stored))
+
+
+def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
+    """A run of a query, which may be over."""
+    started = _started.get(run_id)
+    if started is not None:
+        return started
+    root = store_root(session)
+    met = _met.get((run_id, root))
+    if met is None:
+        met = ConnectRun(session, StoredQuery(query_id, root, None))
+        _met.put((run_id, root), met)
+    return met
+
+
+def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[Document]]:
+    """What the operators of a query show for each batch. Raises CheckpointStoreError."""
+    shown: list[list[Document]] = [[] for _ in batches]
+    for operator in query.operators(PROGRESS_RETRY_SECONDS):
+        for documents, of_batch in zip(shown, documents_of(operator, batches), strict=True):
+            if of_batch is not None:
+                documents.append(of_batch.document)
+    return shown
+
+
+def store_root(session: SparkSession) -> str:
+    """The root of the stores of operators that the session plans."""
+    return str(session.conf.get(STORE_KEY, LOCAL_STORE))

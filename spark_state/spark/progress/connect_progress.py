@@ -1,0 +1,35 @@
+"""The progress of a query of Spark Connect: a task reads the stores, which the client may not
+reach."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.operators.operator_progress import OperatorProgress, SubtaskProgress
+from spark_state.spark.operator.connect_runs import StoredQuery, connect_run
+from spark_state.spark.operator.connect_sessions import called_in_task
+from spark_state.spark.progress.newest_progress import newest_progress, without_operator
+
+
+def progress_of_connect(query: Any, *, subtasks: bool) -> tuple[OperatorProgress, ...]:
+    """As `progress`."""
+    stored = connect_run(query._session, query.id, query.runId).stored
+    has_run = any(recent.numInputRows for recent in query.recentProgress)
+    told = called_in_task(query._session, told_in_task, stored, has_run, subtasks)
+    return tuple(map(progress_of, told))
+
+
+def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict[str, Any]]:
+    """The progress of a query's operators, as JSON has it. Raises CowstateError."""
+    operators = query.operators(RETRY_SECONDS)
+    if not operators:
+        raise without_operator(query.query_id, query.root)
+    return [*map(asdict, newest_progress(operators, has_run=has_run, subtasks=subtasks))]
+
+
+def progress_of(told: dict[str, Any]) -> OperatorProgress:
+    """A progress, from its JSON."""
+    subtasks = tuple(SubtaskProgress(**subtask) for subtask in told["subtasks"])
+    return OperatorProgress(**{**told, "subtasks": subtasks})

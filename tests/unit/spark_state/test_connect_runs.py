@@ -1,0 +1,140 @@
+"""What operators of a query of Spark Connect show: a task reads their stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint_store.errors import NotAStoreError
+from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.progress_reader import read_progress
+from spark_state.errors import ConfigurationError
+from spark_state.spark.operator import connect_runs
+from spark_state.spark.operator.connect_runs import (
+    ConnectRun,
+    StoredQuery,
+    connect_run,
+    documents_in_task,
+    note_connect_run,
+)
+from spark_state.spark.operator.connect_sessions import answer_of, value_of
+from spark_state.spark.progress.connect_progress import progress_of, told_in_task
+from tests.support.scripted_operator import ScriptedOperator
+
+
+class Session:
+    """The settings of a session."""
+
+    def __init__(self, store: Path) -> None:
+        self.conf = {"spark.cowstate.store": str(store)}
+
+
+class Query:
+    """What a client knows of a query."""
+
+    def __init__(self, session: Session, name: str) -> None:
+        self._session, self.id, self.runId = session, name, f"run of {name}"
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arguments of calls in tasks, which run here."""
+    calls: list[Any] = []
+
+    def called(_session: object, function: Any, *arguments: Any) -> Any:
+        calls.append(arguments)
+        return value_of(answer_of(function, arguments))
+
+    monkeypatch.setattr(connect_runs, "called_in_task", called)
+    return calls
+
+
+def feed(root: Path, name: str, epochs: Sequence[int]) -> None:
+    operator = ScriptedOperator(LocalObjectStore(root / "query" / name), "run-1")
+    for epoch in epochs:
+        operator.run_epoch(epoch, {epoch: 1})
+
+
+def names(shown: list[list[dict[str, Any]]]) -> list[list[str]]:
+    return [[document["operatorName"] for document in documents] for documents in shown]
+
+
+def test_each_batch_shows_the_operators_that_have_run_by_then_the_last_one_first(
+    tmp_path: Path,
+) -> None:
+    feed(tmp_path, "operator-2", [0, 1, 2])
+    feed(tmp_path, "operator-10", [1])
+    shown = documents_in_task(StoredQuery("query", str(tmp_path), None), [0, 1, 2])
+    both = ["operator-10", "operator-2"]
+    assert names(shown) == [["operator-2"], both, both]
+
+
+def test_operators_of_a_plan_come_as_in_the_plan_and_no_others(tmp_path: Path) -> None:
+    for name in ("of-an-earlier-plan", "first", "second"):
+        feed(tmp_path, name, [0])
+    roots = (("second", str(tmp_path)), ("first", str(tmp_path)))
+    (shown,) = documents_in_task(StoredQuery("query", "/nowhere", roots), [0])
+    assert names([shown]) == [["second", "first"]]
+
+
+def test_a_progress_is_asked_for_once(tmp_path: Path, tasks: list[Any]) -> None:
+    feed(tmp_path, "operator-0", [0, 1])
+    run = connect_run(Session(tmp_path), "query", "a run")
+    assert names(run.documents([(0, "at 0")])) == [["operator-0"]]
+    again = connect_run(Session(tmp_path), "query", "a run")
+    assert names(again.documents([(0, "at 0"), (1, "at 1")])) == [["operator-0"]] * 2
+    assert [batches for _, batches in tasks] == [[0], [1]]
+
+
+def test_a_query_that_was_started_without_operators_costs_no_task(
+    tmp_path: Path, tasks: list[Any]
+) -> None:
+    query = Query(Session(tmp_path), "plain")
+    note_connect_run(query, ())
+    run = connect_run(query._session, query.id, query.runId)
+    assert run.documents([(0, "at 0"), (1, "at 1")]) == [[], []]
+    assert tasks == []
+
+
+def test_a_setting_that_comes_later_finds_the_stores(tmp_path: Path, tasks: list[Any]) -> None:
+    feed(tmp_path, "operator-0", [0])
+    other = connect_run(Session(tmp_path / "other"), "query", "another run")
+    assert other.documents([(0, "at 0")]) == [[]]
+    run = connect_run(Session(tmp_path), "query", "another run")
+    assert names(run.documents([(0, "at 0")])) == [["operator-0"]]
+
+
+@pytest.mark.parametrize(("setting", "enabled"), [({}, False), ({"enabled": "true"}, True)])
+def test_a_run_is_enabled_as_its_session_is(
+    tmp_path: Path, setting: dict[str, str], enabled: bool
+) -> None:
+    session: Any = Session(tmp_path)
+    session.conf |= {f"spark.cowstate.{key}": value for key, value in setting.items()}
+    run = ConnectRun(session, StoredQuery("query", str(tmp_path), None))
+    assert run.is_enabled() is enabled
+
+
+def test_progress_comes_back_with_its_subtasks(tmp_path: Path) -> None:
+    feed(tmp_path, "operator-0", [0, 1])
+    query = StoredQuery("query", str(tmp_path), None)
+    answer = answer_of(told_in_task, (query, True, True))
+    (told,) = map(progress_of, value_of(answer))
+    assert told.url.endswith(str(tmp_path / "query" / "operator-0"))
+    assert (told,) == read_progress(told.url, subtasks=True)
+    assert len(told.subtasks) == told.parallelism
+
+
+def test_a_query_without_a_store_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
+    query = StoredQuery("query", str(tmp_path), None)
+    with pytest.raises(ConfigurationError, match=r"or set spark\.cowstate\.store to where"):
+        value_of(answer_of(told_in_task, (query, False, False)))
+
+
+def test_a_store_that_is_gone_is_an_error_if_the_query_has_run(tmp_path: Path) -> None:
+    query = StoredQuery("query", str(tmp_path), (("counts", str(tmp_path)),))
+    assert value_of(answer_of(told_in_task, (query, False, False))) == []
+    with pytest.raises(NotAStoreError, match="counts"):
+        value_of(answer_of(told_in_task, (query, True, False)))
