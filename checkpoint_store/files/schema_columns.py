@@ -28,22 +28,23 @@ def as_text(schema: Any) -> str:
     return json.dumps(schema, sort_keys=True, separators=(",", ":"))
 
 
-def is_same_but_for_nulls(schema_json: str, other_json: str) -> bool:
-    """Whether two schemas are the same, whatever may be null inside of their columns."""
-    if schema_json == other_json:
+def are_same_types(types_json: str, other_json: str) -> bool:
+    """Whether two schemas, or types, are the same: for the values of a key it does not matter what
+    may be null, nor which metadata a field has. Both are as Spark writes them in JSON."""
+    if types_json == other_json:
         return True
-    schema, other_schema = (_without_nulls(json.loads(text)) for text in (schema_json, other_json))
-    return bool(schema == other_schema)
+    types, other_types = (_of_values(json.loads(text)) for text in (types_json, other_json))
+    return bool(types == other_types)
 
 
-_MAY_BE_NULL = ("nullable", "containsNull", "valueContainsNull")
+_NOT_OF_VALUES = ("nullable", "containsNull", "valueContainsNull", "metadata")
 
 
-def _without_nulls(described: Any) -> Any:
+def _of_values(described: Any) -> Any:
     if isinstance(described, list):
-        return [*map(_without_nulls, described)]
+        return [*map(_of_values, described)]
     if not isinstance(described, dict):
         return described
     return {
-        name: _without_nulls(value) for name, value in described.items() if name not in _MAY_BE_NULL
+        name: _of_values(value) for name, value in described.items() if name not in _NOT_OF_VALUES
     }

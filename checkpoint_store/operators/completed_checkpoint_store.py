@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,7 +31,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.files.schema_columns import is_same_but_for_nulls
+from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
@@ -65,6 +66,15 @@ from checkpoint_store.operators.run_registry import RunRegistry
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 __all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
+
+# What a store is for, and how it is compared. An adopted key may have nulls where the operator's
+# plan rules them out.
+_SAME: Mapping[str, Callable[[Any, Any], bool]] = {
+    "operator": operator.eq,
+    "max_parallelism": operator.eq,
+    "key_schema_json": are_same_types,
+    "store_id": operator.eq,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +123,8 @@ class CompletedCheckpointStore:
         self._check_same(self._metadata, metadata)
 
     def _check_same(self, stored: StoreMetadata, metadata: StoreMetadata) -> None:
-        for field in ("operator", "max_parallelism", "key_schema_json", "store_id"):
+        for field, same in _SAME.items():
             actual, expected = getattr(stored, field), getattr(metadata, field)
-            is_schema = field == "key_schema_json"
-            # An adopted key may have nulls where the operator's plan rules them out.
-            same = is_same_but_for_nulls if is_schema else operator.eq
             if not same(actual, expected):
                 raise StoreMismatchError(self._store.url, field, str(actual), str(expected))
 

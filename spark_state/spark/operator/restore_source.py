@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from checkpoint_store import object_names
 from checkpoint_store.errors import CheckpointStoreError, ObjectMissingError
 from checkpoint_store.files.document import Source
-from checkpoint_store.files.schema_columns import is_same_but_for_nulls
+from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.checkpoint_codec import decode_metadata
@@ -93,7 +93,7 @@ def _check_same(
             f"{PREFIX}maxParallelism is {configuration.max_parallelism}: set it to "
             f"{metadata.max_parallelism}"
         )
-    if not is_same_but_for_nulls(metadata.key_schema_json, key_schema_json):
+    if not are_same_types(metadata.key_schema_json, key_schema_json):
         raise ConfigurationError(
             f"{RESTORE_KEY}: {url} has the key ({schema_text(metadata.key_schema_json)}), and the "
             f"operator the key ({schema_text(key_schema_json)}): group by the same columns"

@@ -14,6 +14,7 @@ planned once and not in every batch, so that what it shuffles is shuffled once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
+from checkpoint_store.files.schema_columns import are_same_types
 from spark_state.errors import ConfigurationError
 from spark_state.processor.condition_errors import session_not_same
 from spark_state.processor.epoch_inputs import (
@@ -102,11 +104,7 @@ def initial_rows(
             "the initial state cannot be a streaming DataFrame: read it with spark.read"
         )
     keyed, layout, initial_fields = keyed_input(initial_state, max_parallelism)
-    # What may be null inside of a type is no part of it here.
-    types, own_types = (
-        [f.dataType.simpleString() for f in fields] for fields in (initial_fields, key_fields)
-    )
-    if types != own_types:
+    if not are_same_types(_types_json(initial_fields), _types_json(key_fields)):
         raise ConfigurationError(
             f"the initial state is grouped by ({_described(initial_fields)}), the operator by "
             f"({_described(key_fields)}): group both by columns of the same types, in the same "
@@ -118,6 +116,10 @@ def initial_rows(
         product = first_batch(spark).hint("shuffle_replicate_nl").crossJoin(_planned_once(rows))
         rows = product.select(_ROWS, KEY_GROUP_COLUMN)
     return SideRows(INITIAL_ROWS, layout, rows)
+
+
+def _types_json(fields: Sequence[StructField]) -> str:
+    return json.dumps([field.dataType.jsonValue() for field in fields])
 
 
 def _planned_once(df: DataFrame) -> DataFrame:
