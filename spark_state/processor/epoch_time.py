@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from pyspark.sql.streaming.stateful_processor import TimerValues
 
+from spark_state.processor.condition_errors import unknown_time_mode
+
 NO_WATERMARK = -1
+TIME_MODES = ("None", "ProcessingTime", "EventTime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,15 @@ class EpochTime:
     batch_ms: int
     watermark_ms: int
     late_watermark_ms: int
+
+
+def time_mode_named(name: object) -> str:
+    """Spark's name of a time mode, given in upper or lower case. Raises an error with Spark's
+    condition for any other."""
+    for mode in TIME_MODES:
+        if mode.lower() == str(name).lower():
+            return mode
+    raise unknown_time_mode(name)
 
 
 ShownTime = Callable[[EpochTime | None], TimerValues]

@@ -92,6 +92,16 @@ class ProcessorApi:
                 )
 
 
+def check_has(processor: Any, method: str, argument: str) -> None:
+    """Raise ConfigurationError unless a processor has the method that gets the rows of an
+    argument."""
+    if not callable(getattr(processor, method.partition("(")[0], None)):
+        raise ConfigurationError(
+            f"{type(processor).__name__} has no method {method}, which gets the rows of "
+            f"{argument}: add it, or leave {argument} out"
+        )
+
+
 def by_key(row_form: RowForm) -> ProcessorApi:
     """The API of PySpark's processors, with a form of rows."""
     return ProcessorApi(

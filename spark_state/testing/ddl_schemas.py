@@ -31,6 +31,7 @@ _ATOMIC: dict[Any, type[types.DataType]] = {
     exp.DType.TIMESTAMPNTZ: types.TimestampNTZType,
     exp.DType.NULL: types.NullType,
 }
+_MOST_DIGITS = 38
 _DAY_TIME = ("day", "hour", "minute", "second")
 _YEAR_MONTH = ("year", "month")
 _SHORT_NAMES = {
@@ -52,12 +53,27 @@ def schema_of(given: types.StructType | str, what: str) -> types.StructType:
     if not isinstance(given, str):
         raise ConfigurationError(f"{what}: {given!r} is neither a StructType nor DDL text")
     try:
-        statement: Any = sqlglot.parse_one(f"CREATE TABLE t ({_spelled_out(given)})", read="spark")
-        columns = statement.this.expressions
-        fields = [_field(column, what) for column in columns]
-    except (sqlglot.errors.SqlglotError, AttributeError) as error:
-        raise ConfigurationError(f"{what}: {given!r} is not a schema: {error}") from error
-    return types.StructType(fields)
+        statements = sqlglot.parse(f"CREATE TABLE t ({_spelled_out(given)})", read="spark")
+    except sqlglot.errors.ParseError as error:
+        # The message of the library marks the place with codes of a terminal.
+        place = error.errors[0]["highlight"] if error.errors else ""
+        raise _no_schema(given, what, f"cannot read it at {place!r}") from error
+    except sqlglot.errors.SqlglotError as error:
+        raise _no_schema(given, what, "cannot read it") from error
+    table: Any = statements[0]
+    if len(statements) > 1 or not isinstance(table.this, exp.Schema):
+        raise _no_schema(given, what, "it has no columns")
+    for column in table.this.expressions:
+        if not isinstance(column, exp.ColumnDef) or column.kind is None:
+            raise _no_schema(given, what, f"{column.name!r} has no type")
+    return types.StructType([_field(column, what) for column in table.this.expressions])
+
+
+def _no_schema(given: str, what: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{what}: {given!r} is not a schema, {why}; write a name and a type for each column, such "
+        'as "name string, n long", or give a StructType'
+    )
 
 
 def _spelled_out(text: str) -> str:
@@ -84,14 +100,24 @@ def _type(kind: Any, what: str) -> types.DataType:
     if isinstance(named, exp.Interval):
         return _interval(named.text("unit") or named.args["unit"].sql(), kind, what)
     if named is exp.DType.DECIMAL:
-        return types.DecimalType(*(int(each.this.this) for each in inner))
-    if named is exp.DType.ARRAY:
+        return _decimal(kind, what)
+    if named is exp.DType.ARRAY and len(inner) == 1:
         return types.ArrayType(_type(inner[0], what))
-    if named is exp.DType.MAP:
+    if named is exp.DType.MAP and len(inner) == 2:
         return types.MapType(_type(inner[0], what), _type(inner[1], what))
     if named is exp.DType.STRUCT:
         return types.StructType([_field(column, what) for column in inner])
     raise _unknown(kind, what)
+
+
+def _decimal(kind: Any, what: str) -> types.DataType:
+    digits = [part.sql() for part in kind.expressions]
+    if not all(map(str.isdigit, digits)):
+        raise _unknown(kind, what)
+    precision, scale = (*map(int, digits), *(10, 0)[len(digits) :])
+    if not scale <= precision <= _MOST_DIGITS:
+        raise _unknown(kind, what)
+    return types.DecimalType(precision, scale)
 
 
 def _interval(unit: str, kind: Any, what: str) -> types.DataType:
@@ -106,4 +132,6 @@ def _interval(unit: str, kind: Any, what: str) -> types.DataType:
 
 
 def _unknown(kind: Any, what: str) -> ConfigurationError:
-    return ConfigurationError(f"{what}: type {kind} is not known here; give a StructType instead")
+    return ConfigurationError(
+        f"{what}: type {kind.sql('spark')} is not known here; give a StructType instead"
+    )

@@ -18,6 +18,7 @@ import datetime
 import pickle
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -39,18 +40,29 @@ from spark_state.host.epoch_request import (
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_session import SubtaskSession
-from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.blocks import BlockSize
-from spark_state.processor.epoch_inputs import OneInput, UnitedInputs, control_key_group
-from spark_state.processor.epoch_time import both_times, no_time
+from spark_state.processor.epoch_inputs import (
+    INITIAL_ROWS,
+    EpochInputs,
+    OneInput,
+    SideInput,
+    UnitedInputs,
+    control_key_group,
+)
+from spark_state.processor.epoch_time import both_times, no_time, time_mode_named
 from spark_state.processor.event_times import EventTimes
 from spark_state.processor.handles import record_states
-from spark_state.processor.key_grouping import InputLayout
 from spark_state.processor.pickles import dumps_processor
-from spark_state.processor.processor_api import ROW_API, in_arrow
+from spark_state.processor.processor_api import (
+    ROW_API,
+    ProcessorApi,
+    by_key,
+    check_has,
+    in_arrow,
+)
 from spark_state.processor.processor_run import ProcessorSpec, RunPlan
 from spark_state.processor.schemas import (
     arrow_schema,
@@ -66,12 +78,26 @@ from spark_state.state_descriptor import (
     StateKind,
 )
 from spark_state.testing.ddl_schemas import schema_of
+from spark_state.testing.scripted_rows import KeyedRows
 
 MAX_PARALLELISM = 16
-_TIME_MODES = ("None", "ProcessingTime", "EventTime")
 _TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
 _BLOCK = BlockSize(rows=10_000, bytes=64 << 20)
 _OPERATOR, _QUERY = "operator-0", "scripted"
+_INITIAL_COLUMN = "_initial"
+
+
+@dataclass(frozen=True, slots=True)
+class _InitialState:
+    """The rows of an initial state, as a test gave them."""
+
+    rows: KeyedRows
+    given: tuple[Any, ...]
+
+    @property
+    def input(self) -> SideInput:
+        """How a subtask finds them."""
+        return SideInput(INITIAL_ROWS, _INITIAL_COLUMN, self.rows.layout)
 
 
 class ScriptedOperator:
@@ -79,8 +105,9 @@ class ScriptedOperator:
 
     - `rows`: the schema of the rows, a StructType or DDL text; `key`: the key columns among them;
       `output`: the schema of what the processor yields.
-    - `time_mode`: "None", "ProcessingTime" or "EventTime". In "EventTime", `watermark` is the
-      column of the event time, and how many milliseconds the watermark is behind it.
+    - `time_mode`: "None", "ProcessingTime" or "EventTime", in upper or lower case as in Spark. In
+      "EventTime", `watermark` is the column of the event time, and how many milliseconds the
+      watermark is behind it.
 
     It has one subtask until `restart` is called with another parallelism.
     Raises ConfigurationError for wrong arguments, and what planning the operator would raise. Use
@@ -97,14 +124,14 @@ class ScriptedOperator:
         time_mode: str = "None",
         watermark: tuple[str, int] | None = None,
     ) -> None:
-        self._rows = schema_of(rows, "rows")
-        self._keys = [key] if isinstance(key, str) else list(key)
+        self._rows = KeyedRows.of("rows", rows, key)
         self._output = schema_of(output, "output")
-        self._time_mode = time_mode
-        self._check_columns(watermark)
-        self._event_times = _event_times(self._rows, time_mode, watermark)
+        self._time_mode = time_mode_named(time_mode)
+        self._check_watermark(watermark)
+        self._event_times = _event_times(self._rows.schema, self._time_mode, watermark)
+        self._initial: _InitialState | None = None
         self._processor = processor
-        self._api = in_arrow(_BLOCK) if isinstance(processor, ArrowStatefulProcessor) else ROW_API
+        self._api = self._api_of(processor)
         self._api.check_processor(processor)
         self._folder = tempfile.TemporaryDirectory(prefix="cowstate-scripted-")
         self._maintenance = Maintenance()
@@ -112,6 +139,25 @@ class ScriptedOperator:
         self._sessions: list[SubtaskSession] = []
         self._run_id = ""
         self.restart(parallelism=1)
+
+    def begin_with(
+        self, given: Iterable[Any], *, rows: StructType | str, key: str | Sequence[str]
+    ) -> None:
+        """Give the processor an initial state. Call it before the first batch, which hands it to
+        `handleInitialState` or `handleInitialBatch` before its own rows; no other batch does.
+
+        `given`: tuples, Rows or dicts; `rows`: their schema; `key`: the columns among them that are
+        the key, of the types of the operator's key.
+        Raises ConfigurationError after the first batch, for another key, and if the processor lacks
+        the method.
+        """
+        if self._epoch:
+            raise ConfigurationError("begin_with comes too late: the first batch has run")
+        initial = KeyedRows.of("the initial state", rows, key)
+        self._rows.check_same_key(initial)
+        check_has(self._processor, self._api.initial_method, "an initial state")
+        self._initial = _InitialState(initial, tuple(given))
+        self.restart()
 
     def batch(
         self, rows: Iterable[Any] = (), *, at: int | datetime.datetime | None = None
@@ -162,7 +208,7 @@ class ScriptedOperator:
         keys, structs and arrays are tuples."""
         held: dict[Any, Any] = {}
         for row in open_store(self._request(0).store_url, state=name).read().to_pylist():
-            key = frozen(tuple(row.pop(column) for column in self._keys))
+            key = frozen(tuple(row.pop(column) for column in self._rows.keys))
             whole = row.get("list_value", row.get("map_value", row))
             held[key[0] if len(key) == 1 else key] = whole
         return held
@@ -195,31 +241,24 @@ class ScriptedOperator:
     ) -> None:
         self.close()
 
-    def _check_columns(self, watermark: tuple[str, int] | None) -> None:
-        if self._time_mode not in _TIME_MODES:
-            raise ConfigurationError(
-                f"time mode {self._time_mode!r} is unknown; use one of {', '.join(_TIME_MODES)}"
-            )
+    def _check_watermark(self, watermark: tuple[str, int] | None) -> None:
         if (watermark is not None) != (self._time_mode == "EventTime"):
             raise ConfigurationError(
                 'time mode "EventTime" needs watermark=("at", 5_000), a column and milliseconds; no'
                 f" other mode has one; watermark is {watermark!r} in mode {self._time_mode!r}"
             )
-        for name in [*self._keys, *(watermark or ())[:1]]:
-            if name not in self._rows.names:
-                raise ConfigurationError(
-                    f"{name!r} is no column of rows, which are {', '.join(self._rows.names)}"
-                )
-        if watermark is not None and not isinstance(
-            self._rows[watermark[0]].dataType, TimestampType | TimestampNTZType
-        ):
+        if watermark is None:
+            return
+        name, schema = watermark[0], self._rows.schema
+        self._rows.check_has(name)
+        if not isinstance(schema[name].dataType, TimestampType | TimestampNTZType):
             raise ConfigurationError(
-                f"column {watermark[0]!r} of the watermark is "
-                f"{self._rows[watermark[0]].dataType.simpleString()}; an event time is a timestamp"
+                f"column {name!r} of the watermark is {schema[name].dataType.simpleString()}; an "
+                "event time is a timestamp"
             )
-        for name in self._keys:
-            if not is_hashable_type(self._rows[name].dataType.jsonValue()):
-                raise ConfigurationError(f"column {name!r} of {self._rows[name]} can be no key")
+
+    def _api_of(self, processor: Any) -> ProcessorApi:
+        return in_arrow(_BLOCK) if isinstance(processor, ArrowStatefulProcessor) else ROW_API
 
     def _planned(self, parallelism: int) -> OperatorSpec:
         pickled = dumps_processor(self._processor)
@@ -227,10 +266,13 @@ class ScriptedOperator:
         states = record_states(
             pickle.loads(pickled), _ParsedSchemas(), self._time_mode, api.handle_type
         )
-        names = tuple(self._rows.names)
-        layout = InputLayout(names, tuple(names.index(key) for key in self._keys))
-        has_time = self._event_times is not None
-        key_fields = [self._rows[name] for name in self._keys]
+        has_time, initial = self._event_times is not None, self._initial
+        inputs: EpochInputs = OneInput(self._rows.layout)
+        if has_time or initial is not None:
+            sides = () if initial is None else (initial.input,)
+            inputs = UnitedInputs(self._rows.layout, sides, tells_time=has_time)
+        first_steps = () if initial is None else (api.initial_step,)
+        key_fields = self._rows.key_fields
         return OperatorSpec(
             operator=_OPERATOR,
             plan_id=uuid4().hex,
@@ -241,15 +283,15 @@ class ScriptedOperator:
             processor=ProcessorSpec(
                 pickled_processor=pickled,
                 run_plan=RunPlan(
-                    UnitedInputs(layout) if has_time else OneInput(layout),
-                    api.steps(self._time_mode, states.keyed),
+                    inputs,
+                    (*first_steps, *api.steps(self._time_mode, states.keyed)),
                     api.row_form,
                     api.serve,
                     both_times if has_time else no_time,
                     self._event_times,
                 ),
                 key_columns=KeyColumns(
-                    tuple(self._keys),
+                    self._rows.keys,
                     tuple(field.type for field in arrow_schema(StructType(key_fields))),
                     tuple(str(field.dataType.jsonValue()) for field in key_fields),
                 ),
@@ -277,7 +319,7 @@ class ScriptedOperator:
         self._attempt += 1
         request = self._request(subtask)
         claim = session.accept(request)
-        groups: list[Any] = table.column(len(self._rows)).to_pylist()
+        groups: list[Any] = table.column("_key_group").to_pylist()
         own = {*session.key_groups, control_key_group(subtask)}
         mine = table.filter(pa.array([group in own for group in groups], pa.bool_()))
         names = self._output.names
@@ -289,26 +331,42 @@ class ScriptedOperator:
             ]
 
     def _table(self, rows: Iterable[Any]) -> pa.Table:
-        """The rows of all subtasks with their key groups, control rows, and the batch's time."""
-        schema = arrow_schema(self._rows)
-        values = [_values(row, self._rows.names) for row in rows]
-        columns: list[Any] = [
-            pa.array([row[index] for row in values], field.type)
-            for index, field in enumerate(schema)
-        ]
-        types = [self._rows[name].dataType.jsonValue() for name in self._keys]
-        assignment = KeyGroupAssignment(types, MAX_PARALLELISM)
-        places = [self._rows.names.index(name) for name in self._keys]
-        keys = zip(*(columns[place].to_pylist() for place in places), strict=True)
-        groups = [assignment.key_group(key) for key in keys]
-        if self._event_times is None:
-            return pa.table([*columns, pa.array(groups, pa.int32())], [*schema.names, "_key_group"])
-        subtasks = len(self._sessions)
-        columns = [pa.concat_arrays([c, pa.nulls(subtasks).cast(c.type)]) for c in columns]
-        groups += map(control_key_group, range(subtasks))
-        times = [self._now_ms] * len(groups)
-        columns += [pa.array(groups, pa.int32()), pa.array(times, pa.int64())]
-        return pa.table(columns, [*schema.names, "_key_group", "_batch_ms"])
+        """The rows of all subtasks with their key groups, the rows of the initial state in the
+        first batch, control rows, and the batch's time."""
+        keyed, initial, has_time = self._rows, self._initial, self._event_times is not None
+        columns = keyed.columns(rows)
+        groups = keyed.key_groups(columns, MAX_PARALLELISM)
+        in_front, behind = len(groups), len(self._sessions) if has_time else 0
+        sides: list[Any] = []
+        if initial is not None:
+            of_initial = initial.rows.columns(() if self._epoch else initial.given)
+            structs = pa.StructArray.from_arrays(of_initial, names=initial.rows.schema.names)
+            sides = [_with_nulls(in_front, structs, behind)]
+            groups += initial.rows.key_groups(of_initial, MAX_PARALLELISM)
+        columns = [_with_nulls(0, column, len(groups) - in_front + behind) for column in columns]
+        groups += map(control_key_group, range(behind))
+        columns += [pa.array(groups, pa.int32()), *sides]
+        names = [*keyed.schema.names, "_key_group", *[_INITIAL_COLUMN for _ in sides]]
+        if has_time:
+            columns.append(pa.array([self._now_ms] * len(groups), pa.int64()))
+            names.append("_batch_ms")
+        return pa.table(columns, names)
+
+
+def _with_nulls(before: int, column: Any, after: int) -> Any:
+    kind = column.type
+    return pa.concat_arrays([pa.nulls(before, kind), column, pa.nulls(after, kind)])
+
+
+class ScriptedPandasOperator(ScriptedOperator):
+    """The same for a processor of `transformWithStateInPandas`, whose rows are DataFrames. The time
+    zone of the session is UTC. The output consists of Rows, too."""
+
+    def _api_of(self, processor: Any) -> ProcessorApi:
+        # pandas takes a third of a second to import.
+        from spark_state.processor.pandas_frames import PandasFrames
+
+        return by_key(PandasFrames(time_zone="UTC", frame_size=_BLOCK))
 
 
 class _ParsedSchemas:
@@ -343,19 +401,3 @@ def _event_times(
 
 def _milliseconds(at: int | datetime.datetime) -> int:
     return round(at.timestamp() * 1000) if isinstance(at, datetime.datetime) else at
-
-
-def _values(row: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    if isinstance(row, dict):
-        if row.keys() != set(names):
-            raise ConfigurationError(
-                f"{row!r} has not the columns of rows, which are {', '.join(names)}; give None "
-                "where a column is null"
-            )
-        return tuple(row[name] for name in names)
-    values = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
-    if len(values) != len(names):
-        raise ConfigurationError(
-            f"{row!r} is no row: give a tuple of {', '.join(names)}, a Row, or a dict"
-        )
-    return values

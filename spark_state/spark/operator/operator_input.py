@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -29,7 +28,7 @@ from spark_state.processor.epoch_inputs import (
 )
 from spark_state.processor.epoch_steps import Step
 from spark_state.processor.event_times import EventTimes
-from spark_state.processor.processor_api import ProcessorApi
+from spark_state.processor.processor_api import ProcessorApi, check_has
 from spark_state.spark.operator.clock_source import ClockSettings, with_control_rows
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN, keyed_input, with_batch_time
 from spark_state.spark.operator.operator_call import OperatorCall
@@ -114,7 +113,7 @@ def _sides(
     if call.initial_state is not None:
         df, given = call.grouped._df, call.initial_state
         sides.append(initial_rows(df, given, key_fields, configuration.max_parallelism))
-        _check_has(call.processor, api.initial_method, "initial_state")
+        check_has(call.processor, api.initial_method, "initial_state")
         steps.append(api.initial_step)
     return sides, tuple(steps)
 
@@ -128,15 +127,7 @@ def _check_broadcast(call: OperatorCall) -> None:
             f"broadcast stream {first!r} needs an operator on a streaming DataFrame; in a batch "
             "job give its rows to the processor itself"
         )
-    _check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
-
-
-def _check_has(processor: Any, method: str, argument: str) -> None:
-    if not callable(getattr(processor, method.partition("(")[0], None)):
-        raise ConfigurationError(
-            f"{type(processor).__name__} has no method {method}, which gets the rows of "
-            f"{argument}: add it, or leave {argument} out"
-        )
+    check_has(call.processor, "handleBroadcastRows(name, rows, state)", "broadcast")
 
 
 def _clock_settings(

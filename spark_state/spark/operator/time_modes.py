@@ -14,8 +14,7 @@ from pyspark.sql.types import StructField
 
 from spark_state.checkpointing.watermarks import Policy
 from spark_state.errors import ConfigurationError
-from spark_state.processor.condition_errors import unknown_time_mode
-from spark_state.processor.epoch_time import ShownTime, both_times, no_time
+from spark_state.processor.epoch_time import ShownTime, both_times, no_time, time_mode_named
 from spark_state.processor.event_times import EventTimes
 from spark_state.spark.operator.spark_conditions import analysis_error
 from spark_state.spark.operator.upstream_watermarks import DELAY_KEY, UpstreamWatermarks
@@ -37,12 +36,8 @@ class TimeMode(Enum):
 
 
 def time_mode_of(name: str) -> TimeMode:
-    """The mode of this name, in upper or lower case. Raises an error with Spark's condition for any
-    other."""
-    for mode in TimeMode:
-        if mode.value.lower() == str(name).lower():
-            return mode
-    raise unknown_time_mode(name)
+    """The mode of this name. Raises what time_mode_named raises."""
+    return TimeMode(time_mode_named(name))
 
 
 def event_times(

@@ -18,6 +18,9 @@ TEXTS = {
     "s string, t binary, u boolean": "struct<s:string,t:binary,u:boolean>",
     "d date, t timestamp, u timestamp_ntz": "struct<d:date,t:timestamp,u:timestamp_ntz>",
     "x decimal(10,2), y decimal(20, 0)": "struct<x:decimal(10,2),y:decimal(20,0)>",
+    "x decimal, y dec(5), z numeric(38, 38)": (
+        "struct<x:decimal(10,0),y:decimal(5,0),z:decimal(38,38)>"
+    ),
     "a array<long>, m map<string, array<int>>": "struct<a:array<bigint>,m:map<string,array<int>>>",
     "s struct<p: long, q: struct<r: byte>>": "struct<s:struct<p:bigint,q:struct<r:tinyint>>>",
     "i interval day to second, j array<interval hour>, k interval minute TO second": (
@@ -48,8 +51,26 @@ def test_a_schema_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["n", "n variant", "n strang", "long", "n array<", "n interval", "n interval year to day"],
+    [
+        *("n", "n variant", "n strang", "long", "n array<", "n interval", "n interval year to day"),
+        *("n array<int, int>", "n map<string>", "n decimal(x)", "n decimal(2, 3)"),
+        *("n decimal(39)", "n long m long", "n long); DROP TABLE (m long", "'", "n struct<>"),
+    ],
 )
 def test_what_is_no_schema_is_an_error_that_says_whose(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"^rows: "):
+    with pytest.raises(ConfigurationError, match=r"^rows: .* a StructType") as raised:
+        schema_of(text, "rows")
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("n strang", "is not a schema, cannot read it at 'strang'; write a name and a type"),
+        ("n long, m", "is not a schema, 'm' has no type"),
+        ("n map<string>", "type MAP<STRING> is not known here"),
+    ],
+)
+def test_the_error_says_what_cannot_be_read(text: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
         schema_of(text, "rows")

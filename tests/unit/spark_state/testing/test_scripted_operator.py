@@ -176,7 +176,7 @@ def test_another_version_of_the_processor_goes_on_with_the_state() -> None:
     ("changes", "message"),
     [
         ({"key": "name"}, "'name' is no column of rows, which are user, page"),
-        ({"time_mode": "processing"}, "time mode 'processing' is unknown"),
+        ({"time_mode": "processing"}, r"^\[STATEFUL_PROCESSOR_UNKNOWN_TIME_MODE\].* processing"),
         ({"watermark": ("page", 5)}, "other mode has one; watermark is .'page', 5. in mode"),
         ({"time_mode": "EventTime"}, "needs watermark=.* watermark is None in mode"),
         (

@@ -1,0 +1,102 @@
+"""Rows that a test gives a ScriptedOperator, as Arrow columns with their key groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from checkpoint_store.files.schema_columns import are_same_types
+from spark_state.errors import ConfigurationError
+from spark_state.key_group_assignment import KeyGroupAssignment, is_hashable_type
+from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.schemas import arrow_schema
+from spark_state.testing.ddl_schemas import schema_of
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Rows with a key. `what`: whose they are, for errors; `keys`: the key columns."""
+
+    what: str
+    schema: StructType
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, what: str, given: StructType | str, key: str | Sequence[str]) -> KeyedRows:
+        """Raises ConfigurationError for what is no schema, or has no such key."""
+        keyed = cls(what, schema_of(given, what), (key,) if isinstance(key, str) else tuple(key))
+        for name in keyed.keys:
+            keyed.check_has(name)
+            if not is_hashable_type(keyed.schema[name].dataType.jsonValue()):
+                raise ConfigurationError(f"column {name!r} of {keyed.schema[name]} can be no key")
+        return keyed
+
+    @property
+    def layout(self) -> InputLayout:
+        """Where the columns are."""
+        names = tuple(self.schema.names)
+        return InputLayout(names, tuple(names.index(key) for key in self.keys))
+
+    @property
+    def key_fields(self) -> list[StructField]:
+        """The fields of the key, in its order."""
+        return [self.schema[name] for name in self.keys]
+
+    def check_has(self, name: str) -> None:
+        """Raise ConfigurationError unless there is a column of this name."""
+        if name not in self.schema.names:
+            raise ConfigurationError(
+                f"{name!r} is no column of {self.what}, which are {', '.join(self.schema.names)}"
+            )
+
+    def check_same_key(self, other: KeyedRows) -> None:
+        """Raise ConfigurationError unless the keys of both have the same types."""
+        types, other_types = (
+            json.dumps([field.dataType.jsonValue() for field in rows.key_fields])
+            for rows in (self, other)
+        )
+        if not are_same_types(types, other_types):
+            raise ConfigurationError(
+                f"{other.what} has the key ({_described(other.key_fields)}), {self.what} "
+                f"({_described(self.key_fields)}): both need the same types, in the same order"
+            )
+
+    def columns(self, rows: Iterable[Any]) -> list[Any]:
+        """The columns of rows, each a tuple, a Row or a dict."""
+        values = [self._values(row) for row in rows]
+        return [
+            pa.array([row[index] for row in values], field.type)
+            for index, field in enumerate(arrow_schema(self.schema))
+        ]
+
+    def key_groups(self, columns: Sequence[Any], max_parallelism: int) -> list[int]:
+        """The key group of each row."""
+        types = [field.dataType.jsonValue() for field in self.key_fields]
+        assignment = KeyGroupAssignment(types, max_parallelism)
+        of_key = [columns[index].to_pylist() for index in self.layout.key_indexes]
+        return [assignment.key_group(key) for key in zip(*of_key, strict=True)]
+
+    def _values(self, row: Any) -> tuple[Any, ...]:
+        names = self.schema.names
+        if isinstance(row, dict):
+            if row.keys() != set(names):
+                raise ConfigurationError(
+                    f"{row!r} has not the columns of {self.what}, which are {', '.join(names)}; "
+                    "give None where a column is null"
+                )
+            return tuple(row[name] for name in names)
+        values = () if isinstance(row, str) or not isinstance(row, Iterable) else tuple(row)
+        if len(values) != len(names):
+            raise ConfigurationError(
+                f"{row!r} is no row: give a tuple of {', '.join(names)}, a Row, or a dict"
+            )
+        return values
+
+
+def _described(fields: Sequence[StructField]) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)
