@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
+from spark_state.processor.arrow.calls_of_rows import ForManyKeys
 from spark_state.processor.arrow.keyed_batch import Keys
 from spark_state.processor.arrow.states import ArrowState, ArrowTimers, arrow_state
 from spark_state.processor.handles import DeclaringHandle
@@ -26,9 +27,13 @@ class TimersOfKeys(Protocol):
     def list(self, keys: Keys) -> pa.ListArray[Any]: ...
 
 
-class ArrowProcessorHandle(DeclaringHandle):
+class ArrowProcessorHandle(DeclaringHandle, ForManyKeys):
     """States of many keys at once, see `states`, and operator state as in the other APIs."""
 
+    calls_of_rows: ClassVar[Mapping[str, str]] = {
+        "registerTimer": "registerTimers(keys, timesMs)",
+        "deleteTimer": "deleteTimers(keys, timesMs)",
+    }
     _timers: TimersOfKeys
 
     def registerTimers(self, keys: Keys, timesMs: Any) -> None:

@@ -19,6 +19,7 @@ from spark_state.keyed_state.element_serializers import ListSerializer, MapSeria
 from spark_state.keyed_state.keyed_element_table import KeyedElementTable
 from spark_state.keyed_state.keyed_state_table import KeyedStateTable
 from spark_state.keyed_state.state_kinds import OpenTable
+from spark_state.processor.arrow.calls_of_rows import ForManyKeys
 from spark_state.processor.arrow.columns import check_length, numbers_of, struct_of
 from spark_state.processor.arrow.keyed_batch import Keys, with_groups
 from spark_state.serializers import StructSerializer
@@ -29,9 +30,16 @@ pc: Any = pyarrow.compute
 Value = tuple[Any, ...]
 SetKey = Callable[[tuple[Any, ...], int], None]
 
+_OF_STATES = {"exists": "exists_many(keys)", "clear": "clear_many(keys)"}
 
-class ArrowValueState:
+
+class ArrowValueState(ForManyKeys):
     """One value a key."""
+
+    calls_of_rows = _OF_STATES | {
+        "get": "get_many(keys)",
+        "update": "put_many(keys, values)",
+    }
 
     def __init__(
         self, table: KeyedStateTable[Value], serializer: StructSerializer, set_key: SetKey
@@ -76,8 +84,15 @@ class ArrowValueState:
             self._table.remove()
 
 
-class ArrowListState:
+class ArrowListState(ForManyKeys):
     """A list a key; an empty list counts as no list."""
+
+    calls_of_rows = _OF_STATES | {
+        "get": "get_many(keys)",
+        "put": "put_many(keys, lists)",
+        "appendValue": "append_many(keys, lists)",
+        "appendList": "append_many(keys, lists)",
+    }
 
     def __init__(
         self, table: KeyedElementTable[int, Value], serializer: ListSerializer, set_key: SetKey
@@ -137,9 +152,19 @@ class ArrowListState:
         )
 
 
-class ArrowMapState:
+class ArrowMapState(ForManyKeys):
     """A map a key; an empty map counts as no map. User keys are named with the keys that they
     belong to, pair by pair: `batch.keys_of_rows()` beside a column of the rows, for one."""
+
+    calls_of_rows = _OF_STATES | {
+        "getValue": "get_many(keys, user_keys)",
+        "containsKey": "get_many(keys, user_keys), which is null where there is none",
+        "updateValue": "put_many(keys, user_keys, values)",
+        "removeKey": "remove_many(keys, user_keys)",
+        "iterator": "items_many(keys)",
+        "keys": "items_many(keys)",
+        "values": "items_many(keys)",
+    }
 
     def __init__(
         self, table: KeyedElementTable[Value, Value], serializer: MapSerializer, set_key: SetKey
