@@ -256,17 +256,38 @@ class NotAStoreError(CheckpointStoreError):
         )
 
 
-@dataclass(eq=False)
-class NotAnOperatorError(CheckpointStoreError):
-    """A table, or the checkpoint of a query, is where an operator's store is asked for."""
-
-    url: str
+class NoOperatorStoreError(NotAStoreError):
+    """Neither the store of an operator, nor a directory with such stores."""
 
     def __str__(self) -> str:
+        below = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
         return (
-            f"{self.url} is not the store of an operator, so it has no progress of one: name "
-            "<store>/<query id>/<operator>, or <store>/<query id>. The progress of a query on the "
-            "provider is in Spark's own lastProgress"
+            f"{self.url} is neither the store of an operator, nor the directory of a query with "
+            f"such stores (no store.json is there, nor in a directory of it){below}. Name "
+            "<store>/<query id>/<operator>, or <store>/<query id> for all operators of a query; "
+            "<store> is the query's spark.cowstate.store"
+        )
+
+
+@dataclass(eq=False)
+class NotAnOperatorError(CheckpointStoreError):
+    """A table, or the checkpoint of a query, is where an operator's store is asked for.
+    `query_id`: the query's; None for a table, and if the checkpoint does not say it."""
+
+    url: str
+    query_id: str | None = None
+
+    def __str__(self) -> str:
+        if self.query_id is None:
+            return (
+                f"{self.url} is not the store of an operator, so it has no progress of one: name "
+                "<store>/<query id>/<operator>, or <store>/<query id>"
+            )
+        return (
+            f"{self.url} is the checkpoint of query {self.query_id}, and not the store of an "
+            f"operator: name <store>/{self.query_id}, where <store> is the query's "
+            "spark.cowstate.store. Operators of Spark, on the provider, have their progress in "
+            "Spark's own lastProgress"
         )
 
 

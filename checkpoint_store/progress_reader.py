@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkpoint_store.errors import (
+    NoOperatorStoreError,
     NotAnOperatorError,
     NotAStoreError,
+    ObjectMissingError,
     VersionNotRetainedError,
 )
+from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
@@ -20,6 +24,9 @@ from checkpoint_store.operators.operator_progress import (
     OperatorProgress,
     operator_progress,
 )
+from checkpoint_store.provider.provider_errors import StoreNotFoundError
+from checkpoint_store.provider.provider_history import ProviderHistory
+from checkpoint_store.provider.spark_checkpoint import query_id_of
 
 
 def read_progress(
@@ -38,9 +45,9 @@ def read_progress(
     progress of each subtask. `storage_options` are fsspec's; a call to the store that fails is
     tried again for `retry_seconds`.
 
-    Raises NotAStoreError if there is no store, NotAnOperatorError if it is a table's, and
-    StoreNotFoundError or NotAnOperatorError for a query's checkpoint; VersionNotRetainedError if no
-    operator has a complete epoch; CorruptObjectError, StoreUnavailableError, StoreAccessError.
+    Raises NotAStoreError if there is no store, and NotAnOperatorError if it is a table's or a
+    query's checkpoint; VersionNotRetainedError if no operator has a complete epoch;
+    CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; ask for 1 or more")
@@ -57,17 +64,28 @@ def _histories(
     url: str, storage_options: Mapping[str, Any] | None, retry_seconds: float
 ) -> list[OperatorHistory]:
     def opened(of_url: str) -> OperatorHistory:
-        history = open_history(of_url, storage_options, None, retry_seconds)
-        if not isinstance(history, OperatorHistory):
-            raise NotAnOperatorError(history.url)
-        return history
+        try:
+            history = open_history(of_url, storage_options, None, retry_seconds)
+        except StoreNotFoundError as error:
+            raise NotAnOperatorError(error.url, query_id()) from error
+        if isinstance(history, OperatorHistory):
+            return history
+        is_checkpoint = isinstance(history, ProviderHistory)
+        raise NotAnOperatorError(history.url, query_id() if is_checkpoint else None)
+
+    def query_id() -> str | None:
+        store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
+        try:
+            return query_id_of(store)
+        except ObjectMissingError:
+            return None
 
     try:
         return [opened(url)]
     except NotAStoreError as error:
         names = sorted((name for name in error.below if "/" not in name), key=operator_order)
         if not names:
-            raise
+            raise NoOperatorStoreError(error.url, error.below) from error
     return [opened(f"{url.rstrip('/')}/{name}") for name in names]
 
 

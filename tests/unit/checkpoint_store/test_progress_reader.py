@@ -12,7 +12,6 @@ from checkpoint_store import (
     NotAnOperatorError,
     NotAStoreError,
     StoreAccessError,
-    StoreNotFoundError,
     StoreUnavailableError,
     VersionNotRetainedError,
     read_progress,
@@ -152,10 +151,12 @@ class TestCost:
 class TestErrors:
     def test_no_store_is_an_error_that_names_the_stores_below(self, tmp_path: Path) -> None:
         operator_in(tmp_path / "query/counts").run_epoch(0, {0: 1})
-        with pytest.raises(NotAStoreError, match="query/counts"):
+        advice = r"Name <store>/<query id>/<operator>, or <store>/<query id> for all"
+        with pytest.raises(NotAStoreError, match=f"there are query/counts. {advice}"):
             read_progress(str(tmp_path))
-        with pytest.raises(NotAStoreError):
+        with pytest.raises(NotAStoreError, match=advice) as raised:
             read_progress(str(tmp_path / "nothing"))
+        assert "table" not in str(raised.value)
 
     def test_a_table_has_no_progress_of_an_operator(self, tmp_path: Path) -> None:
         ScriptedTable(LocalObjectStore(tmp_path)).commit(0, put(1, "a", 1))
@@ -165,7 +166,10 @@ class TestErrors:
     def test_a_checkpoint_of_spark_says_where_operators_are(self, tmp_path: Path) -> None:
         (tmp_path / "commits").mkdir()
         (tmp_path / "commits/0").write_text("v1\n{}")
-        with pytest.raises(StoreNotFoundError, match="<query id>/<operator>"):
+        with pytest.raises(NotAnOperatorError, match="<query id>/<operator>"):
+            read_progress(str(tmp_path))
+        (tmp_path / "metadata").write_text('{"id":"5f2e"}')
+        with pytest.raises(NotAnOperatorError, match=r"of query 5f2e,.* name <store>/5f2e"):
             read_progress(str(tmp_path))
 
     def test_a_store_without_an_epoch_says_so(self, tmp_path: Path) -> None:
