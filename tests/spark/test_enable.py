@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -273,6 +274,16 @@ def test_what_cannot_run_is_an_error_or_runs_on_spark_with_a_warning(
             name="totals",
         )
     assert ON_SPARK in plan_of(explicit)
+
+
+def test_without_protobuf_spark_cannot_run_it_either(
+    enabled: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    df, changes, _, message = refused(enabled)[0]
+    monkeypatch.setitem(sys.modules, "google.protobuf.runtime_version", None)
+    spark_state.enable(enabled, fallback="spark")
+    with pytest.raises(ConfigurationError, match=rf"{message}.*pip install --upgrade protobuf"):
+        called(df, **changes)
 
 
 def test_what_can_run_does_not_fall_back(enabled: SparkSession) -> None:

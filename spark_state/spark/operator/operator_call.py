@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import unwrap
 from typing import Any, Literal
 
@@ -29,6 +30,24 @@ _SPARK_METHODS: Mapping[Api, str] = {
     "rows": "transformWithState",
     "pandas": "transformWithStateInPandas",
 }
+
+
+_PROTOBUF_VERSION = "google.protobuf.runtime_version"
+_MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
+
+
+def lacks_protobuf() -> str | None:
+    """Why Spark's own operator could not run in Python workers like this interpreter, None if it
+    can. They load protobuf in the first batch, and nothing before it does."""
+    try:
+        version_error: type[Exception] = import_module(_PROTOBUF_VERSION).VersionError
+    except ImportError as error:
+        return str(error)
+    try:
+        import_module(_MESSAGES)
+    except (ImportError, version_error) as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

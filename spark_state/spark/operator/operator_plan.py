@@ -42,8 +42,14 @@ from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
 from spark_state.spark.operator.keyed_input import key_columns
-from spark_state.spark.operator.operator_call import Api, OperatorCall, SparkArguments
+from spark_state.spark.operator.operator_call import (
+    Api,
+    OperatorCall,
+    SparkArguments,
+    lacks_protobuf,
+)
 from spark_state.spark.operator.operator_configuration import (
+    FALLBACK_KEY,
     OperatorConfiguration,
     parse_configuration,
     runs_on_spark_instead,
@@ -166,6 +172,14 @@ def plan_or_fall_back(call: OperatorCall, name: str | None) -> DataFrame:
         method = call.spark_method
         if method is None or not runs_on_spark_instead(dict(spark.conf.getAll)):
             raise
+        problem = lacks_protobuf()
+        if problem is not None:
+            raise ConfigurationError(
+                f"{method} of {type(call.processor).__name__} cannot run on cowstate: {error}. It "
+                f"cannot run on Spark, as {FALLBACK_KEY} says, because Spark's operator needs "
+                f"protobuf ({problem}): pip install --upgrade protobuf, in the environments of the "
+                "driver and of the workers"
+            ) from error
         warnings.warn(
             f"{method} of {type(call.processor).__name__} runs on Spark and not on cowstate: "
             f"{error}",

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import google.protobuf
 import pytest
+from google.protobuf import runtime_version
 
-from spark_state.spark.operator.operator_call import Api, OperatorCall
+from spark_state.spark.operator.operator_call import Api, OperatorCall, lacks_protobuf
 from tests.support.arrow_totals import ArrowTotals
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
+
+MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
+
+
+def test_sparks_operator_lacks_nothing_where_protobuf_is() -> None:
+    assert lacks_protobuf() is None
+
+
+@pytest.mark.parametrize("module", ["runtime_version", "descriptor"])
+def test_a_missing_protobuf_is_told(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    monkeypatch.delitem(sys.modules, MESSAGES, raising=False)
+    monkeypatch.delattr(google.protobuf, module)
+    monkeypatch.setitem(sys.modules, f"google.protobuf.{module}", None)
+    problem = lacks_protobuf()
+    assert problem is not None
+    assert module in problem
+
+
+def test_a_protobuf_that_is_too_old_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, MESSAGES, raising=False)
+    monkeypatch.setattr(runtime_version, "MAJOR", 5)
+    problem = lacks_protobuf()
+    assert problem is not None
+    assert "gencode" in problem
 
 
 @pytest.mark.parametrize(
