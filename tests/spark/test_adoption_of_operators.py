@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -435,6 +438,42 @@ def test_a_float_in_a_struct_of_the_key_has_one_form_in_the_store(
     shown = sorted((key.replace("-0.0", "0.0"), seen) for key, seen in expected.shown())
     in_one_form = sorted((key.replace("-0.0", "0.0"), seen) for key, seen in job.shown())
     assert in_one_form == [(key, seen.replace("-0.0", "0.0")) for key, seen in shown]
+
+
+class DeepKeys(AdoptedJob):
+    """Its key has a number in a struct of a struct, as its files have it."""
+
+    def feed(self, rows: Any) -> None:
+        number = self.stream._files
+        file = self.stream.input / f"{number:05d}.parquet"
+        inner = pa.struct([("inner", pa.struct([("x", pa.float64())]))])
+        keys = pa.array([{"inner": {"x": x}} for x, _ in rows], inner)
+        pq.write_table(pa.table({"key": keys, "value": [value for _, value in rows]}), file)
+        os.utime(file, (1_000 + number, 1_000 + number))
+        self.stream._files += 1
+
+    def output(self) -> DataFrame:
+        schema = "key struct<inner: struct<x: double>>, value bigint"
+        reader = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        grouped = reader.parquet(str(self.stream.input)).groupBy("key")
+        return grouped.transformWithState(self.processor, SEEN, "update", self.mode)
+
+
+def test_keys_that_would_become_one_are_refused_and_named(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = DeepKeys(spark, tmp_path, EveryState())
+    for value, number in enumerate([-0.0, 0.0, 1.0]):
+        job.feed([(number, value)])
+    job.on_spark()
+    totals = {key: json.loads(seen)[0] for key, seen in job.shown()}
+    assert sorted(totals.values()) == [0, 1, 2], "Spark keeps both zeros apart"
+    before = contents(job.checkpoint)
+    assert job.adopt("--apply", "--force") == 2
+    told = capsys.readouterr().err
+    assert "would be the one key (key) = ({'inner': {'x': 0.0}},)" in told
+    assert contents(job.checkpoint) == before
+    assert not [path for path in Path(store_of(job)).rglob("*") if path.is_file()]
 
 
 class TwoSources(AdoptedJob):

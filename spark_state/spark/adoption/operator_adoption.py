@@ -251,11 +251,24 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
     by_subtask = states.rows.repartitionById(configuration.parallelism, subtask)
     write = called_in_workers(partial(write_subtask, target))
     written = _with_progress(spark, by_subtask.mapInArrow(write, WRITTEN).collect, progress)
+    _check_apart(checked, written)
     for barrier in _barriers(checked, target, written):
         checkpoints.publish_barrier(barrier)
     completed = checkpoints.complete(plan.epoch, target.run, configuration.parallelism)
     assert completed is not None, "every subtask has its barrier"
     return _verified(spark, checked, target, progress)
+
+
+def _check_apart(checked: CheckedAdoption, written: Sequence[Row]) -> None:
+    for row in written:
+        if row.merged_key is not None:
+            names = ", ".join(field.name for field in checked.states.key_fields)
+            raise AdoptionError(
+                f"Spark's store has several keys that would be the one key ({names}) = "
+                f"{row.merged_key} on cowstate: they differ in the sign of a zero, or in the bits "
+                "of a NaN, and Spark keeps such keys apart inside of structs. Nothing was changed. "
+                "Start the query with a new checkpoint"
+            )
 
 
 def _barriers(

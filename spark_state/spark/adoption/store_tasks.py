@@ -33,17 +33,20 @@ from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.heap.heap_snapshot import ROWS_OF_FILE
 from spark_state.key_group_hash import with_one_nan_and_zero
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
+from spark_state.spark.adoption.merged_keys import merged_key
 
 # The type stubs of pyarrow.compute reject arguments that its functions take.
 pc: Any = pyarrow.compute
 
-WRITTEN = "subtask int, handle string, next_timer_ms bigint"
-"""What a task says of each file that it has written."""
+WRITTEN = "subtask int, handle string, next_timer_ms bigint, merged_key string"
+"""What a task says of each file that it has written; or a key that several keys of Spark's would
+become, and nothing else: then it writes none."""
 
 _WRITTEN_FIELDS: list[Any] = [
     pa.field("subtask", pa.int32()),
     pa.field("handle", pa.string()),
     pa.field("next_timer_ms", pa.int64()),
+    pa.field("merged_key", pa.string()),
 ]
 
 
@@ -89,6 +92,10 @@ def write_subtask(
     context = TaskContext.get()
     assert context is not None
     next_timer_ms = _next_timer_ms(target, rows)
+    merged = merged_key(_keys_of_spark(target, rows), _keys(target, rows))
+    if merged is not None:
+        yield _written(merged_key=repr(merged))
+        return
     table = _file_table(target, rows)
     key_groups = table.column(KEY_GROUP_COLUMN).to_numpy()
     most = target.metadata.max_parallelism
@@ -101,16 +108,15 @@ def write_subtask(
             target.epoch, subtask, target.run, context.taskAttemptId(), of_part
         )
         handle = checkpoints.write_state("snapshot", part, writer)
-        yield pa.RecordBatch.from_pylist(
-            [
-                {
-                    "subtask": subtask,
-                    "handle": json.dumps(encode_handle(handle)),
-                    "next_timer_ms": next_timer_ms,
-                }
-            ],
-            pa.schema(_WRITTEN_FIELDS),
+        yield _written(
+            subtask=subtask,
+            handle=json.dumps(encode_handle(handle)),
+            next_timer_ms=next_timer_ms,
         )
+
+
+def _written(**told: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([told], pa.schema(_WRITTEN_FIELDS))
 
 
 def read_subtasks(
@@ -140,10 +146,7 @@ def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
     names = [column.name for column in state_columns(target.file_schema)]
     states = pc.take(pa.array(names, pa.string()), rows.column("state").combine_chunks())
     key_names = target.file_schema.names[: target.keys]
-    columns: list[Any] = [
-        _key(rows.column(f"key_{place}"), target.file_schema.field(place).type)
-        for place in range(target.keys)
-    ]
+    columns: list[Any] = _keys(target, rows)
     columns += [rows.column("key_group"), states, pa.repeat(pa.scalar(PUT), rows.num_rows)]
     columns += [rows.column(f"state_{place}") for place in range(len(names))]
     cast_columns = [
@@ -152,6 +155,17 @@ def _file_table(target: TargetStore, rows: pa.Table) -> pa.Table:
     ]
     table = pa.Table.from_arrays(cast_columns, schema=target.file_schema)
     return sorted_by_key(table, key_names)
+
+
+def _keys_of_spark(target: TargetStore, rows: pa.Table) -> list[Any]:
+    return [rows.column(f"key_{place}") for place in range(target.keys)]
+
+
+def _keys(target: TargetStore, rows: pa.Table) -> list[Any]:
+    return [
+        _key(column, target.file_schema.field(place).type)
+        for place, column in enumerate(_keys_of_spark(target, rows))
+    ]
 
 
 def _key(column: Any, arrow_type: pa.DataType) -> Any:

@@ -1,0 +1,48 @@
+"""Keys of Spark's operator that would be one key on cowstate.
+
+To Spark 0.0 and -0.0 are one key, and so are all NaNs. But inside of structs its store may have a
+key for each, if they come in different batches. Cowstate has one key of them, wherever they are.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from spark_state.keyed_state.key_columns import leaf_columns
+
+# The type stubs of pyarrow.compute reject arguments that its functions take.
+pc: Any = pyarrow.compute
+
+_PLACE = "place"
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+def merged_key(of_spark: Sequence[Any], in_one_form: Sequence[Any]) -> tuple[Any, ...] | None:
+    """A key that several keys of Spark's become, None if there is none. Both have the key columns
+    of the same rows, chunked: as Spark has them, and as hosts keep them."""
+    leaves = leaf_columns(of_spark)
+    if not any(leaf.type in _BITS for leaf in leaves):
+        return None
+    columns = [*map(_bits, leaves), *map(_bits, leaf_columns(in_one_form))]
+    names = [f"leaf {index}" for index in range(len(columns))]
+    own_names = names[len(leaves) :]
+    places = pa.array(range(len(in_one_form[0])), pa.int64())
+    rows: Any = pa.table([*columns, places], [*names, _PLACE])
+    keys = rows.group_by(names).aggregate([(_PLACE, "min")])
+    own_keys = keys.group_by(own_names).aggregate([(f"{_PLACE}_min", "min"), ([], "count_all")])
+    merged = own_keys.filter(pc.greater(own_keys["count_all"], 1))
+    if not merged.num_rows:
+        return None
+    place = merged[f"{_PLACE}_min_min"][0].as_py()
+    return tuple(column[place].as_py() for column in in_one_form)
+
+
+def _bits(leaf: Any) -> Any:
+    """A column in which only the same bits are equal."""
+    whole = leaf.combine_chunks() if isinstance(leaf, pa.ChunkedArray) else leaf
+    return whole.view(_BITS[whole.type]) if whole.type in _BITS else whole
