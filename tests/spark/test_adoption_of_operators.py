@@ -161,6 +161,8 @@ def test_a_dry_run_says_what_is_there_and_changes_nothing(
         ("total", "value", True),
     ]
     assert report["edits"] == ["offsets/0", "offsets/1"]
+    assert report["sources"] == 1
+    assert "sources" not in text
     for word in (store_of(job), "kinds: map, with a time to live", "Nothing was changed"):
         assert word in text
 
@@ -514,7 +516,7 @@ class BesideAnother(TwoSources):
 
 
 def test_a_clock_that_finds_another_source_s_offset_refuses_to_run(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = BesideAnother(spark, tmp_path, EveryTimedState(), "ProcessingTime")
     other = Stream(spark, tmp_path / "other")
@@ -523,6 +525,9 @@ def test_a_clock_that_finds_another_source_s_offset_refuses_to_run(
     job.on_spark()
     before = job.shown()
     before_adoption = contents(job.checkpoint)
+    assert job.adopt() == 0
+    told = capsys.readouterr().out
+    assert "The query has 2 sources, and its log does not say where they are." in told
     assert job.adopt("--apply", "--force") == 0
     job.feed([("a", 8)])
     with pytest.raises(StreamingQueryException, match="of another source in its place"):

@@ -68,6 +68,14 @@ class OperatorAdoptionPlan:
     time: SubtaskTime | None
     edits: tuple[LogEntry, ...]
 
+    @property
+    def sources(self) -> int:
+        """How many sources the query has. The log does not say which operators they feed."""
+        _version, _settings, *offsets = (
+            self.checkpoint.offsets[self.epoch].text.rstrip().split("\n")
+        )
+        return len(offsets)
+
     @staticmethod
     def edited(entry: LogEntry) -> str:
         """The text of an offset log entry that has a line more, for the clock."""

@@ -32,6 +32,7 @@ def checked_as_json(checked: CheckedAdoption) -> dict[str, Any]:
             }
             for state in checked.states.descriptors
         ],
+        "sources": checked.plan.sources,
         "edits": [entry.path for entry in checked.plan.edits],
         "applied": False,
     }
@@ -52,6 +53,7 @@ def checked_as_text(checked: CheckedAdoption, seconds_quiet: float, needed_secon
     lines += [
         "  - move state/ below _cowstate_adopt/",
         "",
+        *_about_sources(checked),
         *when_to_apply(seconds_quiet, needed_seconds),
     ]
     return "\n".join(lines)
@@ -105,6 +107,20 @@ def put_back_as_text(url: str, folder: str, record: AdoptionRecord) -> str:
         f"{url} is on Spark's own operator again, as before {folder}: its state is back in its "
         f"place, and {record.store} was deleted."
     )
+
+
+def _about_sources(checked: CheckedAdoption) -> list[str]:
+    plan = checked.plan
+    if not plan.edits or plan.sources == 1:
+        return []
+    return [
+        f"The query has {plan.sources} sources, and its log does not say where they are. If rows "
+        "of one come in",
+        "behind the operator, as in a union with its output, the query will not start on cowstate. "
+        "Then undo",
+        f"the adoption with cowstate adopt --revert {plan.checkpoint.url}",
+        "",
+    ]
 
 
 def _states(checked: CheckedAdoption) -> list[str]:

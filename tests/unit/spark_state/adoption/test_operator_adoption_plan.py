@@ -152,6 +152,7 @@ def test_what_cannot_be_taken_over_is_refused_and_named(
 def test_the_clock_is_behind_several_sources() -> None:
     stopped = checkpoint(operator("EventTime"), offsets={2: logged(2, sources=3)})
     plan = plan_operator_adoption(stopped, "cowstate")
+    assert plan.sources == 3
     (entry,) = plan.edits
     assert plan.edited(entry).split("\n")[2:] == [
         '{"offset": 0}', '{"offset": 1}', '{"offset": 2}', "-"
