@@ -348,12 +348,19 @@ class StructSerializer:
         if type(value) is tuple:
             if tuple(map(type, value)) in self._accepted:
                 return value
-        elif type(value) is str or not hasattr(value, "__iter__"):
+        elif self._is_no_sequence(value):
             raise StateValueError(
                 f"{self.owner}: {value!r} is not a tuple of {len(self._fields)} fields "
                 f"({self._names()}); a value of one field is written (x,)"
             )
         return self._convert(tuple(value))
+
+    def _is_no_sequence(self, value: Any) -> bool:
+        # As in Spark, a text of one character may stand for the tuple of it. A longer text, or one
+        # for several fields, is a mistake.
+        if type(value) is str:
+            return not len(value) == len(self._fields) == 1
+        return not hasattr(value, "__iter__")
 
     def _convert(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(values) != len(self._fields):

@@ -136,6 +136,21 @@ def test_timers_of_an_initial_state_fire(stream: Stream) -> None:
     assert sorted(fired) == [("a", 100), ("a", 1000), ("b", 200), ("only here", 5)]
 
 
+def test_sessions_without_a_bound_on_arrow_batches_have_it_too(stream: Stream) -> None:
+    """Spark's processes for sources in Python, as the operator has two of them, need a bound."""
+    stream.feed([("a", 1)])
+    with configured(stream.spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "-1"}):
+        grouped = stream.source().groupBy("key")
+        begin = initial(stream.spark).where("name = 'a'").groupBy("name")
+        stream.run(
+            spark_state.transform_with_state(
+                grouped, ExpiresWith(), TOTALS_SCHEMA, "update", "ProcessingTime", begin
+            )
+        )
+    emitted = {(key, rows, total) for _, key, rows, total in stream.kept()}
+    assert emitted == {("a", 21, 1101), ("a", -1, 100), ("a", -1, 1000)}
+
+
 class ExpiresByRules(ExpiresWith):
     """ExpiresWith, which keeps the rows of a broadcast stream."""
 

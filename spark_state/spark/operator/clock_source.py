@@ -51,7 +51,7 @@ from spark_state.processor.epoch_inputs import control_key_group
 from spark_state.spark.operator.batch_identity import QUERY
 from spark_state.spark.operator.clock import Clock, ClockOffset
 from spark_state.spark.operator.keyed_input import KEY_GROUP_COLUMN
-from spark_state.spark.operator.worker_interpreter import register_source
+from spark_state.spark.operator.worker_interpreter import stream_of
 from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _SUBTASK = "subtask"
@@ -96,10 +96,9 @@ class ClockSettings:
 def with_control_rows(keyed: DataFrame, settings: ClockSettings) -> DataFrame:
     """The rows of `keyed`, and control rows when the clock ticks."""
     spark = keyed.sparkSession
-    register_source(spark, ClockSource)
     stands_still = spark.conf.get(_BATCHES_WITHOUT_ROWS_KEY) == "false"
     settings = replace(settings, stands_still=stands_still)
-    ticks = spark.readStream.format(ClockSource.name()).options(**settings.options()).load()
+    ticks = stream_of(spark, ClockSource, settings.options())
     key_group = (F.lit(control_key_group(0)) - F.col(_SUBTASK)).cast("int")
     columns = [
         key_group if field.name == KEY_GROUP_COLUMN else F.lit(None).cast(field.dataType)

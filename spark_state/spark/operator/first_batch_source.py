@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from spark_state.spark.operator.worker_interpreter import register_source
+from spark_state.spark.operator.worker_interpreter import stream_of
 from spark_state.spark.operator.worker_loading import LoadedInWorkers
 
 _BATCHES = "batches"
@@ -26,8 +26,7 @@ _BATCHES = "batches"
 
 def first_batch(spark: SparkSession) -> DataFrame:
     """One row in the first batch, none in others."""
-    register_source(spark, FirstBatchSource)
-    return spark.readStream.format(FirstBatchSource.name()).load()
+    return stream_of(spark, FirstBatchSource, {})
 
 
 class FirstBatchSource(LoadedInWorkers, DataSource):

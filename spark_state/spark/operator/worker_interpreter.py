@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.udf import _wrap_function
 
@@ -31,6 +31,8 @@ from spark_state.spark.operator.operator_configuration import is_local_master
 _PYTHON, _DRIVER_PYTHON = "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"
 _SETTING = "spark.pyspark.python"
 _DATA_SOURCES = "pyspark_cowstate"
+_MOST_ROWS_KEY = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_GREATEST_BOUND = 2**31 - 1
 
 
 @contextmanager
@@ -83,6 +85,20 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
         python = jvm.org.apache.spark.sql.execution.datasources.v2.python
         pickled = _wrap_function(spark.sparkContext, source)
         manager.registerDataSource(source.name(), python.UserDefinedPythonDataSource(pickled))
+
+
+def stream_of(
+    spark: SparkSession, source: type[DataSource], options: Mapping[str, str]
+) -> DataFrame:
+    """A stream of a data source, which is registered.
+
+    Spark's processes for sources written in Python refuse a session without a bound on the rows of
+    an Arrow batch. The greatest bound means the same to everybody else, so it is set instead.
+    """
+    if int(spark.conf.get(_MOST_ROWS_KEY) or 0) <= 0:
+        spark.conf.set(_MOST_ROWS_KEY, str(_GREATEST_BOUND))
+    register_source(spark, source)
+    return spark.readStream.format(source.name()).options(**options).load()
 
 
 def _chosen(settings: Mapping[str, Any]) -> str:

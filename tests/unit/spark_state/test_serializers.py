@@ -166,6 +166,16 @@ def test_a_value_that_is_no_tuple_is_refused_with_a_hint(value: Any) -> None:
         serializer_of(pa.int64()).to_state(value)
 
 
+def test_a_text_of_one_character_stands_for_a_tuple_of_one_field_and_no_other_text_does() -> None:
+    one, two = serializer_of(pa.string()), serializer_of(pa.string(), pa.string())
+    assert one.to_state("a") == ("a",)
+    for serializer, text in ((one, ""), (one, "ab"), (two, "ab"), (two, "a")):
+        with pytest.raises(StateValueError, match="is not a tuple of"):
+            serializer.to_state(text)
+    with pytest.raises(StateValueError, match="field 'f0' expects int64"):
+        serializer_of(pa.int64()).to_arrow([serializer_of(pa.int64()).to_state("1")])
+
+
 def test_a_value_of_the_wrong_length_is_refused_with_the_schema() -> None:
     with pytest.raises(StateValueError, match="has 2 fields, the schema has 1: f0 int64"):
         serializer_of(pa.int64()).to_state((1, 2))
