@@ -66,7 +66,8 @@ class EndOfOutput:
 class Failed:
     """The request failed, and nothing of it is kept.
 
-    `pickled_error`: the exception, None if it cannot be pickled; `traceback`: its text.
+    `pickled_error`: the exception, None if it cannot be pickled; `traceback`: its text, and without
+    the message if the exception has that.
     """
 
     pickled_error: bytes | None
@@ -80,7 +81,8 @@ class Failed:
             pickle.loads(pickled)
         except Exception:  # an exception may refuse pickling in any way; its traceback remains
             return cls(None, text)
-        return cls(pickled, text)
+        # Messages are long, and Spark repeats all that it is told of an error.
+        return cls(pickled, text.removesuffix("".join(traceback.format_exception_only(error))))
 
     def reraise(self) -> NoReturn:
         """Raise the host's exception here, with its traceback there as a note.
@@ -93,7 +95,7 @@ class Failed:
             last_line = self.traceback.strip().splitlines()[-1]
             error = StateHostError(f"the processor failed with {last_line}")
         error.add_note(f"\nIn the state host:\n{self.traceback}")
-        raise error
+        raise error from None
 
 
 def send(stream: BinaryIO, message: object) -> None:
