@@ -16,8 +16,9 @@ from spark_state.spark.progress.newest_progress import newest_progress, without_
 def progress_of_connect(query: Any, *, subtasks: bool) -> tuple[OperatorProgress, ...]:
     """As `progress`."""
     stored = connect_run(query._session, query.id, query.runId).stored
-    has_run = any(recent.numInputRows for recent in query.recentProgress)
-    told = called_in_task(query._session, told_in_task, stored, has_run, subtasks)
+    told = called_in_task(query._session, told_in_task, stored, False, subtasks)
+    if not told and any(recent.numInputRows for recent in query.recentProgress):
+        told = called_in_task(query._session, told_in_task, stored, True, subtasks)
     return tuple(map(progress_of, told))
 
 
