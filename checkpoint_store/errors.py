@@ -12,6 +12,7 @@
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
     ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
+    │   └── NoOperatorStoreError    nor an operator: name its store, or its query's directory
     ├── NotAnOperatorError      a table or a checkpoint is where an operator's store is asked for
     ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
@@ -49,6 +50,11 @@ _HOW_TO_KEEP_MORE = (
     "To keep more versions from now on, raise minVersionsToRetain of the table's writer, "
     "spark.cowstate.minEpochsToRetain of the operator's query, or "
     "spark.sql.streaming.minBatchesToRetain of the query on the provider"
+)
+
+_OPERATORS = (
+    "Name <store>/<query id>/<operator>, or <store>/<query id> for all operators; <store> is the "
+    "query's spark.cowstate.store"
 )
 
 
@@ -261,33 +267,21 @@ class NoOperatorStoreError(NotAStoreError):
 
     def __str__(self) -> str:
         below = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
-        return (
-            f"{self.url} is neither the store of an operator, nor the directory of a query with "
-            f"such stores (no store.json is there, nor in a directory of it){below}. Name "
-            "<store>/<query id>/<operator>, or <store>/<query id> for all operators of a query; "
-            "<store> is the query's spark.cowstate.store"
-        )
+        return f"no store.json in {self.url}, nor in a directory of it{below}. {_OPERATORS}"
 
 
 @dataclass(eq=False)
 class NotAnOperatorError(CheckpointStoreError):
-    """A table, or the checkpoint of a query, is where an operator's store is asked for.
-    `query_id`: the query's; None for a table, and if the checkpoint does not say it."""
+    """A table, or the checkpoint of `query_id`, is where the store of an operator is asked for."""
 
     url: str
     query_id: str | None = None
 
     def __str__(self) -> str:
-        if self.query_id is None:
-            return (
-                f"{self.url} is not the store of an operator, so it has no progress of one: name "
-                "<store>/<query id>/<operator>, or <store>/<query id>"
-            )
+        advice = _OPERATORS.replace("<query id>", self.query_id or "<query id>")
         return (
-            f"{self.url} is the checkpoint of query {self.query_id}, and not the store of an "
-            f"operator: name <store>/{self.query_id}, where <store> is the query's "
-            "spark.cowstate.store. Operators of Spark, on the provider, have their progress in "
-            "Spark's own lastProgress"
+            f"{self.url} is not the store of an operator, so it has no progress of one. {advice}. "
+            "Operators of Spark have theirs in Spark's own lastProgress"
         )
 
 

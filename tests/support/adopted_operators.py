@@ -199,4 +199,9 @@ class AdoptedJob:
         return sorted((str(row.key), row.seen) for row in rows)
 
 
+def store_of(job: AdoptedJob) -> str:
+    """Where the state of the job's operator is on cowstate."""
+    return f"{job.spark.conf.get('spark.cowstate.store')}/{job.query_id}/operator-0"
+
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

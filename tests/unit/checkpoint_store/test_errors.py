@@ -129,7 +129,7 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         [URL, "keys a", "not b", "no rows", f"delete {URL}/table.json"],
     ),
     (NotAnOperatorError(URL), [URL, "no progress", "<store>/<query id>/<operator>"]),
-    (NotAnOperatorError(URL, "5f2e"), [URL, "query 5f2e", "<store>/5f2e", "lastProgress"]),
+    (NotAnOperatorError(URL, "5f2e"), [URL, "or <store>/5f2e for", "lastProgress"]),
     (NoOperatorStoreError(URL, ("q/totals",)), [URL, "store.json", "q/totals", "<query id> for"]),
     (NotATableError(URL), [URL, "store of an operator", "directory of its own"]),
     (NotATableError(URL, ("a.csv",)), [URL, "a.csv", "directory of its own", f"{URL}/table"]),

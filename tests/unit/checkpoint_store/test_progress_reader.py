@@ -169,7 +169,7 @@ class TestErrors:
         with pytest.raises(NotAnOperatorError, match="<query id>/<operator>"):
             read_progress(str(tmp_path))
         (tmp_path / "metadata").write_text('{"id":"5f2e"}')
-        with pytest.raises(NotAnOperatorError, match=r"of query 5f2e,.* name <store>/5f2e"):
+        with pytest.raises(NotAnOperatorError, match=r"Name <store>/5f2e/<operator>, or"):
             read_progress(str(tmp_path))
 
     def test_a_store_without_an_epoch_says_so(self, tmp_path: Path) -> None:

@@ -167,9 +167,9 @@ def test_a_value_that_is_no_tuple_is_refused_with_a_hint(value: Any) -> None:
 
 
 def test_a_text_of_one_character_stands_for_a_tuple_of_one_field_and_no_other_text_does() -> None:
-    one, two = serializer_of(pa.string()), serializer_of(pa.string(), pa.string())
-    assert one.to_state("a") == ("a",)
-    for serializer, text in ((one, ""), (one, "ab"), (two, "ab"), (two, "a")):
+    text_alone, texts = serializer_of(pa.string()), serializer_of(pa.string(), pa.string())
+    assert text_alone.to_state("a") == ("a",)
+    for serializer, text in ((text_alone, ""), (text_alone, "ab"), (texts, "ab"), (texts, "a")):
         with pytest.raises(StateValueError, match="is not a tuple of"):
             serializer.to_state(text)
     with pytest.raises(StateValueError, match="field 'f0' expects int64"):

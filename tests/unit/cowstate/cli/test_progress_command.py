@@ -97,7 +97,7 @@ def test_what_is_no_store_ends_with_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["progress", str(tmp_path / "nothing")]) == 2
-    assert "nothing is neither the store of an operator" in capsys.readouterr().err
+    assert "/nothing, nor in a directory of it. Name <store>" in capsys.readouterr().err
 
 
 def test_a_damaged_store_ends_with_code_2(
