@@ -18,7 +18,7 @@ from spark_state.operator_state.operator_state_backend import OperatorStateBacke
 from spark_state.processor.processor_run import Backends, ProcessorSpec, run_processor
 from spark_state.processor.rows import STATE_FORMS
 from tests.support.snapshot_tables import tables_of
-from tests.support.subtasks import KEY_COLUMNS, operator, table_of
+from tests.support.subtasks import KEY_COLUMNS, OUTPUT, operator, table_of
 
 GROUPS = KeyGroupRange(0, 7)
 Output = list[tuple[Any, ...]]
@@ -26,15 +26,16 @@ Output = list[tuple[Any, ...]]
 
 @dataclass
 class TimedEpochs:
-    """A processor of rows (key, value) whose output is (key, rows, total), in a time mode."""
+    """A processor of rows (key, value), in a time mode."""
 
     processor: Any
     time_mode: str = "ProcessingTime"
     files: list[pa.Table] = field(default_factory=list)
+    output: pa.Schema = OUTPUT
 
     def __post_init__(self) -> None:
         spec = operator(Path("unused"), time_mode=self.time_mode, processor=self.processor)
-        self.spec: ProcessorSpec = spec.processor
+        self.spec: ProcessorSpec = replace(spec.processor, output_schema=self.output)
         self.backend = self.new_backend()
 
     def new_backend(self) -> HeapKeyedStateBackend:
