@@ -74,7 +74,7 @@ class KeepsValues(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         for row in rows:
             before = self._counts.getValue((row.value,))
-            self._counts.updateValue((row.value,), (before.times + 1 if before else 1,))
+            self._counts.updateValue((row.value,), (before[0] + 1 if before else 1,))
             self._items.appendValue((row.value,))
             if row.value < 0:
                 raise ValueError(f"a negative value: {row.value} of {key}")

@@ -44,6 +44,7 @@ class Stream:
     """A query over files in a folder, one file an epoch; started again it goes on.
 
     `settings` are those that the query starts with. With Spark's own, a batch takes twice as long.
+    `trigger` is the query's.
 
     Output of epoch n goes to `output/epoch=n`, replaced when n runs again, so that what is there
     is what an idempotent sink would hold.
@@ -59,6 +60,7 @@ class Stream:
         self.input.mkdir(parents=True, exist_ok=True)
         self.checkpoint = folder / "checkpoint"
         self.fed: list[Row] = []
+        self.trigger: dict[str, Any] = {"availableNow": True}
         self._files = 0
 
     def feed(self, rows: list[Row]) -> None:
@@ -112,7 +114,7 @@ class Stream:
     def _run(self, writer: DataStreamWriter) -> Any:
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         with configured(self.spark, self.settings):
-            query = writer.trigger(availableNow=True).start()
+            query = writer.trigger(**self.trigger).start()
         try:
             query.awaitTermination()
         finally:

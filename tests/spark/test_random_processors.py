@@ -1,0 +1,295 @@
+"""Processors in queries: in PySpark's own runner, in Spark's own operator, and in cowstate.
+
+All three get the same random rows. They have to yield the same in each batch, in order for each
+key, and to hold the same in the end: every value, list, entry of a map and timer. The queries are
+stopped and started again, cowstate's at other parallelisms than Spark's and than before.
+
+Most processors are random, too: tests/support/scripted_processor.py tells what they do. Some runs
+are a second attempt, after a processor that raises an error in the middle of a batch. The seed in a
+test's name gives the same processor and rows again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from tests.spark.test_time_modes import TimedStream
+from tests.support.kept_contents import (
+    in_checkpoint,
+    in_store,
+    timers_in_checkpoint,
+    timers_in_store,
+)
+from tests.support.processors import TOTALS_SCHEMA
+from tests.support.processors_in_order import (
+    ScriptedInOrder,
+    Sessions,
+    TotalsInOrder,
+    ValuesInOrder,
+)
+from tests.support.provider_jobs import PROVIDER_KEY, ROCKSDB, configured
+from tests.support.random_runs import DELAY_MS, Batch, Timeline
+from tests.support.scripted_processor import (
+    OUTPUT,
+    STATES,
+    KeptState,
+    Output,
+    random_script,
+    watermark,
+    year_2100,
+)
+from tests.support.tws_runner import TwsRunner
+
+pytestmark = pytest.mark.spark
+
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))]
+LINES = 97
+LONGEST = 6
+TIMERS = {"EventTime": "$eventTimers", "ProcessingTime": "$procTimers"}
+NOW_MS = 1_700_000_000_000
+INSTANT_MS, DAY_MS = 1, 86_400_000
+
+ByKey = dict[str | None, list[Output]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_warnings(spark: SparkSession) -> Iterator[None]:
+    """Spark's operator warns of each value that it looks for and does not find."""
+    spark.sparkContext.setLogLevel("ERROR")
+    yield
+    spark.sparkContext.setLogLevel("WARN")
+
+
+class Job(NamedTuple):
+    """The time mode, the output, and how many values of rows have one event time."""
+
+    mode: str
+    output: str = OUTPUT
+    lines: int = LINES
+
+
+Operator = Callable[[Any, StatefulProcessor, Job], DataFrame]
+
+
+class Query(TimedStream):
+    """A query on one engine, with one processor after the other."""
+
+    def __init__(self, spark: SparkSession, folder: Path, operator: Operator) -> None:
+        super().__init__(spark, folder)
+        self._operator = operator
+        self._output: dict[int, list[Output]] = {}
+        self.last_epoch = -1
+
+    def start(self, processor: StatefulProcessor, job: Job, parallelism: int) -> None:
+        """Run until all rows are processed, or fail."""
+        at = F.timestamp_millis(F.expr(f"value div {job.lines}"))
+        rows = self.source().withColumn("at", at).withWatermark("at", f"{DELAY_MS} milliseconds")
+        settings = {PROVIDER_KEY: ROCKSDB, "spark.cowstate.parallelism": str(parallelism)}
+        with configured(self.spark, settings):
+            self.run(self._operator(rows.groupBy("key"), processor, job))
+
+    def keep(self, batch: DataFrame, epoch: int) -> None:
+        """See Stream."""
+        rows = [tuple(row) for row in batch.collect()]
+        if rows:
+            self._output[epoch] = rows
+
+    def taken_output(self) -> list[list[Output]]:
+        """What batches have yielded since the last call. Those that yielded nothing do not count:
+        when there is a batch without rows, depends on the engine."""
+        taken = [rows for _, rows in sorted(self._output.items())]
+        self.last_epoch = max(self._output, default=self.last_epoch)
+        self._output.clear()
+        return taken
+
+
+def on_spark(grouped: Any, processor: StatefulProcessor, job: Job) -> DataFrame:
+    output: DataFrame = grouped.transformWithState(processor, job.output, "update", job.mode)
+    return output
+
+
+def on_cowstate(grouped: Any, processor: StatefulProcessor, job: Job) -> DataFrame:
+    return spark_state.transform_with_state(grouped, processor, job.output, "update", job.mode)
+
+
+class Failure(NamedTuple):
+    """A run that fails: at which row or timer, see Scripted, and cowstate's parallelism."""
+
+    at: tuple[str | None, int]
+    parallelism: int
+
+
+def random_failure(
+    chance: random.Random, expected: list[list[Output]], parallelism: int
+) -> Failure:
+    """At a row or timer that is known to come."""
+    key, number, *_ = chance.choice(chance.choice([rows for rows in expected if rows]))
+    return Failure((key, number), parallelism)
+
+
+class Engines:
+    """The same runs on all three: `runner`, `theirs` and `ours`. `processor` makes one; it gets
+    what runs differ in."""
+
+    def __init__(
+        self, spark: SparkSession, folder: Path, job: Job, processor: Callable[..., Any]
+    ) -> None:
+        self.job = job
+        self.processor = processor
+        self.runner = TwsRunner(processor(), job.mode)
+        self.theirs = Query(spark, folder / "spark", on_spark)
+        self.ours = Query(spark, folder / "cowstate", on_cowstate)
+        self.theirs.input = self.ours.input
+
+    def run(
+        self,
+        parallelism: int,
+        expected: list[list[Output]],
+        failure: Failure | None = None,
+        **declared: Any,
+    ) -> None:
+        """Run what was fed. With a failure, this is the second attempt."""
+        for query in (self.theirs, self.ours):
+            if failure is not None:
+                broken = self.processor(breaks_at=failure.at, **declared)
+                with pytest.raises(StreamingQueryException, match="BrokenOffError"):
+                    query.start(broken, self.job, failure.parallelism)
+            query.start(self.processor(**declared), self.job, parallelism)
+            wrong = {query.folder.name: differences(expected, query.taken_output())}
+            assert wrong == {query.folder.name: []}
+
+    def assert_same_contents(self, states: Sequence[KeptState]) -> None:
+        """All have the same in these states, most of which are not empty, and the same timers."""
+        spark, store, epoch = self.ours.spark, self.ours.store(), self.ours.last_epoch
+        assert sum(bool(self.runner.state(state)) for state in states) > len(states) / 2
+        for state in states:
+            expected = self.runner.state(state)
+            assert in_checkpoint(spark, self.theirs.checkpoint, state) == expected
+            assert in_store(store, state, epoch) == expected
+        if self.job.mode in TIMERS:
+            expected = self.runner.timers()
+            assert expected
+            assert timers_in_checkpoint(spark, self.theirs.checkpoint) == expected
+            assert timers_in_store(store, TIMERS[self.job.mode], epoch) == expected
+
+
+def differences(expected: list[list[Output]], yielded: list[list[Output]]) -> list[Any]:
+    """Where the output differs, as (batch, key, what was expected, what was yielded)."""
+    batches = zip_longest(filter(None, expected), yielded, fillvalue=[])
+    return [
+        (number, key, of_expected.get(key), of_yielded.get(key))
+        for number, (of_expected, of_yielded) in enumerate(
+            (by_key(first), by_key(second)) for first, second in batches
+        )
+        for key in {**of_expected, **of_yielded}
+        if of_expected.get(key) != of_yielded.get(key)
+    ]
+
+
+def by_key(rows: Sequence[Output]) -> ByKey:
+    yielded: ByKey = {}
+    for row in rows:
+        yielded.setdefault(row[0], []).append(row)
+    return yielded
+
+
+def in_order(batch: Batch) -> list[tuple[str | None, int]]:
+    return sorted(batch.rows, key=lambda row: row[1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_in_event_time_all_three_yield_and_hold_the_same(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """The watermark, and so when timers fire, follows from the rows."""
+    chance = random.Random(seed)
+    extra = KeptState("extra", chance.choice(("value", "list", "map")))
+    script = random_script(chance, LINES, LONGEST, (*STATES, extra))
+    make = partial(ScriptedInOrder, script, watermark, states=STATES)
+    engines = Engines(spark, tmp_path, Job("EventTime"), make)
+    timeline = Timeline(chance, LINES)
+    # A state that was deleted begins empty. It is of the same kind again: Spark refuses a map where
+    # there was a value or a list, and the other way round.
+    for parallelism, fails_at, declared in (
+        (3, None, {"states": (*STATES, extra)}),
+        (1, 2, {"deleted": ("extra",)}),
+        (4, 4, {"states": (*STATES, extra)}),
+    ):
+        batches = [timeline.batch() for _ in range(chance.randint(1, 2))]
+        engines.ours.feed_all([batch.rows + batch.late for batch in batches])
+        engines.runner.restart(make(**declared))
+        expected = [engines.runner.epoch(in_order(b), b.watermark_ms) for b in batches]
+        # The watermark moves once more, in a batch without rows.
+        expected.append(engines.runner.epoch([], timeline.watermark_ms))
+        failure = random_failure(chance, expected, fails_at) if fails_at else None
+        engines.run(parallelism, expected, failure, **declared)
+    engines.assert_same_contents((*STATES, extra))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_with_time_to_live_all_three_yield_and_hold_the_same(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """The batches' times differ, so no one is told them, and they decide nothing: what lives for a
+    day outlives the test, and what lives for a millisecond is gone in the next batch. Timers are
+    for the past, and fire in their batch, or for the year 2100."""
+    chance = random.Random(seed)
+    states = [
+        KeptState(f"{kind}_{name}", kind, ttl_ms)
+        for kind in ("value", "list", "map")
+        for name, ttl_ms in (("kept", None), ("day", DAY_MS), ("instant", INSTANT_MS))
+    ]
+    instants = [state for state in states if state.ttl_ms == INSTANT_MS]
+    script = random_script(chance, LINES, LONGEST, states)
+    make = partial(ScriptedInOrder, script, year_2100, states=states)
+    engines = Engines(spark, tmp_path, Job("ProcessingTime"), make)
+    timeline = Timeline(chance, LINES)
+    # With availableNow Spark's query would not end, and cowstate would run another batch for a
+    # timer that a timer has registered for the past.
+    engines.theirs.trigger = engines.ours.trigger = {"once": True}
+    for number, parallelism in enumerate((3, 1, 4, 4)):
+        batch = timeline.batch()
+        engines.ours.feed_all([batch.rows])
+        engines.runner.forget(instants)
+        expected = [engines.runner.epoch(in_order(batch), NOW_MS)]
+        failure = random_failure(chance, expected, parallelism) if number == 2 else None
+        engines.run(parallelism, expected, failure)
+    engines.assert_same_contents(states)
+
+
+@pytest.mark.parametrize(
+    ("processor", "states", "mode"),
+    [
+        (TotalsInOrder, [KeptState("totals", "value")], "None"),
+        (ValuesInOrder, [KeptState("items", "list"), KeptState("counts", "map")], "None"),
+        (Sessions, [KeptState("session", "value")], "EventTime"),
+    ],
+)
+def test_of_hand_written_processors_all_three_yield_and_hold_the_same(
+    spark: SparkSession,
+    tmp_path: Path,
+    processor: type[StatefulProcessor],
+    states: Sequence[KeptState],
+    mode: str,
+) -> None:
+    engines = Engines(spark, tmp_path, Job(mode, TOTALS_SCHEMA, lines=1), processor)
+    timeline = Timeline(random.Random(1), lines=1)
+    for parallelism, count in ((3, 2), (1, 1)):
+        batches = [timeline.batch() for _ in range(count)]
+        engines.ours.feed_all([batch.rows for batch in batches])
+        expected = [engines.runner.epoch(in_order(b), b.watermark_ms) for b in batches]
+        expected.append(engines.runner.epoch([], timeline.watermark_ms))
+        engines.run(parallelism, expected)
+    engines.assert_same_contents(states)
