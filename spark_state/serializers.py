@@ -137,7 +137,8 @@ def _decimal_codec(value_type: Any) -> _Codec:
                 result = limit
         if result.is_nan():
             raise ValueError("not a number, which a decimal column cannot hold")
-        if abs(result) >= limit:
+        # Not abs, which rounds to the digits of the context.
+        if result.copy_abs() >= limit:
             raise ValueError(f"out of range of {value_type}")
         return result
 

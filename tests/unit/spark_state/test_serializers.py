@@ -39,6 +39,7 @@ VALUES: list[tuple[pa.DataType, Any, Any]] = [
     (pa.string(), "ü", "ü"),
     (pa.binary(), bytearray(b"ab"), b"ab"),
     (pa.decimal128(10, 2), Decimal("1.5"), Decimal("1.50")),
+    (pa.decimal128(38, 1), Decimal("9" * 37 + ".5"), Decimal("9" * 37 + ".5")),
     (pa.date32(), datetime.date(2020, 1, 2), datetime.date(2020, 1, 2)),
     (pa.timestamp("us"), datetime.datetime(2020, 1, 1, 3), datetime.datetime(2020, 1, 1, 3)),
     (pa.list_(pa.int32()), [1, None, 2], [1, None, 2]),
