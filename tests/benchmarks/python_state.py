@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -168,6 +169,18 @@ def state_call_micros(keys: int = 44_000, repeats: int = 5) -> dict[str, float]:
     return {name: micros[name] - micros["switch"] for name in ("get", "update")}
 
 
+def frame_micros(frames: int = 5_000, repeats: int = 5) -> float:
+    """Microseconds of CPU of one output DataFrame as the processors for pandas make it."""
+
+    def seconds() -> float:
+        began = time.process_time()
+        for _ in range(frames):
+            pd.DataFrame({"key": ["key0000001"], "count": [1]})
+        return time.process_time() - began
+
+    return min(seconds() for _ in range(repeats)) / frames * 1e6
+
+
 def start_session(folder: Path) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
@@ -240,7 +253,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/benchmarks/python_state.json"))
     arguments = parser.parse_args()
     chosen = chosen_cases(arguments.rows, arguments.cases or [])
-    result: dict[str, Any] = {"state_call_us": state_call_micros()}
+    result: dict[str, Any] = {"state_call_us": state_call_micros(), "frame_us": frame_micros()}
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as name:
         spark = start_session(Path(name))
         for case in chosen:
@@ -269,6 +282,7 @@ def print_table(result: dict[str, Any], chosen: list[Case]) -> None:
         print(f"{'':14}" + ", ".join(f"{step} {share:.0%}" for step, share in shares.items()))
     calls = result["state_call_us"]
     print(f"state call: get {calls['get']:.2f} us, update {calls['update']:.2f} us")
+    print(f"a DataFrame of one row: {result['frame_us']:.0f} us")
 
 
 if __name__ == "__main__":
