@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkpoint_store.errors import (
+    CheckpointStoreError,
     NoOperatorStoreError,
     NotAnOperatorError,
     NotAStoreError,
-    ObjectMissingError,
     VersionNotRetainedError,
 )
 from checkpoint_store.objects.object_store import open_object_store
@@ -77,7 +77,7 @@ def _histories(
         store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
         try:
             return query_id_of(store)
-        except ObjectMissingError:
+        except CheckpointStoreError:  # it is for advice only
             return None
 
     try:

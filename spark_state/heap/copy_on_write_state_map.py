@@ -108,7 +108,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
     def insert(self, key: K, namespace: N, state: S) -> StateMapEntry[K, N, S]:
         """Set the state of a key without one: the last operation on the map, `find`, has returned
-        None for it. Returns its entry, which is like one that was found."""
+        None for it, or the last two have found and removed it. Returns its entry, which is like one
+        that was found."""
         code = hash(key) if namespace is None else hash((key, namespace))
         version = self.state_map_version
         entry = StateMapEntry((key, namespace, code), state, None, version, version)

@@ -168,6 +168,7 @@ class HeapStateTable(Generic[S]):
         self._entries.check_invariants()
         if self._key is not None:
             self._map.check_entry(self._key, None, self._entry)
+        self._forget_found()  # to look up others may move its entry
         assert list(self._before) == list(self._now)
         for (key, (key_group, _)), state in zip(
             self._before.items(), self._now.values(), strict=True

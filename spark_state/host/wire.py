@@ -76,13 +76,14 @@ class Failed:
     @classmethod
     def of(cls, error: BaseException) -> Failed:
         text = "".join(traceback.format_exception(error))
+        message = _message_of(error)
         try:
             pickled = dumps(error)
-            pickle.loads(pickled)
+            arrives = _message_of(pickle.loads(pickled))
         except Exception:  # an exception may refuse pickling in any way; its traceback remains
             return cls(None, text)
         # Messages are long, and Spark repeats all that it is told of an error.
-        return cls(pickled, text.removesuffix("".join(traceback.format_exception_only(error))))
+        return cls(pickled, text.removesuffix(message) if arrives == message else text)
 
     def reraise(self) -> NoReturn:
         """Raise the host's exception here, with its traceback there as a note.
@@ -96,6 +97,10 @@ class Failed:
             error = StateHostError(f"the processor failed with {last_line}")
         error.add_note(f"\nIn the state host:\n{self.traceback}")
         raise error from None
+
+
+def _message_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception_only(error))
 
 
 def send(stream: BinaryIO, message: object) -> None:

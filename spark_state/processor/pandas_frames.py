@@ -115,10 +115,7 @@ class _Block:
         sees."""
         if self._frame is None:
             self._frame = self._make()
-        frame = self._frame.iloc[start : start + count].copy()
-        # reset_index would take as long again.
-        frame.index = pd.RangeIndex(count)
-        yield frame
+        yield self._frame.iloc[start : start + count].reset_index(drop=True)
 
 
 def _to_series(column: Any, time_zone: str) -> Any:
@@ -203,10 +200,10 @@ class _Piece(NamedTuple):
 
 
 def _values(frame: Any, index: int) -> Any:
-    """A copy of a column, because the processor may change the DataFrame and emit it again. It is a
-    numpy array if possible: with thousands of Series, the garbage collector would take as long as
-    the processor."""
-    # Every public way makes a Series first, and takes ten times as long.
+    """A copy of a column, because the processor may change the DataFrame and emit it again. Python
+    objects in it are not copied. It is a numpy array if possible: with thousands of Series, the
+    garbage collector would take as long as the processor."""
+    # Every public way makes a Series first, and takes several times as long.
     array = frame._get_column_array(index)
     if isinstance(array, np.ndarray) or not isinstance(array.dtype, np.dtype):
         return array.copy()

@@ -84,7 +84,7 @@ MAX_PARALLELISM = 16
 _TIMERS = {"ProcessingTime": PROCESSING_TIMERS, "EventTime": EVENT_TIMERS}
 _BLOCK = BlockSize(rows=10_000, bytes=64 << 20)
 _OPERATOR, _QUERY = "operator-0", "scripted"
-_INITIAL_COLUMN = "_initial"
+_INITIAL_COLUMN = "_cowstate_initial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,10 @@ class ScriptedOperator:
             raise ConfigurationError("begin_with comes too late: the first batch has run")
         initial = KeyedRows.of("the initial state", rows, key)
         self._rows.check_same_key(initial)
+        given_rows = tuple(given)
+        initial.columns(given_rows)  # rows that do not fit are refused here, not in the first batch
         check_has(self._processor, self._api.initial_method, "an initial state")
-        self._initial = _InitialState(initial, tuple(given))
+        self._initial = _InitialState(initial, given_rows)
         self.restart()
 
     def batch(
@@ -188,6 +190,8 @@ class ScriptedOperator:
         """
         if processor is not None:
             self._api.check_processor(processor)
+            if self._initial is not None and not self._epoch:
+                check_has(processor, self._api.initial_method, "an initial state")
             self._processor = processor
         subtasks = len(self._sessions) if parallelism is None else parallelism
         if not 1 <= subtasks <= MAX_PARALLELISM:
@@ -319,7 +323,7 @@ class ScriptedOperator:
         self._attempt += 1
         request = self._request(subtask)
         claim = session.accept(request)
-        groups: list[Any] = table.column("_key_group").to_pylist()
+        groups: list[Any] = table.column(len(self._rows.schema)).to_pylist()
         own = {*session.key_groups, control_key_group(subtask)}
         mine = table.filter(pa.array([group in own for group in groups], pa.bool_()))
         names = self._output.names
@@ -346,10 +350,10 @@ class ScriptedOperator:
         columns = [_with_nulls(0, column, len(groups) - in_front + behind) for column in columns]
         groups += map(control_key_group, range(behind))
         columns += [pa.array(groups, pa.int32()), *sides]
-        names = [*keyed.schema.names, "_key_group", *[_INITIAL_COLUMN for _ in sides]]
+        names = [*keyed.schema.names, "_cowstate_key_group", *[_INITIAL_COLUMN for _ in sides]]
         if has_time:
             columns.append(pa.array([self._now_ms] * len(groups), pa.int64()))
-            names.append("_batch_ms")
+            names.append("_cowstate_batch_ms")
         return pa.table(columns, names)
 
 

@@ -2,7 +2,7 @@
 
 To Spark 0.0 and -0.0 are one key, and so are all NaNs. But inside of structs its store may have a
 key for each, if they come in different batches. Cowstate has one key of them, wherever they are.
-Pure.
+Arrays in keys are not looked into: Spark's own operator in Python fails on them. Pure.
 """
 
 from __future__ import annotations

@@ -215,9 +215,17 @@ class Unpicklable(Exception):
         self.lock = threading.Lock()
 
 
+class LosesItsMessage(Exception):
+    """What a pickle keeps of it is its class."""
+
+    def __reduce__(self) -> tuple[type[BaseException], tuple[()]]:
+        return LosesItsMessage, ()
+
+
 @pytest.mark.parametrize(
     ("error", "arrives_as"),
     [
+        (LosesItsMessage("account 17 is closed"), LosesItsMessage),
         (KeyError("k"), KeyError),
         (EOFError("mine"), EOFError),
         (SystemExit(3), SystemExit),
@@ -229,7 +237,9 @@ def test_any_error_can_cross_the_wire(
 ) -> None:
     with pytest.raises(arrives_as) as caught:
         wire.Failed.of(error).reraise()
-    assert type(error).__name__ in "".join(traceback.format_exception(caught.value))
+    whole = "".join(traceback.format_exception(caught.value))
+    assert type(error).__name__ in whole
+    assert str(error) in whole
 
 
 def broken_off(after: Callable[[Any, pa.Table], None], executor: Executor, host: Host) -> None:

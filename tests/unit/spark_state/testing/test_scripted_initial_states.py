@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import Row
@@ -134,3 +135,30 @@ def test_after_the_first_batch_it_comes_too_late() -> None:
         operator.batch()
         with pytest.raises(ConfigurationError, match="the first batch has run"):
             operator.begin_with([], **INITIAL)
+
+
+def test_rows_that_do_not_fit_are_refused_when_they_are_given() -> None:
+    with ScriptedOperator(BeginsWith(), **SCHEMAS) as operator:
+        for row in (("much", "a"), ("a",)):
+            with pytest.raises((ConfigurationError, pa.ArrowException, ValueError)):
+                operator.begin_with([row], **INITIAL)
+        operator.batch([("a", 1)])
+        assert totals(operator) == {"a": (1, 1)}
+
+
+def test_another_processor_must_take_it_as_well() -> None:
+    with ScriptedOperator(BeginsWithBatches(), **SCHEMAS) as operator:
+        operator.begin_with([(1, "a")], **INITIAL)
+        with pytest.raises(
+            ConfigurationError, match="ArrowTotals has no method handleInitialBatch"
+        ):
+            operator.restart(processor=ArrowTotals())
+
+
+def test_columns_may_have_any_names() -> None:
+    rows = "key string, value long, _key_group long, _initial long, _batch_ms long"
+    schemas = SCHEMAS | {"rows": rows}
+    with ScriptedOperator(BeginsWith(), **schemas, time_mode="ProcessingTime") as operator:
+        operator.begin_with([(1, "a")], **INITIAL)
+        operator.batch([("a", 1, 2, 3, 4)])
+        assert totals(operator) == {"a": (11, 2)}
