@@ -25,10 +25,10 @@ from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.expiring_tables import EpochClock
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_element_table import DueTime, KeyedElementTable
-from spark_state.keyed_state.keyed_state_table import KeyedStateTable
+from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_kinds import OpenTable, State, kept_state, state_of_key
+from spark_state.keyed_state.state_rows import StateEntries, from_batch, state_columns, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.serializers import Forms
@@ -63,7 +63,36 @@ class Due(NamedTuple):
     element: Any
 
 
-Table = TypeVar("Table", bound=KeyedStateTable[Any] | KeyedElementTable[Any, Any])
+class BackendTable(Protocol):
+    """What a table of any kind of state does for its backend."""
+
+    def __len__(self) -> int:
+        """Number of entries."""
+
+    def sizes(self) -> dict[int, int]:
+        """The number of entries by key group, after the last sealed epoch."""
+
+    def number_of_changes(self) -> int:
+        """How many values or elements the running epoch has changed, or more."""
+
+    def changes(self) -> StateEntries:
+        """What the running epoch changed."""
+
+    def seal(self) -> None:
+        """End the running epoch; it can be undone until the next one is sealed."""
+
+    def rollback(self) -> None:
+        """Undo what the running epoch changed."""
+
+    def undo_sealed(self) -> None:
+        """Undo what the last sealed epoch changed. The running epoch must be unchanged."""
+
+    def apply(self, entries: StateEntries) -> None:
+        """Apply rows of a file to the base state; nothing of it can be undone. The running epoch
+        must be unchanged."""
+
+
+Table = TypeVar("Table", bound=BackendTable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +151,9 @@ class KeyedStateBackend(ABC, Generic[Table]):
             check_evolution(held, descriptor)
             assert held.value_type == descriptor.value_type, "values are held in the other form"
         elif kept.has_elements:
-            self._tables[name] = self._new_element_table(name, kept.serializer, kept.due_time)
+            self._tables[name] = self._new_element_table(descriptor, kept.serializer, kept.due_time)
         else:
-            self._tables[name] = self._new_value_table(name, kept.serializer)
+            self._tables[name] = self._new_value_table(descriptor, kept.serializer)
         self._serializers[name] = kept.serializer
         self._descriptors[name] = descriptor
         return OpenTable(descriptor.kind, kept.seen(self._tables[name]), kept.values)
@@ -186,35 +215,54 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return removed
 
     @abstractmethod
-    def _new_value_table(self, name: str, serializer: StateSerializer[Any]) -> Table:
+    def _new_value_table(
+        self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
+    ) -> Table:
         """An empty KeyedStateTable."""
 
     @abstractmethod
     def _new_element_table(
-        self, name: str, serializer: StateSerializer[Any], due_time: DueTime | None
+        self,
+        descriptor: StateDescriptor,
+        serializer: StateSerializer[Any],
+        due_time: DueTime | None,
     ) -> Table:
         """An empty KeyedElementTable; `due_time`: see KeptState."""
 
-    @abstractmethod
     def _due(self, name: str, until_ms: int) -> Iterator[Due]:
         """The elements of a state that are due at `until_ms`, the earliest first. The state does
         not change meanwhile."""
+        table: Any = self._tables[name]
+        for time_ms, (key_group, key, element) in table.due(until_ms):
+            yield Due(time_ms, key, key_group, element)
 
-    @abstractmethod
     def next_due_ms(self, name: str) -> int | None:
         """When the next element of a state is due; None if none is."""
+        table: Any = self._tables[name]
+        next_ms: int | None = table.next_due_ms()
+        return next_ms
 
-    @abstractmethod
     def number_of_changes(self) -> int:
         """How many values and elements the running epoch has changed, or more."""
+        return sum(table.number_of_changes() for table in self._tables.values())
 
-    @abstractmethod
     def __len__(self) -> int:
         """Number of entries over all states."""
+        return sum(map(len, self._tables.values()))
 
-    @abstractmethod
     def entries_by_key_group(self) -> Sequence[int]:
         """The number of entries of each of its key groups, in their order."""
+        entries = [0] * len(self.key_groups)
+        for table in self._tables.values():
+            for key_group, size in table.sizes().items():
+                entries[key_group - self.key_groups.start] += size
+        return entries
+
+    def _delete(self, table: Table) -> None:
+        """Give up a table of a dropped state that nobody takes back any more."""
+
+    def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
+        """Keys that are about to be handled, for a backend that reads many of them together."""
 
     def set_current_key(self, key: Key, key_group: int) -> None:
         """The key that states read and write from now on."""
@@ -222,24 +270,29 @@ class KeyedStateBackend(ABC, Generic[Table]):
         current.key = key
         current.key_group = key_group
 
-    @abstractmethod
     def changes(self) -> pa.Table:
         """What the running epoch changed, as rows of a changelog file."""
+        return to_table(self._key_columns, [table.changes() for table in self._tables.values()])
 
     def seal(self) -> None:
         """End the running epoch; it stays undoable until the next one is sealed."""
-        self._seal()
+        for table in self._tables.values():
+            table.seal()
+        for state in self._sealed_dropped.values():
+            self._delete(state.table)
         self._sealed_dropped, self._dropped = self._dropped, {}
 
     def rollback(self) -> None:
         """Undo what the running epoch changed."""
-        self._rollback()
+        for table in self._tables.values():
+            table.rollback()
         dropped, self._dropped = self._dropped, {}
         self._take_back(dropped)
 
     def undo_sealed(self) -> None:
         """Undo the last sealed epoch."""
-        self._undo_sealed()
+        for table in self._tables.values():
+            table.undo_sealed()
         dropped, self._sealed_dropped = self._sealed_dropped, {}
         self._take_back(dropped)
 
@@ -249,24 +302,22 @@ class KeyedStateBackend(ABC, Generic[Table]):
             self._serializers[name] = state.serializer
             self._tables[name] = state.table
 
-    @abstractmethod
-    def _seal(self) -> None:
-        """See seal."""
-
-    @abstractmethod
-    def _rollback(self) -> None:
-        """See rollback."""
-
-    @abstractmethod
-    def _undo_sealed(self) -> None:
-        """See undo_sealed."""
-
-    @abstractmethod
     def apply(
         self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
     ) -> None:
         """Apply the rows of a file that are of `states` (None: of all), in its order, to the state.
         The states are announced, and the running epoch has changed nothing."""
+        for batch in batches:
+            in_file = {column.name for column in state_columns(batch.schema)}
+            applied = in_file if states is None else in_file.intersection(states)
+            unknown = applied - self._serializers.keys()
+            assert not unknown, f"states {unknown} were not announced"
+            serializers = {name: self._serializers[name] for name in applied}
+            for entries in from_batch(self._key_columns, serializers, batch):
+                self._tables[entries.name].apply(entries)
+
+    def close(self) -> None:
+        """Give up all that is not memory. Snapshots that are not written yet stay."""
 
     @abstractmethod
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> KeyedStateSnapshot:

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, Stru
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
-from spark_state.heap.heap_snapshot import HeapSnapshot
+from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import column_schema, state_descriptor
@@ -101,7 +101,7 @@ class Script:
     base: State = field(default_factory=lambda: {LIST: {}, MAP: {}})
     sealed_from: State | None = None
     files: list[pa.Table] = field(default_factory=list)
-    snapshots: list[tuple[HeapSnapshot, State]] = field(default_factory=list)
+    snapshots: list[tuple[FullSnapshot, State]] = field(default_factory=list)
 
     def run(self, step: tuple[Any, ...]) -> None:
         heap = self.backend[0]

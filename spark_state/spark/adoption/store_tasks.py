@@ -30,8 +30,8 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     StateFileWriter,
 )
 from checkpoint_store.operators.store_metadata import StoreMetadata
-from spark_state.heap.heap_snapshot import ROWS_OF_FILE
 from spark_state.key_group_hash import with_one_nan_and_zero
+from spark_state.keyed_state.full_snapshot import ROWS_OF_FILE
 from spark_state.keyed_state.state_rows import sorted_by_key, state_columns
 from spark_state.spark.adoption.merged_keys import merged_key
 

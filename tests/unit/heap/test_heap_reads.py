@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from spark_state.heap import heap_snapshot
 from spark_state.heap.heap_element_table import HeapElementTable
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.heap.state_map_entry import StateMapEntry
+from spark_state.keyed_state import full_snapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.state_descriptor import StateKind
@@ -81,7 +81,7 @@ def test_a_thousand_reads_after_a_snapshot_copy_no_entry_and_no_state(kind: Stat
 def test_a_snapshot_is_written_as_files_of_some_key_groups_each(
     rows_of_file: int, files: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heap_snapshot, "ROWS_OF_FILE", rows_of_file)
+    monkeypatch.setattr(full_snapshot, "ROWS_OF_FILE", rows_of_file)
     backend, state = backend_with("value", "n bigint")
     for key in range(KEYS):
         backend.set_current_key((key,), key % 4)

@@ -151,7 +151,7 @@ def test_an_epoch_that_is_rolled_back_registers_deletes_and_fires_no_timer() -> 
 def test_looking_for_what_is_due_looks_at_no_other_timer() -> None:
     epochs = TimedEpochs(Sessions())
     epochs.epoch([(f"key {n}", 1000 + n) for n in range(2000)], 0)
-    index = epochs.backend._elements("$procTimers")._maps.due
+    index = epochs.backend._tables["$procTimers"]._maps.due
     looked_at = 0
 
     class Counting(dict[Any, Any]):

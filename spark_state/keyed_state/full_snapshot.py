@@ -1,0 +1,111 @@
+"""A snapshot of a backend, or of some of its key groups, as files that every backend can read.
+
+Each backend has its own way to keep the entries of a moment while it changes. `write`, usually in a
+background thread, walks them key group by key group, and lets go of each as soon as it is read.
+What it holds meanwhile is some key groups as Python objects, and one file as Arrow: a snapshot of
+many rows is several files, each of some key groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_state_backend import SnapshotFiles
+from spark_state.keyed_state.state_rows import Key, StateEntries, to_table
+from spark_state.keyed_state.state_serializer import StateSerializer
+
+ROWS_OF_FILE = 1 << 20
+# So many entries are Python objects at once and become Arrow together. To make a table for each of
+# many small key groups takes longer than to convert their rows.
+ROWS_OF_TABLE = 1 << 16
+
+RowsOfKeyGroup = Callable[[int], Iterator[tuple[Key, Any]]]
+"""The rows that a file holds of a key group, each with its key. Called once for each key group, and
+read to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEntries:
+    """The entries of one state at one moment."""
+
+    name: str
+    serializer: StateSerializer[Any]
+    rows: RowsOfKeyGroup
+
+
+class FullSnapshot:
+    """A KeyedStateSnapshot of these states. Every file but the last has at least `ROWS_OF_FILE`
+    rows, and a key group is in one file. `let_go`: gives up what is not read yet; safe to call
+    again."""
+
+    def __init__(
+        self,
+        key_columns: KeyColumns,
+        states: Sequence[KeptEntries],
+        key_groups: KeyGroupRange,
+        let_go: Callable[[], None],
+    ) -> None:
+        self.key_groups = key_groups
+        self._key_columns = key_columns
+        self._states = states
+        self._let_go = let_go
+
+    def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
+        """Write all entries as puts. Without entries there is no file."""
+        try:
+            return tuple(
+                files.write_snapshot(rows, key_groups) for rows, key_groups in self._files()
+            )
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give up what is not written yet. Safe to call again."""
+        self._let_go()
+
+    def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
+        """The rows of each file, with its key groups."""
+        first, tables, rows = self.key_groups.start, [], 0
+        for table, last in self._tables():
+            tables.append(table)
+            rows += table.num_rows
+            if rows >= ROWS_OF_FILE:
+                yield pa.concat_tables(tables), KeyGroupRange(first, last)
+                first, tables, rows = last + 1, [], 0
+        if tables:
+            yield pa.concat_tables(tables), KeyGroupRange(first, self.key_groups.end)
+
+    def _tables(self) -> Iterator[tuple[pa.Table, int]]:
+        """Tables of the sorted rows of some key groups, each with the last of these; none is
+        empty."""
+        taken = self._nothing_taken()
+        for key_group in self.key_groups:
+            for entries, state in zip(taken, self._states, strict=True):
+                _take(entries, key_group, state)
+            if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+                yield self._table(taken), key_group
+                taken = self._nothing_taken()
+        if any(entries.keys for entries in taken):
+            yield self._table(taken), self.key_groups.end
+
+    def _nothing_taken(self) -> list[StateEntries]:
+        return [StateEntries(state.name, state.serializer, [], [], []) for state in self._states]
+
+    def _table(self, taken: Sequence[StateEntries]) -> pa.Table:
+        return to_table(self._key_columns, taken)
+
+
+def _take(entries: StateEntries, key_group: int, state: KeptEntries) -> None:
+    """Add the entries of a key group."""
+    rows = list(state.rows(key_group))
+    entries.keys.extend([key for key, _ in rows])
+    entries.states.extend([row for _, row in rows])
+    entries.key_groups.extend(repeat(key_group, len(rows)))
