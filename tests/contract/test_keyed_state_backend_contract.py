@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from itertools import count
+from pathlib import Path
+
 import pytest
 
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from spark_state.serializers import Forms
 from spark_state.testing import KeyedStateBackendContract
 from spark_state.testing.keyed_state_backend_contract import NewBackend
+
+
+class TestRocksDBKeyedStateBackend(KeyedStateBackendContract):
+    """State on the local disk."""
+
+    @pytest.fixture
+    def new_backend(self, tmp_path: Path) -> NewBackend:
+        folders = (tmp_path / str(number) for number in count())
+
+        def new(
+            key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms
+        ) -> RocksDBKeyedStateBackend:
+            return RocksDBKeyedStateBackend(key_groups, key_columns, forms, next(folders))
+
+        return new
 
 
 class TestHeapKeyedStateBackend(KeyedStateBackendContract):

@@ -1,0 +1,219 @@
+"""A RocksDB database on the local disk, as one backend uses it. The only importer of rocksdict.
+
+Column families hold rows of bytes. Nothing here is the truth: what an epoch made durable is in the
+store, so there is no write-ahead log, and a database goes with the process that opened it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+Row = tuple[bytes, bytes]
+
+_MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
+
+
+class DatabaseMemory:
+    """Memory that several databases share: blocks of files, and rows that are not written yet."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self.blocks = Cache(0)
+        # Counted within the blocks. Who fills it waits until a database has written rows.
+        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            1, True, self.blocks
+        )
+
+    def allow(self, most_bytes: int) -> None:
+        """Let the databases use so many bytes together, or more if more were allowed before."""
+        if most_bytes > self._bytes:
+            self._bytes = most_bytes
+            self.blocks.set_capacity(most_bytes)
+            self.write_buffers.set_buffer_size(most_bytes // 2)
+
+
+class Database:
+    """A new, empty database in `folder`, which is deleted at the end. `memory`: None for that of
+    RocksDB's defaults."""
+
+    def __init__(self, folder: Path, memory: DatabaseMemory | None = None) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._memory = memory
+        options = self._options()
+        options.create_if_missing(True)
+        options.create_missing_column_families(True)
+        if memory is not None:
+            options.set_write_buffer_manager(memory.write_buffers)
+        self._rdict = Rdict(str(folder / "db"), options)
+        # A property, which the stubs of rocksdict take for a method.
+        write_options: Any = WriteOptions()
+        write_options.disable_wal = True
+        self._rdict.set_write_options(write_options)
+        self._families = self._checkpoints = 0
+        self._is_closed = False
+        self._open: dict[str, ColumnFamily] = {}
+
+    def _options(self) -> Options:
+        """Those of a column family."""
+        options = Options(raw_mode=True)
+        if self._memory is not None:
+            blocks = BlockBasedOptions()
+            blocks.set_block_cache(self._memory.blocks)
+            blocks.set_cache_index_and_filter_blocks(True)
+            blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+            blocks.set_bloom_filter(10, False)
+            options.set_block_based_table_factory(blocks)
+        return options
+
+    def new_column_family(self) -> ColumnFamily:
+        """An empty column family."""
+        self._families += 1
+        name = str(self._families)
+        rows = self._rdict.create_column_family(name, self._options())
+        family = ColumnFamily(name, rows, self._rdict.get_column_family_handle(name))
+        self._open[name] = family
+        return family
+
+    def drop(self, family: ColumnFamily) -> None:
+        """Delete a column family with all its rows."""
+        del self._open[family.name]
+        self._rdict.drop_column_family(family.name)
+
+    def write(self, batch: Batch) -> None:
+        """Write all of a batch."""
+        if batch.rows:
+            self._rdict.write(batch.rows)
+
+    def memory_bytes(self) -> int:
+        """The memory of rows that are not in files yet and of what is known of files, without the
+        blocks of files, which databases share."""
+        return sum(family.memory_bytes() for family in self._open.values())
+
+    def close(self) -> None:
+        """Close the database and delete its files, but for those of checkpoints. Safe to call
+        again."""
+        if not self._is_closed:
+            self._rdict.close()
+        self._is_closed = True
+        shutil.rmtree(self._folder / "db", ignore_errors=True)
+
+    def checkpoint(self) -> DatabaseCheckpoint:
+        """The rows of this moment. The files of tables are linked, not copied."""
+        self._checkpoints += 1
+        folder = self._folder / f"checkpoint-{self._checkpoints}"
+        Checkpoint(self._rdict).create_checkpoint(str(folder))
+        return DatabaseCheckpoint(folder)
+
+
+class ColumnFamily:
+    """Rows of bytes, in the order of their keys."""
+
+    def __init__(self, name: str, rows: Any, handle: Any) -> None:
+        self.name = name
+        self.handle = handle
+        self._rows = rows
+        self.get: Callable[[bytes], bytes | None] = rows.get
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of keys, None where there is none. It is fastest for keys in order."""
+        values: list[bytes | None] = self._rows.get(keys)
+        return values
+
+    def memory_bytes(self) -> int:
+        """See Database."""
+        return sum(self._rows.property_int_value(name) or 0 for name in _MEMORY)
+
+    def first(self, start: bytes) -> bytes | None:
+        """The first key from `start` on."""
+        rows = self._rows.iter()
+        rows.seek(start)
+        return rows.key() if rows.valid() else None
+
+    def last(self, end: bytes) -> bytes | None:
+        """The last key up to `end`."""
+        rows = self._rows.iter()
+        rows.seek_for_prev(end)
+        return rows.key() if rows.valid() else None
+
+    def rows(self, start: bytes, end: bytes) -> Iterator[Row]:
+        """The rows from `start` up to `end`, without it, in order."""
+        return _rows(self._rows, start, end)
+
+
+class DatabaseCheckpoint:
+    """A database as it was: a folder of files that nobody changes. Another thread may read it.
+
+    The snapshots of rocksdict are no use here: their iterators see later changes, too.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, families: Sequence[str]) -> ReadOnlyDatabase:
+        """Open it to read these column families."""
+        return ReadOnlyDatabase(self.folder, families)
+
+    def release(self) -> None:
+        """Delete the files. Safe to call again."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ReadOnlyDatabase:
+    """Column families that nobody changes. A context manager."""
+
+    def __init__(self, folder: Path, families: Sequence[str]) -> None:
+        self._rdict = Rdict(
+            str(folder),
+            Options(raw_mode=True),
+            column_families={name: Options(raw_mode=True) for name in families},
+            access_type=AccessType.read_only(),
+        )
+
+    def rows(self, family: str, start: bytes, end: bytes) -> Iterator[Row]:
+        """The rows of a column family from `start` up to `end`, without it, in order."""
+        return _rows(self._rdict.get_column_family(family), start, end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rdict.close()
+
+
+class Batch:
+    """Rows that are put and deleted together."""
+
+    def __init__(self) -> None:
+        self.rows = WriteBatch(raw_mode=True)
+        self.put = self.rows.put
+        self.delete = self.rows.delete
+
+
+def _rows(rows: Any, start: bytes, end: bytes) -> Iterator[Row]:
+    for row in rows.items(from_key=start):
+        if row[0] >= end:
+            return
+        yield row
+
+
+def range_end(prefix: bytes) -> bytes:
+    """The least bytes that are greater than all that begin with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    assert stripped, "nothing is greater"
+    return stripped[:-1] + bytes([stripped[-1] + 1])

@@ -1,0 +1,83 @@
+"""What is due when: rows in order of time, for timers that fire and values that expire.
+
+Rows are in order of time within a key group. For each key group the earliest time is known, or one
+before it, so that only key groups with something due are looked at: to find what is due costs what
+is due, and a step in memory for each key group.
+
+The rows say what was due after the last sealed epoch. Who asks says which elements have changed
+since.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.keyed_state.current_key import Key
+from spark_state.rocksdb.database import Batch, Database
+from spark_state.rocksdb.ordered_bytes import encode_int
+from spark_state.rocksdb.row_keys import RowKeys, key_group_of, of_key_group
+
+Due = tuple[int, tuple[int, Key, Any]]
+"""Time in milliseconds since 1970, and (key group, key, element)."""
+
+HasChanged = Callable[[Key, Any], bool]
+_LAST_MS = (1 << 63) - 1
+
+
+class DueRows:
+    """The column family of the times of one state."""
+
+    def __init__(self, key_groups: KeyGroupRange, keys: RowKeys, database: Database) -> None:
+        self.family = database.new_column_family()
+        self._keys = keys
+        self._earliest: dict[int, int] = dict.fromkeys(key_groups, _LAST_MS)
+
+    def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
+        """An element is due at a time; `of_key`: what the rows of its key begin with."""
+        batch.put(self._keys.of_due(time_ms, of_key, element), b"", self.family.handle)
+        key_group = key_group_of(of_key)
+        if time_ms < self._earliest[key_group]:
+            self._earliest[key_group] = time_ms
+
+    def forget(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
+        """An element that was noted for this time is not there any more."""
+        batch.delete(self._keys.of_due(time_ms, of_key, element), self.family.handle)
+
+    def due(self, until_ms: int, has_changed: HasChanged) -> Iterator[Due]:
+        """What is due at `until_ms` of the elements that have not changed, the earliest first."""
+        groups = [group for group, time_ms in self._earliest.items() if time_ms <= until_ms]
+        of_groups = [self._of_key_group(group, until_ms, has_changed) for group in groups]
+        return heapq.merge(*of_groups, key=lambda due: due[0])
+
+    def next_ms(self, before_ms: int | None, has_changed: HasChanged) -> int | None:
+        """The earliest time of an element that has not changed, or `before_ms`, if that is
+        earlier."""
+        next_ms = before_ms
+        for key_group, time_ms in sorted(self._earliest.items(), key=lambda item: item[1]):
+            if time_ms == _LAST_MS or (next_ms is not None and time_ms >= next_ms):
+                break
+            until_ms = _LAST_MS if next_ms is None else next_ms
+            first = next(self._of_key_group(key_group, until_ms, has_changed), None)
+            if first is not None:
+                next_ms = first[0]
+        return next_ms
+
+    def _of_key_group(
+        self, key_group: int, until_ms: int, has_changed: HasChanged
+    ) -> Iterator[Due]:
+        start = of_key_group(key_group)
+        end = of_key_group(key_group + 1)
+        if until_ms < _LAST_MS:
+            end = start + encode_int(until_ms + 1)
+        first = self.family.first(start)
+        if first is None or key_group_of(first) != key_group:
+            self._earliest[key_group] = _LAST_MS
+            return
+        self._earliest[key_group] = self._keys.due(first)[0]
+        for row, _ in self.family.rows(first, end):
+            time_ms, key, element = self._keys.due(row)
+            if not has_changed(key, element):
+                yield time_ms, (key_group, key, element)

@@ -1,0 +1,129 @@
+"""Values of states as bytes: MessagePack of the fields in their order. Pure.
+
+    bool, whole numbers, fractions, text, binary, null     as MessagePack has them
+    decimal                                                 its unscaled number, as text
+    date, duration, timestamp                               whole number: days, microseconds, or
+                                                            microseconds since 1970
+    list, struct                                            array
+    map                                                     array of pairs
+
+The names and types are not written: a database has one schema of a state at a time. Text that is no
+valid Unicode is kept as it is; writing the changes of an epoch refuses it, for all backends alike.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+import pyarrow as pa
+
+from spark_state.rocksdb.ordered_bytes import micros_of_timestamps
+from spark_state.serializers import Forms
+
+Convert = Callable[[Any], Any]
+_Codec = tuple[Convert, Convert] | None
+"""To what MessagePack has and back; None if it has the value as it is."""
+
+_EXACT = Context(prec=80)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class PackedValues:
+    """Values of one struct type, in the form of `serializers` for states."""
+
+    def __init__(self, struct_type: pa.StructType, forms: Forms) -> None:
+        codecs = [_codec(field.type, forms) for field in struct_type]
+        self._convert = any(codec is not None for codec in codecs)
+        self._to_plain = [_or_null(codec, 0) for codec in codecs]
+        self._from_plain = [_or_null(codec, 1) for codec in codecs]
+        self._pack = msgpack.Packer(unicode_errors="surrogatepass").pack
+
+    def pack(self, value: tuple[Any, ...]) -> bytes:
+        """The bytes of a value."""
+        if self._convert:
+            value = _converted(self._to_plain, value)
+        packed: bytes = self._pack(value)
+        return packed
+
+    def unpack(self, data: bytes) -> tuple[Any, ...]:
+        """The inverse of `pack`."""
+        value: tuple[Any, ...] = msgpack.unpackb(
+            data, use_list=False, unicode_errors="surrogatepass", strict_map_key=False
+        )
+        if self._convert:
+            return _converted(self._from_plain, value)
+        return value
+
+
+def _converted(converts: Sequence[Convert], values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([convert(value) for convert, value in zip(converts, values, strict=True)])
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _or_null(codec: _Codec, direction: int) -> Convert:
+    if codec is None:
+        return _as_it_is
+    convert = codec[direction]
+    return lambda value: None if value is None else convert(value)
+
+
+def _codec(arrow_type: Any, forms: Forms) -> _Codec:
+    types = pa.types
+    if types.is_decimal(arrow_type):
+        return _decimal(arrow_type.scale)
+    if types.is_date32(arrow_type):
+        return datetime.date.toordinal, datetime.date.fromordinal
+    if types.is_timestamp(arrow_type):
+        return micros_of_timestamps(arrow_type.tz, zoned_as_local=True)
+    if types.is_duration(arrow_type):
+        return (
+            lambda value: value // _MICROSECOND,
+            lambda micros: datetime.timedelta(microseconds=micros),
+        )
+    if types.is_list(arrow_type):
+        return _list(_codec(arrow_type.value_type, forms))
+    if types.is_map(arrow_type):
+        return _map(_codec(arrow_type.key_type, forms), _codec(arrow_type.item_type, forms))
+    if types.is_struct(arrow_type):
+        return _struct(arrow_type, forms)
+    return None
+
+
+def _decimal(scale: int) -> _Codec:
+    return (
+        lambda value: str(int(value.scaleb(scale, _EXACT))),
+        lambda units: Decimal(units).scaleb(-scale, _EXACT),
+    )
+
+
+def _list(element: _Codec) -> _Codec:
+    to_plain, from_plain = _or_null(element, 0), _or_null(element, 1)
+    return (lambda values: [*map(to_plain, values)]), (lambda plain: [*map(from_plain, plain)])
+
+
+def _map(key: _Codec, item: _Codec) -> _Codec:
+    key_to_plain, item_to_plain = _or_null(key, 0), _or_null(item, 0)
+    key_from_plain, item_from_plain = _or_null(key, 1), _or_null(item, 1)
+    return (
+        lambda entries: [(key_to_plain(k), item_to_plain(v)) for k, v in entries.items()],
+        lambda pairs: {key_from_plain(k): item_from_plain(v) for k, v in pairs},
+    )
+
+
+def _struct(struct_type: pa.StructType, forms: Forms) -> _Codec:
+    names = tuple(field.name for field in struct_type)
+    codecs = [_codec(field.type, forms) for field in struct_type]
+    to_plain = [_or_null(codec, 0) for codec in codecs]
+    from_plain = [_or_null(codec, 1) for codec in codecs]
+    make_row = forms.make_row
+    return (
+        lambda row: _converted(to_plain, row),
+        lambda plain: make_row(names, _converted(from_plain, plain)),
+    )

@@ -1,0 +1,342 @@
+"""The elements of one list or map state, or of timers, in RocksDB, with what an epoch changed.
+
+Each element is a row of its own, so a change reads and writes the elements that it touches. What
+the running epoch has read or changed is in memory, by key:
+
+    held       element -> what the database has (None: nothing), as far as it was read
+    now        element -> what the epoch made of it (None: removed)
+    cleared    whether the key was cleared; what the database has does not count then
+
+The database holds the elements after the last sealed epoch. So a rollback forgets, a commit writes
+what changed, and both cost the changes (I6, I7); to clear a key costs its elements. The table
+keeps what was before the last sealed epoch, until the next one is sealed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any, Generic, TypeVar
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.frozen_keys import in_order
+from spark_state.keyed_state.current_key import CurrentKey, Key
+from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.state_rows import StateEntries
+from spark_state.rocksdb.database import Batch, ColumnFamily, Database, range_end
+from spark_state.rocksdb.due_rows import Due, DueRows
+from spark_state.rocksdb.entry_counts import EntryCounts
+from spark_state.rocksdb.ordered_bytes import encode_int
+from spark_state.rocksdb.state_rows_format import StateRowsFormat
+
+E = TypeVar("E")
+V = TypeVar("V")
+
+_LAST_NUMBER = encode_int((1 << 63) - 1)
+
+
+class _OfKey(Generic[E, V]):
+    """What is known of a key in the running epoch. `rows`: what its rows begin with."""
+
+    __slots__ = ("held", "is_cleared", "key", "key_group", "next_number", "now", "rows")
+
+    def __init__(self, key: Key, key_group: int, rows: bytes) -> None:
+        self.key = key
+        self.key_group = key_group
+        self.rows = rows
+        self.held: dict[E, V | None] = {}
+        self.now: dict[E, V | None] = {}
+        self.is_cleared = False
+        self.next_number: int | None = None
+
+    def changed(self) -> Iterator[tuple[E, V | None, V | None]]:
+        """Each element that the epoch has changed, with what was there before, and what is now."""
+        held, now = self.held, self.now
+        for element in {**held, **now} if self.is_cleared else now:
+            yield element, held.get(element), now.get(element)
+
+    def rows_of_changes(self) -> list[tuple[E, V | None] | None]:
+        """The same as files hold it: that the key was cleared comes first."""
+        if not self.is_cleared:
+            return [
+                (element, now)
+                for element, before, now in self.changed()
+                if before is not None or now is not None
+            ]
+        had_any = any(value is not None for value in self.held.values())
+        return [*([None] if had_any else []), *self.now.items()]
+
+    def more(self) -> int:
+        """How many elements more there are after the epoch than before."""
+        return sum((now is not None) - (before is not None) for _, before, now in self.changed())
+
+
+class RocksDBElementTable(Generic[E, V]):
+    """A KeyedElementTable in a column family of its own, and another one for times if elements
+    become due."""
+
+    def __init__(
+        self,
+        rows: StateRowsFormat,
+        key_groups: KeyGroupRange,
+        database: Database,
+        current: CurrentKey,
+        due_time: DueTime | None = None,
+    ) -> None:
+        self.format = rows
+        self.counts = EntryCounts()
+        self.family = database.new_column_family()
+        self._database = database
+        self._current = current
+        self._due_time = due_time
+        self._due = None if due_time is None else DueRows(key_groups, rows.keys, database)
+        self._of_keys: dict[Key, _OfKey[E, V]] = {}
+        self._sealed: list[_OfKey[E, V]] = []
+        self._found: _OfKey[E, V] | None = None
+
+    def __len__(self) -> int:
+        return len(self.counts) + sum(of_key.more() for of_key in self._of_keys.values())
+
+    def exists(self) -> bool:
+        return self._exists(self._find())
+
+    def get(self, element: E) -> V | None:
+        return self._get(self._find(), element)
+
+    def put(self, element: E, value: V) -> None:
+        self._put(self._find(), element, value)
+
+    def append(self, values: Sequence[V]) -> None:
+        of_key: _OfKey[Any, V] = self._find()
+        first = of_key.next_number
+        if first is None:
+            first = self._next_number(of_key)
+        of_key.next_number = first + len(values)
+        for number, value in enumerate(values, first):
+            if not of_key.is_cleared:
+                of_key.held[number] = None  # it is greater than all that are there
+            of_key.now[number] = value
+
+    def remove(self, element: E) -> None:
+        self._remove(self._find(), element)
+
+    def elements(self) -> list[tuple[E, V]]:
+        of_key = self._find()
+        values = dict(self._unchanged(of_key))
+        values.update((e, value) for e, value in of_key.now.items() if value is not None)
+        return [(element, values[element]) for element in in_order(values)]
+
+    def clear(self) -> None:
+        self._clear(self._find())
+
+    def _find(self) -> _OfKey[E, V]:
+        current, of_key = self._current, self._found
+        if of_key is None or of_key.key is not current.key:
+            of_key = self._found = self._of_key(current.key, current.key_group)
+        return of_key
+
+    def _of_key(self, key: Key, key_group: int) -> _OfKey[E, V]:
+        of_key = self._of_keys.get(key)
+        if of_key is None:
+            of_key = _OfKey(key, key_group, self.format.keys.of_key(key, key_group))
+            self._of_keys[key] = of_key
+        return of_key
+
+    def _exists(self, of_key: _OfKey[E, V]) -> bool:
+        if any(value is not None for value in of_key.now.values()):
+            return True
+        return next(self._unchanged(of_key), None) is not None
+
+    def _get(self, of_key: _OfKey[E, V], element: E) -> V | None:
+        if element in of_key.now:
+            return of_key.now[element]
+        return None if of_key.is_cleared else self._held(of_key, element)
+
+    def _put(self, of_key: _OfKey[E, V], element: E, value: V) -> None:
+        if not of_key.is_cleared:
+            self._held(of_key, element)
+        of_key.now[element] = value
+        number: Any = element
+        if of_key.next_number is not None and number >= of_key.next_number:
+            of_key.next_number = number + 1
+
+    def _remove(self, of_key: _OfKey[E, V], element: E) -> None:
+        if of_key.is_cleared:
+            of_key.now.pop(element, None)
+        elif self._get(of_key, element) is not None:
+            of_key.now[element] = None
+
+    def _clear(self, of_key: _OfKey[E, V]) -> None:
+        if not of_key.is_cleared and self._exists(of_key):
+            # What the key had must be deleted and counted, and perhaps put back.
+            of_key.held = dict(self._stored(of_key))
+            of_key.is_cleared = True
+        if of_key.is_cleared:
+            of_key.now = {}
+            of_key.next_number = None
+
+    def _held(self, of_key: _OfKey[E, V], element: E) -> V | None:
+        """What the database has of an element."""
+        try:
+            return of_key.held[element]
+        except KeyError:
+            value = None
+            if self.counts:
+                data = self.family.get(of_key.rows + self.format.keys.encode_element(element))
+                value = None if data is None else self.format.unpack(data)
+            of_key.held[element] = value
+            return value
+
+    def _stored(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
+        """The elements that the database has of a key, in the order of their bytes."""
+        element_of, unpack = self.format.keys.element, self.format.unpack
+        start = len(of_key.rows)
+        for row, data in self.family.rows(of_key.rows, range_end(of_key.rows)):
+            yield element_of(row, start), unpack(data)
+
+    def _unchanged(self, of_key: _OfKey[E, V]) -> Iterator[tuple[E, V]]:
+        """Those of them that the epoch has left as they were."""
+        if of_key.is_cleared:
+            return iter(())
+        return (entry for entry in self._stored(of_key) if entry[0] not in of_key.now)
+
+    def _next_number(self, of_key: _OfKey[Any, V]) -> int:
+        last = -1
+        if not of_key.is_cleared:
+            row = self.family.last(of_key.rows + _LAST_NUMBER)
+            if row is not None and row.startswith(of_key.rows):
+                last = self.format.keys.element(row, len(of_key.rows))
+        greatest: int = max([last, *of_key.now])
+        return greatest + 1
+
+    def next_due_ms(self) -> int | None:
+        """When the next element is due."""
+        assert self._due is not None, "nothing is ever due"
+        earliest = min((due[0] for due in self._due_changed()), default=None)
+        return self._due.next_ms(earliest, self._has_changed)
+
+    def due(self, until_ms: int) -> Iterator[Due]:
+        """What is due at a time, the earliest first."""
+        assert self._due is not None, "nothing is ever due"
+        changed = [due for due in self._due_changed() if due[0] <= until_ms]
+        unchanged = self._due.due(until_ms, self._has_changed)
+        return heapq.merge(unchanged, sorted(changed, key=_time_of), key=_time_of)
+
+    def _due_changed(self) -> Iterator[Due]:
+        """When the elements are due that the running epoch has put."""
+        assert self._due_time is not None
+        for of_key in self._of_keys.values():
+            for element, value in of_key.now.items():
+                if value is not None:
+                    due_ms = self._due_time(element, value)
+                    yield due_ms, (of_key.key_group, of_key.key, element)
+
+    def _has_changed(self, key: Key, element: E) -> bool:
+        of_key = self._of_keys.get(key)
+        return of_key is not None and (of_key.is_cleared or element in of_key.now)
+
+    def sizes(self) -> dict[int, int]:
+        """The number of elements by key group, after the last sealed epoch."""
+        return self.counts.by_key_group()
+
+    def number_of_changes(self) -> int:
+        """How many elements the running epoch has changed, or more."""
+        return sum(
+            len(of_key.now) + (len(of_key.held) if of_key.is_cleared else 0)
+            for of_key in self._of_keys.values()
+        )
+
+    def changes(self) -> StateEntries:
+        """What the running epoch changed: a cleared key first, then its elements as they are."""
+        changed = StateEntries(self.format.name, self.format.serializer, [], [], [])
+        for of_key in self._of_keys.values():
+            rows = of_key.rows_of_changes()
+            changed.keys.extend(repeat(of_key.key, len(rows)))
+            changed.key_groups.extend(repeat(of_key.key_group, len(rows)))
+            changed.states.extend(rows)
+        return changed
+
+    def seal(self) -> None:
+        """End the running epoch; it can be undone until the next one is sealed."""
+        self._sealed = self._write()
+
+    def rollback(self) -> None:
+        """Forget what the running epoch changed."""
+        self._forget()
+
+    def undo_sealed(self) -> None:
+        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        assert not self.number_of_changes(), "an epoch is running"
+        batch, sealed = Batch(), self._sealed
+        self._sealed = []
+        for of_key in sealed:
+            self.counts.add(of_key.key_group, -of_key.more())
+            for element, before, now in of_key.changed():
+                self._write_element(batch, of_key, element, (now, before))
+        self._database.write(batch)
+        self._forget()
+
+    def apply(self, entries: StateEntries) -> None:
+        """Apply rows of a file to the base state; nothing of it can be undone. The running epoch
+        must be unchanged."""
+        assert not self.number_of_changes(), "an epoch is running"
+        self._forget()
+        rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
+        for key, key_group, state in rows:
+            of_key = self._of_key(key, key_group)
+            if state is None:
+                self._clear(of_key)
+            elif state[1] is None:
+                self._remove(of_key, state[0])
+            else:
+                self._put(of_key, *state)
+        self._write()
+        self._sealed = []
+
+    def _write(self) -> list[_OfKey[E, V]]:
+        """Write what the epoch has changed, and forget it; returns what it was."""
+        batch, changed = Batch(), []
+        for of_key in self._of_keys.values():
+            if of_key.now or of_key.is_cleared:
+                changed.append(of_key)
+                self.counts.add(of_key.key_group, of_key.more())
+                for element, before, now in of_key.changed():
+                    self._write_element(batch, of_key, element, (before, now))
+        self._database.write(batch)
+        self._forget()
+        return changed
+
+    def _write_element(
+        self, batch: Batch, of_key: _OfKey[E, V], element: E, change: tuple[V | None, V | None]
+    ) -> None:
+        """Write what an element became, and when it is due."""
+        before, now = change
+        encoded = self.format.keys.encode_element(element)
+        if now is not None:
+            batch.put(of_key.rows + encoded, self.format.pack(now), self.family.handle)
+        elif before is not None:
+            batch.delete(of_key.rows + encoded, self.family.handle)
+        if self._due is None or self._due_time is None:
+            return
+        if before is not None:
+            self._due.forget(batch, self._due_time(element, before), of_key.rows, encoded)
+        if now is not None:
+            self._due.note(batch, self._due_time(element, now), of_key.rows, encoded)
+
+    def _forget(self) -> None:
+        self._of_keys = {}
+        self._found = None
+
+    def families(self) -> tuple[ColumnFamily, ...]:
+        """Its column families."""
+        return (self.family,) if self._due is None else (self.family, self._due.family)
+
+    def row_of(self, row: bytes, data: bytes) -> tuple[Key, tuple[E, V]]:
+        """What a file holds of a row of the database: its key, the element and its value."""
+        key, element = self.format.keys.key_and_element(row)
+        return key, (element, self.format.unpack(data))
+
+
+def _time_of(due: Due) -> int:
+    return due[0]

@@ -1,0 +1,71 @@
+"""A full snapshot of tables in RocksDB: read from a checkpoint of the database, whose files are
+links to those of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.keyed_state.current_key import Key
+from spark_state.keyed_state.full_snapshot import FullSnapshot, KeptEntries
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.rocksdb.database import Database, DatabaseCheckpoint, ReadOnlyDatabase
+from spark_state.rocksdb.rocksdb_element_table import RocksDBElementTable
+from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
+from spark_state.rocksdb.row_keys import of_key_group
+
+RocksDBTable = RocksDBStateTable[Any] | RocksDBElementTable[Any, Any]
+
+
+def rocksdb_snapshot(
+    key_columns: KeyColumns,
+    tables: Sequence[RocksDBTable],
+    key_groups: KeyGroupRange,
+    database: Database,
+) -> FullSnapshot:
+    """The entries of these key groups, after the last sealed epoch."""
+    reader = _CheckpointReader(database.checkpoint(), [table.family.name for table in tables])
+    states = [
+        KeptEntries(table.format.name, table.format.serializer, _Rows(table, reader).of_key_group)
+        for table in tables
+    ]
+    return FullSnapshot(key_columns, states, key_groups, reader.close)
+
+
+class _CheckpointReader:
+    """A checkpoint that is opened when it is first read, and deleted at the end."""
+
+    def __init__(self, checkpoint: DatabaseCheckpoint, families: Sequence[str]) -> None:
+        self._checkpoint = checkpoint
+        self._families = families
+        self._opened: ReadOnlyDatabase | None = None
+        self._at_end = ExitStack()
+        self._at_end.callback(checkpoint.release)
+
+    def opened(self) -> ReadOnlyDatabase:
+        """The database as it was."""
+        if self._opened is None:
+            self._opened = self._at_end.enter_context(self._checkpoint.open(self._families))
+        return self._opened
+
+    def close(self) -> None:
+        """Delete the checkpoint. Safe to call again."""
+        self._at_end.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a table in a checkpoint."""
+
+    table: RocksDBTable
+    reader: _CheckpointReader
+
+    def of_key_group(self, key_group: int) -> Iterator[tuple[Key, Any]]:
+        """See RowsOfKeyGroup."""
+        start, end = of_key_group(key_group), of_key_group(key_group + 1)
+        row_of = self.table.row_of
+        for row, data in self.reader.opened().rows(self.table.family.name, start, end):
+            yield row_of(row, data)

@@ -1,0 +1,188 @@
+"""The values of one value state in RocksDB, with what an epoch changed.
+
+What the running epoch has read or put is in memory, by key; the database holds the state after the
+last sealed epoch. So a rollback forgets, a commit writes what was put, and both cost the changes
+(I6, I7). The table keeps what was before the last sealed epoch, until the next one is sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from spark_state.keyed_state.current_key import CurrentKey, Key
+from spark_state.keyed_state.state_rows import StateEntries
+from spark_state.rocksdb.database import Batch, ColumnFamily, Database
+from spark_state.rocksdb.entry_counts import EntryCounts
+from spark_state.rocksdb.state_rows_format import StateRowsFormat
+
+S = TypeVar("S")
+
+
+class _Change(NamedTuple, Generic[S]):
+    """What an epoch made of a key: a state, or None."""
+
+    key_group: int
+    before: S | None
+    now: S | None
+
+
+class RocksDBStateTable(Generic[S]):
+    """A KeyedStateTable in a column family of its own."""
+
+    def __init__(self, rows: StateRowsFormat, database: Database, current: CurrentKey) -> None:
+        self.format = rows
+        self.counts = EntryCounts()
+        self.family = database.new_column_family()
+        self._database = database
+        self._current = current
+        self._held: dict[Key, S | None] = {}  # what the database has, as far as it was read
+        self._changes: dict[Key, _Change[S]] = {}
+        self._sealed: dict[Key, _Change[S]] = {}
+        self._is_used = True  # since keys were read ahead
+        # The state of a key is looked up once, and not with every call.
+        self._key: Key | None = None
+        self._state: S | None = None
+
+    def __len__(self) -> int:
+        opened = sum(_more(change) for change in self._changes.values())
+        return len(self.counts) + opened
+
+    def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
+        """Read the states of keys that are about to be handled, together and in order; unless
+        nobody has looked at those that were read ahead before."""
+        if not self._is_used:
+            return
+        self._is_used = False
+        wanted = {
+            self.format.keys.of_key(key, key_group): key
+            for key, key_group in zip(keys, key_groups, strict=True)
+            if key not in self._held
+        }
+        in_order = sorted(wanted)
+        for row, data in zip(in_order, self.family.get_many(in_order), strict=True):
+            self._held[wanted[row]] = None if data is None else self.format.unpack(data)
+
+    def _find(self) -> None:
+        key = self._current.key
+        self._is_used = True
+        change = self._changes.get(key)
+        self._state = self._of_database(key) if change is None else change.now
+        self._key = key
+
+    def _of_database(self, key: Key) -> S | None:
+        try:
+            return self._held[key]
+        except KeyError:
+            data = self.family.get(self.format.keys.of_key(key, self._current.key_group))
+            state = self._held[key] = None if data is None else self.format.unpack(data)
+            return state
+
+    def get(self) -> S | None:
+        if self._key is not self._current.key:
+            self._find()
+        return self._state
+
+    def put(self, state: S) -> None:
+        self._set(state)
+
+    def remove(self) -> None:
+        if self.get() is not None:
+            self._set(None)
+
+    def _set(self, state: S | None) -> None:
+        key = self._current.key
+        change = self._changes.get(key)
+        before = self._of_database(key) if change is None else change.before
+        self._changes[key] = _Change(self._current.key_group, before, state)
+        self._key, self._state = key, state
+
+    def sizes(self) -> dict[int, int]:
+        """The number of entries by key group, after the last sealed epoch."""
+        return self.counts.by_key_group()
+
+    def number_of_changes(self) -> int:
+        """How many keys the running epoch has changed."""
+        return len(self._changes)
+
+    def changes(self) -> StateEntries:
+        """What the running epoch changed, with the states as they are now."""
+        changed = self._changes.values()
+        return StateEntries(
+            self.format.name,
+            self.format.serializer,
+            list(self._changes),
+            [change.key_group for change in changed],
+            [change.now for change in changed],
+        )
+
+    def seal(self) -> None:
+        """End the running epoch; it can be undone until the next one is sealed."""
+        changes = self._changes
+        self._write({key: (change.key_group, change.now) for key, change in changes.items()})
+        for change in changes.values():
+            self.counts.add(change.key_group, _more(change))
+        self._forget()
+        self._sealed = changes
+
+    def rollback(self) -> None:
+        """Forget what the running epoch changed."""
+        self._forget()
+
+    def undo_sealed(self) -> None:
+        """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
+        assert not self._changes, "an epoch is running"
+        sealed, self._sealed = self._sealed, {}
+        self._write({key: (change.key_group, change.before) for key, change in sealed.items()})
+        for change in sealed.values():
+            self.counts.add(change.key_group, -_more(change))
+        self._forget()
+
+    def apply(self, entries: StateEntries) -> None:
+        """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
+        must be unchanged."""
+        assert not self._changes, "an epoch is running"
+        self._forget()
+        # The last entry of a key counts.
+        states: dict[Key, tuple[int, S | None]] = {
+            key: (key_group, state)
+            for key, key_group, state in zip(
+                entries.keys, entries.key_groups, entries.states, strict=True
+            )
+        }
+        if len(self.counts):
+            self.read_ahead(list(states), [key_group for key_group, _ in states.values()])
+        for key, (key_group, state) in states.items():
+            self.counts.add(key_group, _more(_Change(key_group, self._held.get(key), state)))
+        self._write(states)
+        self._forget()
+        self._sealed = {}
+
+    def _write(self, states: dict[Key, tuple[int, S | None]]) -> None:
+        batch, handle, pack = Batch(), self.family.handle, self.format.pack
+        of_key = self.format.keys.of_key
+        for key, (key_group, state) in states.items():
+            if state is None:
+                batch.delete(of_key(key, key_group), handle)
+            else:
+                batch.put(of_key(key, key_group), pack(state), handle)
+        self._database.write(batch)
+
+    def _forget(self) -> None:
+        self._held, self._changes = {}, {}
+        self._is_used = True
+        self._key = self._state = None
+
+    def families(self) -> tuple[ColumnFamily, ...]:
+        """Its column families."""
+        return (self.family,)
+
+    def row_of(self, row: bytes, data: bytes) -> tuple[Key, S]:
+        """What a file holds of a row of the database."""
+        key, _ = self.format.keys.key_and_element(row)
+        return key, self.format.unpack(data)
+
+
+def _more(change: _Change[Any]) -> int:
+    """How many entries more there are after a change."""
+    return (change.now is not None) - (change.before is not None)

@@ -1,0 +1,79 @@
+"""The keys of rows: key group, key, element; or key group, time, key, element. Pure.
+
+    rows of a state   key group (2 bytes)   key   element             value
+    rows of times     key group (2 bytes)   time (8 bytes)   key   element     nothing
+
+So the rows of a key group are one range, as are those of a key, and what is due until some time in
+a key group. What an element is, its kind of state says: nothing for a value, a number for lists and
+timers, a user key for maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from checkpoint_store.files.element_columns import MAP_VALUE
+from spark_state.keyed_state.current_key import Key
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.rocksdb.ordered_bytes import TupleBytes, decode_int, encode_int
+from spark_state.state_descriptor import StateDescriptor
+
+KEY_GROUP_BYTES = 2
+
+
+class RowKeys:
+    """The keys of the rows of one state.
+
+    `encode_element(element)`: the bytes of an element; `element(row, start)`: that of a row, which
+    begins at `start`.
+    """
+
+    def __init__(self, key_columns: KeyColumns, descriptor: StateDescriptor) -> None:
+        self._keys = TupleBytes(key_columns.arrow_types, zoned_as_local=False)
+        self._encode_key = self._keys.encode
+        self.encode_element, self.element = _element(descriptor)
+
+    def of_key(self, key: Key, key_group: int) -> bytes:
+        """What the rows of a key begin with."""
+        return key_group.to_bytes(KEY_GROUP_BYTES, "big") + self._encode_key(key)
+
+    def of_due(self, time_ms: int, of_key: bytes, element: bytes) -> bytes:
+        """The row of times of an element; `of_key`: what the rows of its key begin with."""
+        return b"".join(
+            (of_key[:KEY_GROUP_BYTES], encode_int(time_ms), of_key[KEY_GROUP_BYTES:], element)
+        )
+
+    def key_and_element(self, row: bytes) -> tuple[Key, Any]:
+        """The key and the element that a row is of."""
+        key, end = self._keys.decode(row, KEY_GROUP_BYTES)
+        return key, self.element(row, end)
+
+    def due(self, row: bytes) -> tuple[int, Key, Any]:
+        """The time, the key and the element of a row of times."""
+        time_ms, end = decode_int(row, KEY_GROUP_BYTES)
+        key, end = self._keys.decode(row, end)
+        return time_ms, key, self.element(row, end)
+
+
+def of_key_group(key_group: int) -> bytes:
+    """What the rows of a key group begin with."""
+    return key_group.to_bytes(KEY_GROUP_BYTES, "big")
+
+
+def key_group_of(row: bytes) -> int:
+    """The key group of a row."""
+    return int.from_bytes(row[:KEY_GROUP_BYTES], "big")
+
+
+def _element(
+    descriptor: StateDescriptor,
+) -> tuple[Callable[[Any], bytes], Callable[[bytes, int], Any]]:
+    """How elements are written and read: an element takes the rest of a row."""
+    if descriptor.kind == "value":
+        return (lambda element: b""), (lambda row, start: ())
+    if descriptor.kind in ("list", "timers"):
+        return encode_int, (lambda row, start: decode_int(row, start)[0])
+    user_key_type = descriptor.value_type.field(MAP_VALUE).type.key_type
+    user_keys = TupleBytes([field.type for field in user_key_type], zoned_as_local=True)
+    return user_keys.encode, (lambda row, start: user_keys.decode(row, start)[0])

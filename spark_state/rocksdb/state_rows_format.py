@@ -1,0 +1,74 @@
+"""How the rows of one state are written in a database and in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.state_serializer import StateSerializer
+from spark_state.rocksdb.ordered_bytes import decode_int, encode_int
+from spark_state.rocksdb.packed_values import PackedValues
+from spark_state.rocksdb.row_keys import RowKeys
+from spark_state.serializers import Forms
+from spark_state.state_descriptor import StateDescriptor
+
+_EXPIRY_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StateRowsFormat:
+    """`serializer`: of what files hold; `keys`: of rows; `pack`, `unpack`: what a table holds of a
+    key or of an element, as the value of a row."""
+
+    name: str
+    serializer: StateSerializer[Any]
+    keys: RowKeys
+    pack: Callable[[Any], bytes]
+    unpack: Callable[[bytes], Any]
+
+
+def state_rows_format(
+    descriptor: StateDescriptor,
+    serializer: StateSerializer[Any],
+    key_columns: KeyColumns,
+    forms: Forms,
+) -> StateRowsFormat:
+    """The format of a state's rows."""
+    pack, unpack = _values(descriptor, forms)
+    if descriptor.ttl_ms is not None:
+        pack, unpack = _expiring(pack, unpack)
+    keys = RowKeys(key_columns, descriptor)
+    return StateRowsFormat(descriptor.name, serializer, keys, pack, unpack)
+
+
+def _values(
+    descriptor: StateDescriptor, forms: Forms
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    match descriptor.kind:
+        case "timers":
+            return (lambda value: b""), (lambda data: ())
+        case "value":
+            value_type = descriptor.value_type
+        case "list":
+            value_type = descriptor.value_type.field(LIST_VALUE).type.value_type
+        case "map":
+            value_type = descriptor.value_type.field(MAP_VALUE).type.item_type
+    packed = PackedValues(value_type, forms)
+    return packed.pack, packed.unpack
+
+
+def _expiring(
+    pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """A value and when it expires, which comes first."""
+
+    def pack_both(value: tuple[Any, int]) -> bytes:
+        return encode_int(value[1]) + pack(value[0])
+
+    def unpack_both(data: bytes) -> tuple[Any, int]:
+        return unpack(data[_EXPIRY_BYTES:]), decode_int(data, 0)[0]
+
+    return pack_both, unpack_both

@@ -1,0 +1,194 @@
+"""The RocksDB backend against the heap backend: the same calls, the same answers.
+
+States of every kind, with and without a time to live, and timers. The current key is set anew only
+now and then, and time passes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from spark_state.serializers import PLAIN_FORMS
+from spark_state.state_descriptor import PROCESSING_TIMERS, StateDescriptor
+from spark_state.testing.keyed_state_backend_contract import KEY_GROUPS, KEYS, WrittenFiles
+
+_ROW = pa.struct([pa.field("n", pa.int64())])
+_OF_KIND = {
+    "value": _ROW,
+    "list": pa.struct([pa.field(LIST_VALUE, pa.list_(_ROW))]),
+    "map": pa.struct([pa.field(MAP_VALUE, pa.map_(_ROW, _ROW))]),
+}
+_TTL_MS = 3
+NAMES = [f"{kind}{suffix}" for kind in _OF_KIND for suffix in ("", " for a while")]
+TIMERS = StateDescriptor(PROCESSING_TIMERS, "timers", pa.struct([]), "{}")
+
+
+def descriptor(name: str) -> StateDescriptor:
+    kind: Any = name.split()[0]
+    return StateDescriptor(name, kind, _OF_KIND[kind], "{}", _TTL_MS if " " in name else None)
+
+
+numbers, keys = st.integers(0, 4), st.integers(0, 5)
+of_kind = {
+    "value": st.one_of(
+        st.tuples(st.just("update"), numbers), st.tuples(st.sampled_from(["get", "clear"]))
+    ),
+    "list": st.one_of(
+        st.tuples(st.sampled_from(["appendList", "put"]), st.lists(numbers, max_size=3)),
+        st.tuples(st.sampled_from(["get", "exists", "clear"])),
+    ),
+    "map": st.one_of(
+        st.tuples(st.just("updateValue"), numbers, numbers),
+        st.tuples(st.sampled_from(["getValue", "removeKey"]), numbers),
+        st.tuples(st.sampled_from(["iterator", "exists", "clear"])),
+    ),
+}
+of_kind["timers"] = st.one_of(
+    st.tuples(st.sampled_from(["register", "delete"]), numbers), st.tuples(st.just("list"))
+)
+other_calls = st.one_of(
+    st.tuples(st.just("key"), keys),
+    st.tuples(st.just("read ahead"), st.lists(keys, unique=True)),
+    st.tuples(st.sampled_from(["seal", "seal", "undo", "rollback"])),
+    st.tuples(st.sampled_from(["expire", "fire", "later", "write"])),
+)
+
+
+def scripts(name: str) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    """Calls of one state, and others: they come together more often than those of all states."""
+    of_state = st.tuples(st.just(name), of_kind[name.split()[0]])
+    return st.lists(st.one_of(of_state, of_state, other_calls), min_size=10, max_size=60)
+
+
+@dataclass
+class Backend:
+    """A backend with all states. Calls return what can be compared."""
+
+    backend: KeyedStateBackend[Any]
+    now_ms: int = 0
+    key: int = 0
+    can_undo: bool = False
+    states: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.backend.begin(self.now_ms)
+        self.states = {name: self.backend.state(descriptor(name)) for name in NAMES}
+        self.states["timers"] = self.backend.state(TIMERS)
+        self.run(("key", 0))
+
+    def run(self, call: tuple[Any, ...]) -> Any:
+        backend = self.backend
+        match call:
+            case "key", number:
+                self.key = number
+                backend.set_current_key((number,), group_of(number))
+            case "read ahead", numbers:
+                backend.read_ahead([(n,) for n in numbers], [group_of(n) for n in numbers])
+            case ("seal",):
+                backend.seal()
+                self.can_undo = True
+            case ("rollback",):
+                backend.rollback()
+            case ("undo",):
+                backend.rollback()
+                if self.can_undo:
+                    backend.undo_sealed()
+                self.can_undo = False
+            case ("expire",):
+                backend.remove_expired(100)
+                self.run(("key", self.key))
+            case ("fire",):
+                return self.fire()
+            case ("later",):
+                self.now_ms += 1
+                backend.begin(self.now_ms)
+            case ("write",):
+                return self.written()
+            case state, (method, *arguments):
+                return self.call(self.states[state], method, arguments)
+        return None
+
+    def call(self, state: Any, method: str, arguments: list[Any]) -> Any:
+        if not isinstance(arguments, list) or state is self.states["timers"]:
+            given = arguments
+        else:
+            given = [[(n,) for n in a] if isinstance(a, list) else (a,) for a in arguments]
+        result = getattr(state, method)(*given)
+        return list(result) if isinstance(result, Iterable) else result
+
+    def fire(self) -> Any:
+        due = self.backend.due_timers(PROCESSING_TIMERS, self.now_ms)
+        for timer in due:
+            self.backend.set_current_key(timer.key, timer.key_group)
+            self.states["timers"].delete(timer.time_ms)
+        self.run(("key", self.key))
+        return due
+
+    def written(self) -> Any:
+        """What a snapshot holds after the epoch has ended."""
+        self.backend.rollback()
+        files = WrittenFiles()
+        self.backend.snapshot(KeyGroupRange(5, 9)).write(files)
+        return [sorted_rows(rows) for rows, _ in files.files]
+
+    def seen(self) -> Any:
+        """What there is to see beside the states."""
+        return (
+            [self.content(key) for key in range(6)],
+            sorted_rows(self.backend.changes()),
+            len(self.backend),
+            self.backend.next_timer_ms(),
+            self.backend.number_of_timers(),
+        )
+
+    def content(self, key: int) -> Any:
+        """What a key has. The current key stays the one that it is."""
+        self.backend.set_current_key((key,), group_of(key))
+        content = []
+        for name, state in self.states.items():
+            looked_at = "iterator" if name.startswith("map") else "get"
+            looked_at = "list" if name == "timers" else looked_at
+            content.append(self.call(state, looked_at, []))
+        self.run(("key", self.key))
+        return content
+
+
+def group_of(key: int) -> int:
+    return KEY_GROUPS.start + key % len(KEY_GROUPS)
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(map(repr, table.to_pylist()))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "timers"])
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_both_backends_give_the_same_answers(name: str, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        rocksdb = RocksDBKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS, Path(folder) / "new")
+        both = Backend(HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS)), Backend(rocksdb)
+        for call in data.draw(scripts(name)):
+            heap, disk = (backend.run(call) for backend in both)
+            assert disk == heap, call
+            heap, disk = (backend.seen() for backend in both)
+            assert disk == heap, call
+        for backend in both:
+            backend.backend.rollback()
+        heap, disk = (list(backend.backend.entries_by_key_group()) for backend in both)
+        assert disk == heap
+        rocksdb.close()

@@ -1,0 +1,122 @@
+"""Keys and values as bytes in RocksDB: read as they were written, and keys in their order."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_state.frozen_keys import frozen, in_order
+from spark_state.rocksdb.ordered_bytes import TupleBytes
+from spark_state.rocksdb.packed_values import PackedValues
+from spark_state.serializers import PLAIN_FORMS, StructSerializer
+
+texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\0\x01\xff"))
+moments = st.datetimes(
+    datetime.datetime(1800, 1, 1), datetime.datetime(2300, 1, 1), allow_imaginary=False
+).map(lambda moment: moment.replace(fold=0))
+days = st.dates(datetime.date(1, 1, 1), datetime.date(9999, 12, 31))
+spans = st.timedeltas(datetime.timedelta(-(10**8)), datetime.timedelta(10**8))
+fractions = st.floats() | st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan])
+decimals = st.integers(-(10**38) + 1, 10**38 - 1).map(
+    lambda units: Decimal(units).scaleb(-10, Context(80))
+)
+PLAIN: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "boolean": (pa.bool_(), st.booleans()),
+    "int": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "double": (pa.float64(), fractions),
+    "text": (pa.string(), texts),
+    "binary": (pa.binary(), st.binary() | st.lists(st.sampled_from([0, 1, 255])).map(bytes)),
+    "date": (pa.date32(), days),
+    "moment": (pa.timestamp("us"), moments),
+    "duration": (pa.duration("us"), spans),
+    "decimal": (pa.decimal128(38, 10), decimals),
+}
+NESTED: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    f"{kind} in {outer}": made
+    for kind, (arrow_type, values) in PLAIN.items()
+    for outer, made in {
+        "list": (pa.list_(arrow_type), st.lists(st.none() | values, max_size=3)),
+        "struct": (
+            pa.struct([("a", arrow_type), ("b", pa.string())]),
+            st.tuples(st.none() | values, texts),
+        ),
+    }.items()
+}
+KEYS = PLAIN | NESTED
+
+
+def keys_of(kind: str) -> st.SearchStrategy[tuple[Any, ...]]:
+    _, values = KEYS[kind]
+    field = (st.none() | values).map(frozen)
+    return st.tuples(field, st.none() | st.sampled_from(["", "a", "a\0", "b"]))
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@given(st.data())
+def test_bytes_of_keys_are_in_the_order_of_the_keys(kind: str, data: st.DataObject) -> None:
+    encoding = TupleBytes([KEYS[kind][0], pa.string()], zoned_as_local=True)
+    keys = data.draw(st.lists(keys_of(kind), max_size=8, unique_by=repr))
+    rows = sorted((encoding.encode(key) + b"rest", key) for key in keys)
+    assert list(map(repr, in_order(keys))) == [repr(key) for _, key in rows]
+    for row, key in rows:
+        read, end = encoding.decode(b"head" + row, 4)
+        assert repr(read) == repr(key)
+        assert row[end - 4 :] == b"rest"
+    encoded = [*map(encoding.encode, keys)]
+    assert not any(
+        longer != shorter and longer.startswith(shorter)
+        for shorter in encoded
+        for longer in encoded
+    )
+
+
+def test_one_field_needs_no_other() -> None:
+    encoding = TupleBytes([pa.int64()], zoned_as_local=True)
+    assert encoding.decode(encoding.encode((-5,)), 0) == ((-5,), 9)
+    assert TupleBytes([], zoned_as_local=True).decode(b"x", 0) == ((), 0)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@given(moment=moments)
+def test_moments_of_grouping_keys_come_back_in_their_zone(
+    zone: str, moment: datetime.datetime
+) -> None:
+    encoding = TupleBytes([pa.timestamp("us", zone)], zoned_as_local=False)
+    aware = moment.replace(tzinfo=datetime.UTC)
+    ((read,), _) = encoding.decode(encoding.encode((aware,)), 0)
+    (expected,) = pa.array([aware], pa.timestamp("us", zone)).to_pylist()
+    assert read == expected
+    assert read.tzinfo == expected.tzinfo  # type: ignore[union-attr]
+
+
+VALUES = KEYS | {
+    f"map of {kind}": (
+        pa.map_(pa.string(), arrow_type),
+        st.dictionaries(texts, st.none() | values, max_size=3),
+    )
+    for kind, (arrow_type, values) in KEYS.items()
+}
+VALUES["zoned moment"] = (pa.timestamp("us", "UTC"), moments)
+VALUES["float"] = (pa.float32(), st.floats(width=32))
+VALUES["nothing"] = (pa.null(), st.none())
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@given(st.data())
+def test_values_come_back_as_they_were_put(kind: str, data: st.DataObject) -> None:
+    arrow_type, values = VALUES[kind]
+    struct_type = pa.struct([("v", arrow_type), ("n", pa.int64())])
+    serializer = StructSerializer(struct_type, "state", PLAIN_FORMS)
+    packed = PackedValues(struct_type, PLAIN_FORMS)
+    value = serializer.to_state((data.draw(st.none() | values), 1))
+    read = packed.unpack(packed.pack(value))
+    assert repr(read) == repr(value)
+    assert serializer.to_state(read) == read or "nan" in repr(read)

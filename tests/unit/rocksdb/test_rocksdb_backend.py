@@ -1,0 +1,148 @@
+"""What is particular to the RocksDB backend: files, column families, memory, and what it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.rocksdb.database import Database, DatabaseMemory
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from spark_state.serializers import PLAIN_FORMS
+from spark_state.state_descriptor import StateDescriptor
+from spark_state.testing.keyed_state_backend_contract import (
+    KEY_GROUPS,
+    KEYS,
+    LIST,
+    MAP,
+    VALUE,
+    WrittenFiles,
+)
+
+TEXT = pa.struct([pa.field("text", pa.string())])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "database"
+
+
+def backend_in(folder: Path, memory: DatabaseMemory | None = None) -> RocksDBKeyedStateBackend:
+    return RocksDBKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS, folder, memory)
+
+
+def put(backend: RocksDBKeyedStateBackend, descriptor: StateDescriptor, key: int) -> None:
+    state: Any = backend.state(descriptor)
+    backend.set_current_key((key,), KEY_GROUPS.start)
+    if descriptor is VALUE:
+        state.update((key,))
+    elif descriptor is LIST:
+        state.appendValue((key,))
+    else:
+        state.updateValue((key,), (key,))
+
+
+def test_a_closed_backend_leaves_nothing(folder: Path) -> None:
+    backend = backend_in(folder)
+    put(backend, VALUE, 1)
+    backend.seal()
+    assert list((folder / "db").glob("*"))
+    backend.snapshot().release()
+    backend.close()
+    backend.close()
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_a_snapshot_outlives_its_backend(folder: Path) -> None:
+    backend = backend_in(folder)
+    put(backend, VALUE, 1)
+    backend.seal()
+    snapshot = backend.snapshot()
+    backend.close()
+    files = WrittenFiles()
+    snapshot.write(files)
+    assert [rows.num_rows for rows, _ in files.files] == [1]
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+
+
+def test_a_dropped_state_loses_its_column_families_when_nobody_can_take_it_back(
+    folder: Path,
+) -> None:
+    backend = backend_in(folder)
+    database = backend._database
+    for descriptor in (VALUE, LIST, MAP):
+        put(backend, descriptor, 1)
+    backend.seal()
+    backend.drop("list")
+    backend.seal()
+    assert len(database._open) == 3
+    backend.seal()
+    assert len(database._open) == 2
+    put(backend, LIST, 1)
+    assert list(backend.state(LIST).get()) == [(1,)]  # type: ignore[union-attr]
+
+
+def test_values_are_read_ahead_while_somebody_looks_at_them(folder: Path) -> None:
+    backend = backend_in(folder)
+    for key in range(8):
+        put(backend, VALUE, key)
+    backend.seal()
+    state: Any = backend.state(VALUE)
+    keys = [(key,) for key in range(8)]
+    groups = [KEY_GROUPS.start] * 8
+    family = backend._tables["value"].family
+    with (
+        mock.patch.object(family, "get_many", wraps=family.get_many) as together,
+        mock.patch.object(family, "get", wraps=family.get) as alone,
+    ):
+        for first in (0, 4):
+            backend.read_ahead(keys[first : first + 4], groups[:4])
+            for key in range(first, first + 4):
+                backend.set_current_key((key,), KEY_GROUPS.start)
+                assert state.get() == (key,)
+        assert (together.call_count, alone.call_count) == (2, 0)
+        backend.rollback()
+        backend.read_ahead(keys[:4], groups[:4])
+        backend.read_ahead(keys[4:], groups[4:])
+        assert (together.call_count, alone.call_count) == (3, 0)
+
+
+def test_a_key_column_may_be_missing(folder: Path) -> None:
+    backend = RocksDBKeyedStateBackend(
+        KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS, folder
+    )
+    state: Any = backend.state(VALUE)
+    backend.set_current_key((), 0)
+    state.update((7,))
+    backend.seal()
+    files = WrittenFiles()
+    backend.snapshot().write(files)
+    assert files.files[0][0]["value"].to_pylist() == [{"n": 7}]
+
+
+def test_databases_share_a_limit_of_memory(tmp_path: Path) -> None:
+    limit = 8 << 20
+    memory = DatabaseMemory()
+    memory.allow(limit)
+    memory.allow(limit // 2)  # another operator wants less
+    backends = [backend_in(tmp_path / str(number), memory) for number in range(2)]
+    of_text = StateDescriptor("text", "value", TEXT, "{}")
+    rounds, keys_of_round = 16, 1000
+    for number in range(rounds):
+        for backend in backends:
+            state: Any = backend.state(of_text)
+            for key in range(keys_of_round):
+                backend.set_current_key((number * keys_of_round + key,), KEY_GROUPS.start)
+                state.update((f"{key:01024d}",))
+            backend.seal()
+            assert memory.blocks.get_usage() <= 2 * limit
+    assert len(backends[0]) == rounds * keys_of_round
+    for backend in backends:
+        database: Database = backend._database
+        assert database.memory_bytes() < limit
+        backend.close()
