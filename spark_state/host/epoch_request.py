@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from spark_state.processor.processor_run import ProcessorSpec
 
@@ -36,6 +37,20 @@ class CheckpointSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendSettings:
+    """Where the state of a subtask is while it is in use.
+
+    `kind`: on the Python heap, or in RocksDB; `local_directory`: below which RocksDB keeps its
+    files, None for Spark's own local directory; `memory_mb`: how much memory the databases of a
+    host use together, in MiB.
+    """
+
+    kind: Literal["heap", "rocksdb"] = "heap"
+    local_directory: str | None = None
+    memory_mb: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSpec:
     """An operator as it was planned on the driver. The same object serves every task of it.
 
@@ -51,6 +66,7 @@ class OperatorSpec:
     key_schema_json: str
     processor: ProcessorSpec
     checkpoints: CheckpointSettings
+    backend: BackendSettings = field(default_factory=BackendSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +89,13 @@ class EpochTask:
 
 @dataclass(frozen=True, slots=True)
 class EpochRequest:
-    """`module_path`: the entries of the worker's `sys.path`, where the processor's modules are."""
+    """`module_path`: the entries of the worker's `sys.path`, where the processor's modules are;
+    `local_directories`: where Spark keeps local files of the executor."""
 
     spec: OperatorSpec
     task: EpochTask
     module_path: tuple[str, ...]
+    local_directories: tuple[str, ...] = ()
 
     @property
     def store_url(self) -> str:

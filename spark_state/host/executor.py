@@ -1,12 +1,15 @@
-"""The executor that a state host belongs to, and the directory of its hosts' sockets.
+"""The executor that a state host belongs to, and the directories of its hosts.
 
     <temporary directory>/cowstate-<uid>/        mode 0700, owned by the user
         <executor>/                              its pid, start time and pid namespace
             <slot>.lock                          held while a host is being started
             <slot>.sock                          the host listens here
+    <local directory>/cowstate-<uid>/
+        <executor>/
+            <host>/<number>/                     a database of a subtask
 
-Containers may share the temporary directory and not their pids, so each looks after the directories
-of its own namespace only.
+Containers may share directories and not their pids, so each looks after the directories of its own
+namespace only.
 """
 
 from __future__ import annotations
@@ -87,11 +90,16 @@ def executor_of_worker() -> Executor:
 
 
 def socket_directory(executor: Executor) -> Path:
-    """The private directory of an executor's hosts, created if need be.
+    """The directory of the sockets of an executor's hosts. See private_directory."""
+    return private_directory(Path(tempfile.gettempdir()), executor)
+
+
+def private_directory(root: Path, executor: Executor) -> Path:
+    """The private directory of an executor's hosts below `root`, created if need be.
 
     Raises StateHostError if another user owns the path.
     """
-    parent = _parent()
+    parent = _parent(root)
     directory = parent / executor.directory_name
     for path in (parent, directory):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -104,9 +112,10 @@ def socket_directory(executor: Executor) -> Path:
     return directory
 
 
-def remove_directories_of_gone_executors() -> None:
-    """Remove what hosts of executors that are gone left in the temporary directory."""
-    for directory in _parent().glob("*"):
+def remove_directories_of_gone_executors(root: Path | None = None) -> None:
+    """Remove what hosts of executors that are gone left below `root`, by default the temporary
+    directory."""
+    for directory in _parent(root or Path(tempfile.gettempdir())).glob("*"):
         match = _DIRECTORY.fullmatch(directory.name)
         if match is None or int(match["namespace"], 16) != _pid_namespace():
             continue
@@ -115,5 +124,5 @@ def remove_directories_of_gone_executors() -> None:
             shutil.rmtree(directory, ignore_errors=True)  # another host may be doing the same
 
 
-def _parent() -> Path:
-    return Path(tempfile.gettempdir()) / f"cowstate-{os.getuid()}"
+def _parent(root: Path) -> Path:
+    return root / f"cowstate-{os.getuid()}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,16 +28,12 @@ from spark_state.checkpointing.restore_plan import (
     plan_restore,
 )
 from spark_state.checkpointing.snapshot_policy import Counts, Restored, changelogs_by_key_group
-from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import OperatorSpec
-from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_rows import rows_by_key_group
-from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.schemas import state_descriptor
-
-Backend = KeyedStateBackend[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,9 @@ class EpochStart:
 class ResidentState:
     """The state of `key_groups`; nothing is in memory at first."""
 
-    def __init__(self, key_groups: KeyGroupRange) -> None:
+    def __init__(self, key_groups: KeyGroupRange, backends: SubtaskBackends) -> None:
         self.key_groups = key_groups
+        self._backends = backends
         self._backend: Backend | None = None
         self._resident: Resident | None = None
         self._since: dict[str, int] = {}
@@ -119,10 +115,14 @@ class ResidentState:
         restored = None
         match plan:
             case Restore():
-                self._backend = None
-                backend = self._new_backend(attempt.spec)
-                self._announce(backend, base, attempt.spec)
-                rows = self._apply(backend, base, base.handles, attempt)
+                self.close()
+                backend = self._backends.new(attempt.request, self.key_groups)
+                try:
+                    self._announce(backend, base, attempt.spec)
+                    rows = self._apply(backend, base, base.handles, attempt)
+                except BaseException:
+                    backend.close()
+                    raise
                 self._backend = backend
                 restored = Restored(
                     self.key_groups,
@@ -147,8 +147,12 @@ class ResidentState:
         self._resident = Resident(handles, before_sealed=before)
         self._since = _since(states)
 
-    def _new_backend(self, spec: OperatorSpec) -> Backend:
-        return HeapKeyedStateBackend(self.key_groups, spec.processor.key_columns, STATE_FORMS)
+    def close(self) -> None:
+        """Give up what is held."""
+        self._resident = None
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
 
     def _announce(self, backend: Backend, base: EpochStart, spec: OperatorSpec) -> None:
         """Announce the states of the base, as the processor declares them if it does."""

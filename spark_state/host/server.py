@@ -47,7 +47,7 @@ class StateHost:
         self._path = path
         self._executor = executor
         self._idle_seconds = idle_seconds
-        self._sessions = Sessions()
+        self._sessions = Sessions(executor=executor)
         self._garbage = FrozenGarbage()
         self._lock = threading.Lock()
         self._active = 0
@@ -70,6 +70,10 @@ class StateHost:
                         return
                 self._sessions.drop_unused(self._idle_seconds)
         remove_directories_of_gone_executors()
+
+    def remove_local_files(self) -> None:
+        """Remove what is on the local disk, when the process ends."""
+        self._sessions.remove_local_files()
 
     def _is_idle(self) -> bool:
         with self._lock:
@@ -183,6 +187,7 @@ def main() -> None:
         os.close(arguments.ready_descriptor)
 
     host.serve(ready)
+    host.remove_local_files()
     os._exit(0)  # threads of a gone executor's tasks may still wait for a store
 
 

@@ -13,16 +13,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from spark_state.host.epoch_request import EpochRequest
+from spark_state.host.executor import Executor
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreBegunAnewError, StoreSession
+from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
 
 
 class Sessions:
-    """Safe to use from several threads. `clock` gives seconds."""
+    """Safe to use from several threads. `clock` gives seconds; `executor`: the one that the process
+    belongs to, None if it belongs to none."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, executor: Executor | None = None
+    ) -> None:
         self._clock = clock
+        self._backends = SubtaskBackends(executor)
         self._lock = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
         self._maintenance = Maintenance()
@@ -38,7 +44,7 @@ class Sessions:
         Raises FencedError for an older run (I9), and what opening the store raises.
         """
         with self._lock:
-            held = self._held.setdefault(request.store_url, _HeldStore(self._maintenance))
+            held = self._held.setdefault(request.store_url, self._new_store())
             held.users += 1
         try:
             yield held.subtask(request)
@@ -50,23 +56,34 @@ class Sessions:
     def drop_unused(self, seconds: float) -> None:
         """Drop what is not in use and was last used longer ago than this."""
         limit = self._clock() - seconds
-        dropped = []  # their memory is freed after the lock
+        dropped = []  # their state is given up after the lock
         with self._lock:
             for url, held in list(self._held.items()):
                 if not held.users and held.last_used < limit:
                     dropped.append(self._held.pop(url))
+        for held in dropped:
+            held.close()
 
     def close(self) -> None:
-        """Wait for snapshots and housekeeping under way."""
+        """Wait for snapshots and housekeeping under way, and remove local files."""
         self._maintenance.close()
+        self.remove_local_files()
+
+    def remove_local_files(self) -> None:
+        """Remove what is on the local disk. No subtask is used any more."""
+        self._backends.close()
+
+    def _new_store(self) -> _HeldStore:
+        return _HeldStore(self._maintenance, self._backends)
 
 
 class _HeldStore:
     """One store and its subtasks. `users` and `last_used` belong to `Sessions`."""
 
-    def __init__(self, maintenance: Maintenance) -> None:
+    def __init__(self, maintenance: Maintenance, backends: SubtaskBackends) -> None:
         self.users = 0
         self.last_used = 0.0
+        self._backends = backends
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._store: StoreSession | None = None
@@ -96,12 +113,22 @@ class _HeldStore:
         key = (request.spec.parallelism, request.task.subtask)
         if key not in self._subtasks:
             for other in [k for k in self._subtasks if k[0] != key[0]]:
-                del self._subtasks[other]
-            self._subtasks[key] = SubtaskSession(request, store, self._maintenance)
+                self._subtasks.pop(other).close()
+            self._subtasks[key] = SubtaskSession(request, store, self._maintenance, self._backends)
         return self._subtasks[key]
 
     def _forget(self, store: StoreSession) -> None:
         with self._lock:
             if self._store is store:
                 self._store = None
-                self._subtasks.clear()
+                self._close_subtasks()
+
+    def close(self) -> None:
+        """Give up the state of all subtasks."""
+        with self._lock:
+            self._close_subtasks()
+
+    def _close_subtasks(self) -> None:
+        for subtask in self._subtasks.values():
+            subtask.close()
+        self._subtasks.clear()

@@ -32,8 +32,9 @@ from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.resident_operator_state import ResidentOperatorState
-from spark_state.host.resident_state import Backend, EpochStart, ResidentState
+from spark_state.host.resident_state import EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts
@@ -57,21 +58,26 @@ class DurableEpoch:
 class SubtaskSession:
     """A subtask and its resident state. One epoch runs at a time; a later request waits.
 
-    `maintenance`: writes snapshots.
+    `maintenance`: writes snapshots; `backends`: makes the backend of its state.
     """
 
     def __init__(
-        self, request: EpochRequest, store: StoreSession, maintenance: Maintenance
+        self,
+        request: EpochRequest,
+        store: StoreSession,
+        maintenance: Maintenance,
+        backends: SubtaskBackends,
     ) -> None:
         spec, task = request.spec, request.task
         self.key_groups = key_group_range_of_subtask(
             spec.max_parallelism, spec.parallelism, task.subtask
         )
-        self.state = ResidentState(self.key_groups)
+        self.state = ResidentState(self.key_groups, backends)
         self.operator_state = ResidentOperatorState()
         self.snapshots = SubtaskSnapshots(store.url, maintenance)
         self._store = store
         self._lock = threading.Lock()
+        self._is_closed = False
         self._claims = threading.Lock()
         self._newest: Claim | None = None
         self._plan: tuple[Run, str] | None = None
@@ -119,6 +125,20 @@ class SubtaskSession:
             return self._run_epoch(self._attempt(request, claim, check), table)
         finally:
             self._lock.release()
+            self._give_up_if_closed()
+
+    def close(self) -> None:
+        """Give up the state, which is in the store. An epoch that runs gives it up at its end:
+        nobody waits for a processor of an older run."""
+        self._is_closed = True
+        self._give_up_if_closed()
+
+    def _give_up_if_closed(self) -> None:
+        if self._is_closed and self._lock.acquire(blocking=False):
+            try:
+                self.state.close()
+            finally:
+                self._lock.release()
 
     def _check_fence(self, claim: Claim, task: EpochTask) -> None:
         check_claim(self._newest, claim, task.subtask)

@@ -12,7 +12,7 @@ from spark_state.checkpointing.snapshot_policy import Restored, part_due, snapsh
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.pending_snapshot import PendingSnapshot
-from spark_state.host.resident_state import Backend
+from spark_state.host.subtask_backends import Backend
 
 
 class SubtaskSnapshots:

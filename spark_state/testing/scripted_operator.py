@@ -39,6 +39,7 @@ from spark_state.host.epoch_request import (
 )
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
@@ -135,6 +136,7 @@ class ScriptedOperator:
         self._api.check_processor(processor)
         self._folder = tempfile.TemporaryDirectory(prefix="cowstate-scripted-")
         self._maintenance = Maintenance()
+        self._backends = SubtaskBackends()
         self._epoch, self._attempt, self._now_ms = 0, 0, 0
         self._sessions: list[SubtaskSession] = []
         self._run_id = ""
@@ -202,7 +204,7 @@ class ScriptedOperator:
         self._run_id = uuid4().hex
         store = StoreSession(self._request(0), self._maintenance)
         self._sessions = [
-            SubtaskSession(self._request(subtask), store, self._maintenance)
+            SubtaskSession(self._request(subtask), store, self._maintenance, self._backends)
             for subtask in range(subtasks)
         ]
 
@@ -232,6 +234,7 @@ class ScriptedOperator:
     def close(self) -> None:
         """Delete the state. Safe to call again."""
         self._maintenance.close()
+        self._backends.close()
         self._folder.cleanup()
 
     def __enter__(self) -> Self:

@@ -165,6 +165,7 @@ def cases(rows: int) -> list[Case]:
         Case("wide", rows, 1000, 20),
         *kinds,
         Case("broadcast44k", rows, 0, 1, "cowstate_broadcast", "row_api", False),
+        Case("rocksdb44k", rows, 0, 1, "cowstate_rocksdb", "cowstate", False),
         Case("arrow44k", rows, 0, 1, "cowstate_arrow", "row_api", False),
         Case("arrow1000", rows, 1000, 1, "cowstate_arrow", "row_api", False),
         Case("pandas44k", rows, 0, 1, "cowstate_pandas", "pandas_api", False),
@@ -191,6 +192,19 @@ def _cowstate(processor: Any, time_mode: str = "None") -> Plan:
         )
 
     return plan
+
+
+def _in_rocksdb(plan: Plan) -> Plan:
+    """A plan of cowstate whose state is in RocksDB; the case's peer may be the one on the heap."""
+
+    def planned(df: DataFrame) -> DataFrame:
+        df.sparkSession.conf.set("spark.cowstate.backend", "rocksdb")
+        try:
+            return plan(df)
+        finally:
+            df.sparkSession.conf.unset("spark.cowstate.backend")
+
+    return planned
 
 
 def _row_api(processor: Any, time_mode: str = "None") -> Plan:
@@ -240,6 +254,7 @@ PLANS: dict[str, Plan] = {
     "identity": _identity,
     "cowstate": _cowstate(CountRows()),
     "row_api": _row_api(CountRows()),
+    "cowstate_rocksdb": _in_rocksdb(_cowstate(CountRows())),
     "cowstate_pandas": _cowstate_pandas,
     "pandas_api": _pandas_api,
     "cowstate_arrow": _cowstate_arrow,

@@ -1,6 +1,7 @@
 """Whole applications killed at any moment: driver, JVM, Python processes and state hosts at once.
 
-The operator has a broadcast stream, an initial state, timers, and entries that expire.
+The operator has a broadcast stream, an initial state, timers, and entries that expire. Each run has
+its state in one of the backends.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def run_and_kill(folder: Path, chance: random.Random) -> int:
     """Run until some more batches are planned, wait, and kill the application."""
     offsets = folder / "checkpoint" / "offsets"
     target = len(list(offsets.glob("[0-9]*"))) + chance.randrange(1, 3)
-    parallelism = str(chance.randrange(1, 4))
-    driver = start("tests.support.ledger_job", str(folder), parallelism, log=folder / "log")
+    arguments = (str(chance.randrange(1, 4)), chance.choice(["heap", "rocksdb"]))
+    driver = start("tests.support.ledger_job", str(folder), *arguments, log=folder / "log")
     try:
         while driver.poll() is None and len(list(offsets.glob("[0-9]*"))) < target:
             time.sleep(0.02)

@@ -2,7 +2,8 @@
 
 All three get the same random rows. They have to yield the same in each batch, in order for each
 key, and to hold the same in the end: every value, list, entry of a map and timer. The queries are
-stopped and started again, cowstate's at other parallelisms than Spark's and than before.
+stopped and started again, cowstate's at other parallelisms than Spark's and than before, and with
+the other backend each time.
 
 Most processors are random, too: tests/support/scripted_processor.py tells what they do. Some runs
 are a second attempt, after a processor that raises an error in the middle of a batch. The seed in a
@@ -14,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,13 +91,19 @@ class Query(TimedStream):
         super().__init__(spark, folder)
         self._operator = operator
         self._output: dict[int, list[Output]] = {}
+        self._backends = cycle(("heap", "rocksdb"))
         self.last_epoch = -1
 
     def start(self, processor: StatefulProcessor, job: Job, parallelism: int) -> None:
         """Run until all rows are processed, or fail."""
         at = F.timestamp_millis(F.expr(f"value div {job.lines}"))
         rows = self.source().withColumn("at", at).withWatermark("at", f"{DELAY_MS} milliseconds")
-        settings = {PROVIDER_KEY: ROCKSDB, "spark.cowstate.parallelism": str(parallelism)}
+        backend = next(self._backends)
+        settings = {
+            PROVIDER_KEY: ROCKSDB,
+            "spark.cowstate.parallelism": str(parallelism),
+            "spark.cowstate.backend": backend,
+        }
         with configured(self.spark, settings):
             self.run(self._operator(rows.groupBy("key"), processor, job))
 

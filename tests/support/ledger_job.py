@@ -93,6 +93,7 @@ def main() -> None:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     spark = start_spark("local[2]", folder)
     spark.conf.set("spark.cowstate.parallelism", sys.argv[2])
+    spark.conf.set("spark.cowstate.backend", sys.argv[3])
     spark.conf.set("spark.cowstate.minEpochsForSnapshot", "3")
     stream, output = ledger(spark, folder)
     try:

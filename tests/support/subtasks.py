@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from spark_state.host.epoch_request import (
 )
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
+from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
 from spark_state.key_group_assignment import KeyGroupAssignment
 from spark_state.keyed_state.key_columns import KeyColumns
@@ -129,6 +130,7 @@ class Host:
     in_unseen_function: bool = False
     maintenance: Maintenance | None = None
     report: EpochReport | None = None
+    backends: SubtaskBackends = field(default_factory=SubtaskBackends)
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
         task = EpochTask(
@@ -142,10 +144,20 @@ class Host:
         return EpochRequest(self.spec, task, ())
 
     def open(self, maintenance: Maintenance) -> Host:
+        self.close()
         request = self.request(0, 0)
-        self.session = SubtaskSession(request, StoreSession(request, maintenance), maintenance)
+        self.session = SubtaskSession(
+            request, StoreSession(request, maintenance), maintenance, self.backends
+        )
         self.maintenance = maintenance
         return self
+
+    def close(self) -> None:
+        """Give up the state, and its local files."""
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+        self.backends.close()
 
     def finish_maintenance(self) -> None:
         """Wait for snapshots and housekeeping of the store that were begun."""

@@ -10,8 +10,9 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import absolute_url
@@ -32,7 +33,10 @@ class OperatorConfiguration:
     """The configuration of one operator.
 
     store: root URL; the state of a query lives under its query id and operator name.
-    backend: "heap".
+    backend: "heap" or "rocksdb".
+    rocksdb_local_directory: below which RocksDB keeps its files, None for Spark's own local
+        directory.
+    rocksdb_memory_mb: how much memory the databases of a host use together, in MiB.
     parallelism: number of subtasks; may differ at every restart.
     max_parallelism: number of key groups; fixed when a store is created.
     hosts_per_executor: state host processes of an executor (slots).
@@ -48,7 +52,9 @@ class OperatorConfiguration:
     """
 
     store: str
-    backend: str
+    backend: Literal["heap", "rocksdb"]
+    rocksdb_local_directory: str | None
+    rocksdb_memory_mb: int
     parallelism: int
     max_parallelism: int
     hosts_per_executor: int
@@ -116,6 +122,31 @@ def _url(key: str, text: str) -> str:
         raise ConfigurationError(f"{PREFIX}{key} is {url!r}: {error.problem}") from error
 
 
+def _local_directory(key: str, text: str) -> str | None:
+    if not text.strip():
+        return None
+    if not Path(text.strip()).is_absolute():
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {text!r}; set it to the absolute path of a directory that is there "
+            "on all executors"
+        )
+    return text.strip()
+
+
+def _installed(backend: Literal["heap", "rocksdb"]) -> Literal["heap", "rocksdb"]:
+    """Raise ConfigurationError for a backend that needs what is not installed."""
+    missing = [name for name in _NEEDED_BY[backend] if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"{PREFIX}backend is {backend!r}, which needs {' and '.join(missing)}; install them "
+            f"for Spark's Python on all machines: pip install 'cowstate[{backend}]'"
+        )
+    return backend
+
+
+_NEEDED_BY = {"heap": (), "rocksdb": ("rocksdict", "msgpack")}
+
+
 def _restore_from(key: str, text: str) -> RestoreFrom | None:
     if not text.strip():
         return None
@@ -128,7 +159,9 @@ _MOST = 2**31 - 1
 _LOCATIONS = ("store", "restoreFrom")
 _KEYS: dict[str, Callable[[str, str], Any]] = {
     "store": _url,
-    "backend": _Choice(("heap",)),
+    "backend": _Choice(("heap", "rocksdb")),
+    "rocksdb.localDirectory": _local_directory,
+    "rocksdb.maxMemoryMB": _Integer(16, _MOST),
     "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "hostsPerExecutor": _Integer(1, 1024),
@@ -145,6 +178,8 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
 }
 _DEFAULTS = {
     "backend": "heap",
+    "rocksdb.localDirectory": "",
+    "rocksdb.maxMemoryMB": "256",
     "maxParallelism": "128",
     "hostIdleSeconds": "600",
     "outputMemoryMB": "64",
@@ -233,7 +268,9 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         )
     return OperatorConfiguration(
         store=values["store"],
-        backend=values["backend"],
+        backend=_installed(values["backend"]),
+        rocksdb_local_directory=values["rocksdb.localDirectory"],
+        rocksdb_memory_mb=values["rocksdb.maxMemoryMB"],
         parallelism=parallelism,
         max_parallelism=max_parallelism,
         hosts_per_executor=values["hostsPerExecutor"],

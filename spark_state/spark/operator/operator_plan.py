@@ -22,7 +22,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructField, StructType
 
 from spark_state.errors import ConfigurationError, KeyGroupError, UnsupportedOperationError
-from spark_state.host.epoch_request import CheckpointSettings, OperatorSpec
+from spark_state.host.epoch_request import BackendSettings, CheckpointSettings, OperatorSpec
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
 from spark_state.processor.condition_errors import unknown_output_mode, unparsable_schema
@@ -352,5 +352,10 @@ def _operator_spec(
             store_retry_seconds=configuration.store_retry_seconds,
             start_empty=configuration.start_empty,
             restore_from=restore_source(spark, configuration, operator, key_schema_json),
+        ),
+        backend=BackendSettings(
+            kind=configuration.backend,
+            local_directory=configuration.rocksdb_local_directory,
+            memory_mb=configuration.rocksdb_memory_mb,
         ),
     )

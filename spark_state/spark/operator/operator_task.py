@@ -7,6 +7,7 @@ their key group, so the function notices a wrong number before anything is durab
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -55,7 +56,8 @@ def streaming_task(spec: OperatorSpec, hosts: HostSettings) -> MapFunction:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = _identify(TaskContext.get(), spec)
-        request = EpochRequest(spec, task, tuple(entry for entry in sys.path if entry))
+        module_path = tuple(entry for entry in sys.path if entry)
+        request = EpochRequest(spec, task, module_path, _local_directories())
         checked = _check_partition(batches, spec, task.subtask)
         connection = connect(
             executor_of_worker(), task.subtask % hosts.per_executor, hosts.idle_seconds
@@ -92,6 +94,11 @@ def _loaded_by_worker(function: MapFunction, name: str) -> MapFunction:
     called = called_in_workers(function)
     called.__name__ = name
     return called
+
+
+def _local_directories() -> tuple[str, ...]:
+    """Where Spark keeps local files of this executor; it says so to its Python workers."""
+    return tuple(filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")))
 
 
 def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:

@@ -19,11 +19,15 @@ def maintenance() -> Iterator[Maintenance]:
 
 
 @pytest.fixture
-def open_host(tmp_path: Path, maintenance: Maintenance) -> OpenHost:
+def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
     """Opens hosts over one store; keywords are OperatorSpec's and Host's fields."""
+    hosts: list[Host] = []
 
     def open_one(processor: Any = None, **changes: Any) -> Host:
         own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
-        return Host(operator(tmp_path, processor, **changes), **own).open(maintenance)
+        hosts.append(Host(operator(tmp_path, processor, **changes), **own).open(maintenance))
+        return hosts[-1]
 
-    return open_one
+    yield open_one
+    for host in hosts:
+        host.close()

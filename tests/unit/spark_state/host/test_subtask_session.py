@@ -16,8 +16,19 @@ from checkpoint_store.errors import PartialEpochError, StoreMismatchError
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError, FencedError, StateMigrationError, StateValueError
+from spark_state.host.epoch_request import BackendSettings
 from tests.support.processors import FailingAt, KeepsValues, RunningTotals
 from tests.support.subtasks import OpenHost, operator
+
+pytestmark = pytest.mark.usefixtures("each_backend")
+
+
+@pytest.fixture(params=["heap", "rocksdb"])
+def each_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators that say nothing of their backend are in this one."""
+    defaults = (request.param, *BackendSettings.__init__.__defaults__[1:])  # type: ignore[index]
+    monkeypatch.setattr(BackendSettings.__init__, "__defaults__", defaults)
+
 
 ROWS_A = [("a", 1)]
 

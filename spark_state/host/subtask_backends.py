@@ -1,0 +1,111 @@
+"""The backends of a host's subtasks, and the local directories of those that need one.
+
+RocksDB is imported where it is first used: not all who install cowstate have it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.errors import StateHostError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.host.epoch_request import BackendSettings, EpochRequest
+from spark_state.host.executor import (
+    Executor,
+    private_directory,
+    remove_directories_of_gone_executors,
+)
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.processor.rows import STATE_FORMS
+
+if TYPE_CHECKING:
+    from spark_state.rocksdb.database import DatabaseMemory
+
+Backend = KeyedStateBackend[Any]
+
+
+class SubtaskBackends:
+    """Makes the backends of one process. Safe to use from several threads.
+
+    `executor`: the one that the process belongs to, None if it belongs to none.
+    """
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._folders: dict[Path, Path] = {}
+        self._numbers = count()
+        self._memory: DatabaseMemory | None = None
+
+    def new(self, request: EpochRequest, key_groups: KeyGroupRange) -> Backend:
+        """An empty backend. Raises StateHostError if it has no place on the local disk."""
+        key_columns = request.spec.processor.key_columns
+        if request.spec.backend.kind == "heap":
+            return HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
+        try:
+            from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+        except ImportError as error:
+            raise StateHostError(
+                f"spark.cowstate.backend is 'rocksdb', and {sys.executable} on this executor does "
+                f"not have {error.name}: pip install 'cowstate[rocksdb]'"
+            ) from error
+        with self._lock:
+            folder = self._folder_below(_root(request)) / str(next(self._numbers))
+            memory = self._memory_of(request.spec.backend)
+        return RocksDBKeyedStateBackend(key_groups, key_columns, STATE_FORMS, folder, memory)
+
+    def _folder_below(self, root: Path) -> Path:
+        """The folder of this process."""
+        if root not in self._folders:
+            try:
+                self._folders[root] = self._new_folder(root)
+            except OSError as error:
+                raise StateHostError(
+                    f"RocksDB cannot keep its files below {root}: {error}. Set "
+                    "spark.cowstate.rocksdb.localDirectory to a directory that Spark's user may "
+                    "write on all executors"
+                ) from error
+        return self._folders[root]
+
+    def _new_folder(self, root: Path) -> Path:
+        if self._executor is None:
+            return Path(tempfile.mkdtemp(prefix="cowstate-", dir=root))
+        remove_directories_of_gone_executors(root)
+        folder = private_directory(root, self._executor) / str(os.getpid())
+        # A host before this one may have had the same pid.
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def _memory_of(self, settings: BackendSettings) -> DatabaseMemory:
+        """What all databases of this process share: the most that any operator allows."""
+        from spark_state.rocksdb.database import DatabaseMemory
+
+        if self._memory is None:
+            self._memory = DatabaseMemory()
+        self._memory.allow(settings.memory_mb << 20)
+        return self._memory
+
+    def close(self) -> None:
+        """Remove the local directories. The backends are not used any more."""
+        with self._lock:
+            for folder in self._folders.values():
+                shutil.rmtree(folder, ignore_errors=True)
+            self._folders.clear()
+
+
+def _root(request: EpochRequest) -> Path:
+    configured, of_spark = request.spec.backend.local_directory, request.local_directories
+    if configured is not None:
+        return Path(configured)
+    if of_spark:
+        return Path(of_spark[request.task.subtask % len(of_spark)])
+    return Path(tempfile.gettempdir())

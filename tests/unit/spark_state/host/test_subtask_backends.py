@@ -1,0 +1,109 @@
+"""Where the databases of a host are on the local disk, and that they go with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.errors import StateHostError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.host.epoch_request import BackendSettings, EpochRequest
+from spark_state.host.executor import Executor, private_directory, running_executor
+from spark_state.host.subtask_backends import SubtaskBackends
+from tests.support.subtasks import Host, operator
+
+KEY_GROUPS = KeyGroupRange(0, 7)
+IN_ROCKSDB = BackendSettings(kind="rocksdb")
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> EpochRequest:
+    spec = operator(tmp_path / "store", backend=IN_ROCKSDB)
+    spark_local = tuple(str(tmp_path / name) for name in ("first", "second"))
+    for folder in spark_local:
+        Path(folder).mkdir()
+    return replace(Host(spec).request(0, 0), local_directories=spark_local)
+
+
+@pytest.fixture
+def executor() -> Executor:
+    running = running_executor(os.getpid())
+    assert running is not None
+    return running
+
+
+def databases(folder: Path) -> list[Path]:
+    return [path.parent for path in folder.rglob("CURRENT")]
+
+
+def test_subtasks_take_sparks_local_directories_in_turn(
+    tmp_path: Path, request_of: EpochRequest
+) -> None:
+    backends = SubtaskBackends()
+    for subtask in range(3):
+        task = replace(request_of.task, subtask=subtask)
+        backends.new(replace(request_of, task=task), KEY_GROUPS)
+    assert len(databases(tmp_path / "first")) == 2
+    assert len(databases(tmp_path / "second")) == 1
+    backends.close()
+    assert databases(tmp_path) == []
+
+
+def test_the_configured_directory_comes_first(tmp_path: Path, request_of: EpochRequest) -> None:
+    settings = replace(IN_ROCKSDB, local_directory=str(tmp_path / "first"))
+    request = replace(
+        request_of,
+        spec=replace(request_of.spec, backend=settings),
+        local_directories=(str(tmp_path / "second"),),
+    )
+    SubtaskBackends().new(request, KEY_GROUPS)
+    assert databases(tmp_path / "second") == []
+    assert len(databases(tmp_path / "first")) == 1
+
+
+def test_a_host_removes_what_hosts_of_gone_executors_left(
+    tmp_path: Path, request_of: EpochRequest, executor: Executor
+) -> None:
+    root = tmp_path / "first"
+    gone = replace(executor, started=executor.started - 100)
+    left = private_directory(root, gone) / "1"
+    left.mkdir()
+    backends = SubtaskBackends(executor)
+    backends.new(request_of, KEY_GROUPS)
+    assert not left.exists()
+    (database,) = databases(root)
+    assert database.is_relative_to(private_directory(root, executor) / str(os.getpid()))
+    backends.close()
+    assert databases(root) == []
+
+
+def test_a_place_that_cannot_be_written_is_named_with_the_setting(
+    tmp_path: Path, request_of: EpochRequest, executor: Executor
+) -> None:
+    (tmp_path / "file").touch()
+    settings = replace(IN_ROCKSDB, local_directory=str(tmp_path / "file"))
+    request = replace(request_of, spec=replace(request_of.spec, backend=settings))
+    for backends in (SubtaskBackends(), SubtaskBackends(executor)):
+        with pytest.raises(StateHostError, match=r"below .*/file: .*rocksdb\.localDirectory"):
+            backends.new(request, KEY_GROUPS)
+
+
+def test_a_missing_library_is_named_with_the_interpreter(
+    request_of: EpochRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "spark_state.rocksdb.rocksdb_keyed_state_backend"
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(StateHostError, match=r"python.* on this executor .*rocksdb"):
+        SubtaskBackends().new(request_of, KEY_GROUPS)
+
+
+def test_the_heap_needs_no_directory(tmp_path: Path, request_of: EpochRequest) -> None:
+    request = replace(request_of, spec=replace(request_of.spec, backend=BackendSettings()))
+    backends = SubtaskBackends()
+    assert isinstance(backends.new(request, KEY_GROUPS), HeapKeyedStateBackend)
+    assert databases(tmp_path) == []
