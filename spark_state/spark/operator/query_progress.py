@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from threading import RLock
 from typing import Any, Protocol
 
 from pyspark.sql.streaming.listener import (
@@ -28,7 +30,7 @@ from spark_state.spark.operator.connect_runs import connect_run
 from spark_state.spark.operator.operator_documents import Document
 from spark_state.spark.operator.query_runs import run_of, run_of_event
 
-_MARK = "_cowstate_shows"
+_MARK, _POSTING = "_cowstate_shows", "_cowstate_posting"
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +113,21 @@ def _show_operators_in_connect_events(buses: Any) -> None:
         if isinstance(event, QueryProgressEvent):
             progress, session = event.progress, self._sqm._session
             _show([progress], lambda: connect_run(session, str(progress.id), str(progress.runId)))
-        post(self, event)
+        # `remove` holds the bus's lock while it waits for this thread, so it is not taken here. The
+        # other lock lets listeners have one event at a time, as that of Spark does.
+        bus = copy(self)
+        bus._lock = vars(self).setdefault(_POSTING, RLock())
+        bus._listener_bus = _present(self._listener_bus)
+        post(bus, event)
 
     buses.post_to_all = post_to_all
+
+
+def _present(listeners: list[Any]) -> Iterator[Any]:
+    """Those that are there when their turn comes."""
+    for listener in tuple(listeners):
+        if listener in listeners:
+            yield listener
 
 
 def _show(
