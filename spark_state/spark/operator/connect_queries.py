@@ -1,4 +1,5 @@
-"""Checks queries of Spark Connect that run operators of cowstate, before the server starts them.
+"""Checks queries of Spark Connect that run operators of cowstate before the server starts them, and
+notes the operators of all queries that it has started.
 
 A function of `foreachBatch` runs in a process of the server. Its actions are requests of a client:
 their tasks do not know the query, and nobody completes an epoch that the function did not run. So
@@ -39,13 +40,14 @@ def check_connect_queries() -> None:
 
 def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
     df, written = _written(writer), writer._write_proto
-    operators = roots_of_connect_operators(df, store_root(df.sparkSession))
+    root = store_root(df.sparkSession)
+    operators = roots_of_connect_operators(df, root)
     if operators:
         _refuse_foreach_batch(writer)
-        root = df.sparkSession.conf.get(LOCATIONS_KEY, None)
+        locations = df.sparkSession.conf.get(LOCATIONS_KEY, None)
         given = {**written.options, **options}
-        _refuse_state_of_spark(df, checkpoint_location(given, root, written.query_name))
-    return partial(note_connect_run, roots=operators)
+        _refuse_state_of_spark(df, checkpoint_location(given, locations, written.query_name))
+    return partial(note_connect_run, root=root, roots=operators)
 
 
 def _written(writer: Any) -> DataFrame:

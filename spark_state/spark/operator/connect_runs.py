@@ -88,9 +88,10 @@ _started: Remembered[str, ConnectRun] = Remembered(REMEMBERED_RUNS)
 _met: Remembered[tuple[str, str], ConnectRun] = Remembered(REMEMBERED_RUNS)
 
 
-def note_connect_run(query: Any, roots: tuple[tuple[str, str], ...]) -> None:
-    """Remember the operators of a query that has just been started."""
-    stored = StoredQuery(query.id, store_root(query._session), roots)
+def note_connect_run(query: Any, root: str, roots: tuple[tuple[str, str], ...]) -> None:
+    """Remember the operators of a query that has just been started. `root`, `roots`: see
+    StoredQuery. The server is not asked: it may fail, and the query runs already."""
+    stored = StoredQuery(query.id, root, roots)
     _started.put(query.runId, ConnectRun(query._session, stored))
 
 

@@ -1,4 +1,4 @@
-"""Checks before a query starts, and where the query keeps its checkpoint.
+"""Checks before a query starts, notes after its start, and where it keeps its checkpoint.
 
 PySpark has a class of writers for classic Spark and one for Spark Connect. Both start a query with
 the methods `start` and `toTable`, which are replaced here.
@@ -16,7 +16,7 @@ _MARK = "_cowstate_checks"
 
 StartCheck = Callable[[Any, Mapping[str, Any]], Callable[[Any], None] | None]
 """Gets a writer, and the options that the call has by keyword. It raises to refuse the start. What
-it returns is called with the started query."""
+it returns is called with the started query, and must not raise: the query runs."""
 
 
 def check_starts(writers: Any, check: StartCheck) -> None:

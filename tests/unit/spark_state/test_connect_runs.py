@@ -32,10 +32,18 @@ class Session:
         self.conf = {"spark.cowstate.store": str(store)}
 
 
+class LostSession:
+    """The session of a server that answers no more."""
+
+    @property
+    def conf(self) -> dict[str, str]:
+        raise ConnectionError("the server does not answer")
+
+
 class Query:
     """What a client knows of a query."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Session | LostSession, name: str) -> None:
         self._session, self.id, self.runId = session, name, f"run of {name}"
 
 
@@ -93,10 +101,17 @@ def test_a_query_that_was_started_without_operators_costs_no_task(
     tmp_path: Path, tasks: list[Any]
 ) -> None:
     query = Query(Session(tmp_path), "plain")
-    note_connect_run(query, ())
+    note_connect_run(query, str(tmp_path), ())
     run = connect_run(query._session, query.id, query.runId)
     assert run.documents([(0, "at 0"), (1, "at 1")]) == [[], []]
     assert tasks == []
+
+
+def test_a_started_query_is_noted_and_found_without_its_server() -> None:
+    query = Query(LostSession(), "started")
+    note_connect_run(query, "/store", (("counts", "/other"),))
+    run = connect_run(query._session, query.id, query.runId)
+    assert run.stored == StoredQuery("started", "/store", (("counts", "/other"),))
 
 
 def test_a_setting_that_comes_later_finds_the_stores(tmp_path: Path, tasks: list[Any]) -> None:
