@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import google.protobuf
@@ -23,6 +24,7 @@ def test_sparks_operator_lacks_nothing_where_protobuf_is() -> None:
 @pytest.mark.parametrize("module", ["runtime_version", "descriptor"])
 def test_a_missing_protobuf_is_told(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.delitem(sys.modules, MESSAGES, raising=False)
+    import_module(f"google.protobuf.{module}")  # only an import sets what is deleted here
     monkeypatch.delattr(google.protobuf, module)
     monkeypatch.setitem(sys.modules, f"google.protobuf.{module}", None)
     problem = lacks_protobuf()
