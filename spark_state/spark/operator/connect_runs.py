@@ -22,12 +22,8 @@ from spark_state.spark.operator.operator_configuration import (
     STORE_KEY,
     is_enabled,
 )
-from spark_state.spark.operator.operator_documents import Document, documents_of
-from spark_state.spark.operator.query_runs import (
-    PROGRESS_RETRY_SECONDS,
-    REMEMBERED_BATCHES,
-    REMEMBERED_RUNS,
-)
+from spark_state.spark.operator.operator_documents import Document, ShownDocuments, documents_of
+from spark_state.spark.operator.query_runs import PROGRESS_RETRY_SECONDS, REMEMBERED_RUNS
 from spark_state.spark.operator.stored_operators import StoredOperator, operators_below
 
 
@@ -57,30 +53,29 @@ class StoredQuery:
 
 @dataclass
 class ConnectRun:
-    """One run of a query. `shown`: what was shown for a batch that began at a time; `is_failing`:
-    the last read failed, and the log says so."""
+    """One run of a query. `is_failing`: the last read failed, and the log says so."""
 
     session: SparkSession
     stored: StoredQuery
-    shown: Remembered[tuple[int, str], list[Document]] = field(
-        default_factory=lambda: Remembered(REMEMBERED_BATCHES)
-    )
+    shown: ShownDocuments = field(default_factory=ShownDocuments)
     is_failing: bool = False
 
     def is_enabled(self) -> bool:
         """Whether the session is enabled now."""
         return is_enabled({ENABLED_KEY: str(self.session.conf.get(ENABLED_KEY, "false"))})
 
-    def documents(self, moments: Sequence[tuple[int, str]]) -> list[list[Document]]:
-        """What the operators show, for each batch and the time when it began. A batch that Spark
-        tells of is over, so no progress is asked for twice. Raises CowstateError."""
-        missing = [moment for moment in moments if self.shown.get(moment) is None]
-        if missing and self.stored.roots != ():
-            batches = [batch for batch, _ in missing]
-            read = called_in_task(self.session, documents_in_task, self.stored, batches)
-            for moment, documents in zip(missing, read, strict=True):
-                self.shown.put(moment, documents)
-        return [self.shown.get(moment) or [] for moment in moments]
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
+        """What the operators show, for each batch and the time when it began. Raises
+        CowstateError."""
+        return self.shown.of(moments, self._read)
+
+    def _read(self, batches: Sequence[int]) -> list[list[Document]]:
+        if self.stored.roots == ():
+            return [[] for _ in batches]
+        read: list[list[Document]] = called_in_task(
+            self.session, documents_in_task, self.stored, batches
+        )
+        return read
 
 
 # By run; runs that another client started also by the root that the session has now.
@@ -110,12 +105,7 @@ def connect_run(session: Any, query_id: str, run_id: str) -> ConnectRun:
 
 def documents_in_task(query: StoredQuery, batches: Sequence[int]) -> list[list[Document]]:
     """What the operators of a query show for each batch. Raises CheckpointStoreError."""
-    shown: list[list[Document]] = [[] for _ in batches]
-    for operator in query.operators(PROGRESS_RETRY_SECONDS):
-        for documents, of_batch in zip(shown, documents_of(operator, batches), strict=True):
-            if of_batch is not None:
-                documents.append(of_batch.document)
-    return shown
+    return documents_of(query.operators(PROGRESS_RETRY_SECONDS), batches)
 
 
 def store_root(session: SparkSession) -> str:

@@ -8,49 +8,81 @@
     numShufflePartitions, numStateStoreInstances    subtasks
     customMetrics                                   numValueStateVars and so on; some of our own
 
-A batch that did not run the operator shows the state as it was.
+A batch that did not run the operator shows the state as it was. Spark tells of a batch when it is
+over, so what was shown for it stays true.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from checkpoint_store.errors import NotAStoreError
+from checkpoint_store.objects.remembered import Remembered
 from spark_state.spark.operator.stored_operators import StoredOperator, states_of
 
+REMEMBERED_BATCHES = 256
 _KINDS = {"value": "numValueStateVars", "list": "numListStateVars", "map": "numMapStateVars"}
 
 Document = dict[str, Any]
 """An entry of `stateOperators`, as Spark writes it in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfBatch:
-    """What an operator shows for a batch, and whether the batch ran it."""
+class ShownDocuments:
+    """What the operators of a run have shown, by the batch and the time when it began. A batch with
+    nothing to show is not remembered: its store may have been away."""
 
-    document: Document
-    ran: bool
+    def __init__(self) -> None:
+        self._shown: Remembered[tuple[int, str], Sequence[Document]] = Remembered(
+            REMEMBERED_BATCHES
+        )
+
+    def of(
+        self,
+        moments: Sequence[tuple[int, str]],
+        read: Callable[[Sequence[int]], Sequence[Sequence[Document]]],
+    ) -> list[Sequence[Document]]:
+        """What is shown for each batch and time. `read`: what `documents_of` returns, for the
+        batches that are not remembered; not called if there are none."""
+        shown = {
+            moment: documents
+            for moment in moments
+            if (documents := self._shown.get(moment)) is not None
+        }
+        missing = [moment for moment in moments if moment not in shown]
+        if missing:
+            shown |= zip(missing, read([batch for batch, _ in missing]), strict=True)
+        for moment in missing:
+            if shown[moment]:
+                self._shown.put(moment, shown[moment])
+        return [shown[moment] for moment in moments]
 
 
-def documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[OfBatch | None]:
-    """What an operator shows for each batch; None before its first epoch. Raises
+def documents_of(
+    operators: Sequence[StoredOperator], batches: Sequence[int]
+) -> list[list[Document]]:
+    """What operators show for each batch, without those that had no epoch yet. Raises
     CheckpointStoreError."""
+    of_operators = [_documents_of(operator, batches) for operator in operators]
+    return [
+        [document for documents in of_operators if (document := documents[index]) is not None]
+        for index in range(len(batches))
+    ]
+
+
+def _documents_of(operator: StoredOperator, batches: Sequence[int]) -> list[Document | None]:
+    """None before the first epoch."""
     try:
         epochs = operator.epochs()
     except NotAStoreError:
         return [None] * len(batches)
-    shown: list[OfBatch | None] = []
+    shown: list[Document | None] = []
     for batch in batches:
         place = bisect_right(epochs, batch)
         epoch = epochs[place - 1] if place else None
-        ran = epoch == batch
-        shown.append(
-            None if epoch is None else OfBatch(_document(operator, epoch, ran=ran), ran=ran)
-        )
+        shown.append(None if epoch is None else _document(operator, epoch, ran=epoch == batch))
     return shown
 
 

@@ -17,59 +17,35 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from checkpoint_store.objects.remembered import Remembered
 from spark_state.spark.operator.operator_configuration import ENABLED_KEY, is_enabled
-from spark_state.spark.operator.operator_documents import Document, documents_of
+from spark_state.spark.operator.operator_documents import Document, ShownDocuments, documents_of
 from spark_state.spark.operator.stored_operators import StoredOperator, operators_in_plan
 
 # Who looks at progress waits for the store, and so do the listeners of all queries.
 PROGRESS_RETRY_SECONDS = 3
 REMEMBERED_RUNS = 32
-REMEMBERED_BATCHES = 256
 
 
 @dataclass
 class QueryRun:
     """One run of a query.
 
-    `session`: its Spark session, in the JVM. `operators`: read with little patience. `shown`: what
-    was shown of an operator (its URL) for a batch that began at a time. `is_failing`: the last read
-    failed, and the log says so.
+    `session`: its Spark session, in the JVM. `operators`: read with little patience. `is_failing`:
+    the last read failed, and the log says so.
     """
 
     session: Any
     operators: Sequence[StoredOperator]
-    shown: Remembered[tuple[str, int, str], Document] = field(
-        default_factory=lambda: Remembered(REMEMBERED_BATCHES)
-    )
+    shown: ShownDocuments = field(default_factory=ShownDocuments)
     is_failing: bool = False
 
     def is_enabled(self) -> bool:
         """Whether the session of the query is enabled now."""
         return is_enabled({ENABLED_KEY: self.session.conf().get(ENABLED_KEY, "false")})
 
-    def documents(self, moments: Sequence[tuple[int, str]]) -> list[list[Document]]:
+    def documents(self, moments: Sequence[tuple[int, str]]) -> list[Sequence[Document]]:
         """What the operators show, for each batch and the time when it began. Raises
         CheckpointStoreError."""
-        of_operators = [self._documents_of(operator, moments) for operator in self.operators]
-        return [
-            [documents[index] for documents in of_operators if documents[index] is not None]
-            for index in range(len(moments))
-        ]
-
-    def _documents_of(
-        self, operator: StoredOperator, moments: Sequence[tuple[int, str]]
-    ) -> list[Any]:
-        keys = [(operator.url, *moment) for moment in moments]
-        documents = [self.shown.get(key) for key in keys]
-        missing = [index for index, document in enumerate(documents) if document is None]
-        if not missing:
-            return documents
-        read = documents_of(operator, [moments[index][0] for index in missing])
-        for index, of_batch in zip(missing, read, strict=True):
-            if of_batch is not None:
-                documents[index] = of_batch.document
-                if of_batch.ran:
-                    self.shown.put(keys[index], of_batch.document)
-        return documents
+        return self.shown.of(moments, lambda batches: documents_of(self.operators, batches))
 
 
 # A run is small, but its operators remember manifests.

@@ -1,0 +1,65 @@
+"""What operators show for batches, and what is read of them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint_store.objects.object_store import LocalObjectStore
+from spark_state.spark.operator import query_runs
+from spark_state.spark.operator.operator_documents import (
+    REMEMBERED_BATCHES,
+    Document,
+    ShownDocuments,
+    documents_of,
+)
+from spark_state.spark.operator.query_runs import QueryRun
+from spark_state.spark.operator.stored_operators import StoredOperator
+from tests.support.scripted_operator import ScriptedOperator
+
+
+def fed(store: Path, epochs: Sequence[int]) -> StoredOperator:
+    scripted = ScriptedOperator(LocalObjectStore(store), "run-1")
+    for epoch in epochs:
+        scripted.run_epoch(epoch, {epoch: 1})
+    return StoredOperator(store.name, str(store))
+
+
+def moments(*batches: int) -> list[tuple[int, str]]:
+    return [(batch, f"at {batch}") for batch in batches]
+
+
+def test_what_a_run_has_shown_is_not_read_again_though_the_batch_ran_no_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[int]] = []
+
+    def counted(operators: Sequence[StoredOperator], batches: Sequence[int]) -> Any:
+        asked.append(batches)
+        return documents_of(operators, batches)
+
+    monkeypatch.setattr(query_runs, "documents_of", counted)
+    run = QueryRun(None, [fed(tmp_path / "first", [0])])
+    shown = run.documents(moments(0, 1))
+    assert run.documents(moments(0, 1)) == shown
+    assert run.documents(moments(1, 2, 0))[::2] == shown[::-1]
+    assert asked == [[0, 1], [2]]
+
+
+def test_a_run_looks_again_for_a_store_that_was_away(tmp_path: Path) -> None:
+    run = QueryRun(None, [StoredOperator("first", str(tmp_path / "first"))])
+    assert run.documents(moments(0)) == [[]]
+    fed(tmp_path / "first", [0])
+    (shown,) = run.documents(moments(0))
+    assert [document["operatorName"] for document in shown] == ["first"]
+
+
+def test_more_batches_are_shown_than_are_remembered() -> None:
+    def read(batches: Sequence[int]) -> list[list[Document]]:
+        return [[{"operatorName": f"of {batch}"}] for batch in batches]
+
+    batches = range(REMEMBERED_BATCHES + 2)
+    assert ShownDocuments().of(moments(*batches), read) == read(batches)
