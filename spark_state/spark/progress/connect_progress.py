@@ -8,18 +8,26 @@ from typing import Any
 
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operators.operator_progress import OperatorProgress, SubtaskProgress
-from spark_state.spark.operator.connect_runs import StoredQuery, connect_run
+from spark_state.spark.operator.connect_runs import StoredQuery, connect_run, store_root
 from spark_state.spark.operator.connect_sessions import called_in_task
 from spark_state.spark.progress.newest_progress import newest_progress, without_operator
 
 
 def progress_of_connect(query: Any, *, subtasks: bool) -> tuple[OperatorProgress, ...]:
     """As `progress`."""
-    stored = connect_run(query._session, query.id, query.runId).stored
+    stored = _stored(query)
     told = called_in_task(query._session, told_in_task, stored, False, subtasks)
     if not told and any(recent.numInputRows for recent in query.recentProgress):
         told = called_in_task(query._session, told_in_task, stored, True, subtasks)
     return tuple(map(progress_of, told))
+
+
+def _stored(query: Any) -> StoredQuery:
+    stored = connect_run(query._session, query.id, query.runId).stored
+    if stored.roots != ():
+        return stored
+    # An operator may hide from the plan, so its store is looked for, as for classic Spark.
+    return StoredQuery(query.id, store_root(query._session), None)
 
 
 def told_in_task(query: StoredQuery, has_run: bool, subtasks: bool) -> list[dict[str, Any]]:

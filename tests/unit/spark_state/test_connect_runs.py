@@ -21,7 +21,12 @@ from spark_state.spark.operator.connect_runs import (
     note_connect_run,
 )
 from spark_state.spark.operator.connect_sessions import answer_of, value_of
-from spark_state.spark.progress.connect_progress import progress_of, told_in_task
+from spark_state.spark.progress import connect_progress
+from spark_state.spark.progress.connect_progress import (
+    progress_of,
+    progress_of_connect,
+    told_in_task,
+)
 from tests.support.scripted_operator import ScriptedOperator
 
 
@@ -56,7 +61,8 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append(arguments)
         return value_of(answer_of(function, arguments))
 
-    monkeypatch.setattr(connect_runs, "called_in_task", called)
+    for module in (connect_runs, connect_progress):
+        monkeypatch.setattr(module, "called_in_task", called)
     return calls
 
 
@@ -148,6 +154,19 @@ def test_progress_comes_back_with_its_subtasks(tmp_path: Path) -> None:
     assert told.url.endswith(str(tmp_path / "query" / "operator-0"))
     assert (told,) == read_progress(told.url, subtasks=True)
     assert len(told.subtasks) == told.parallelism
+
+
+def test_stores_are_looked_for_where_the_setting_says_if_the_plan_has_no_operator(
+    tmp_path: Path, tasks: list[Any]
+) -> None:
+    query = Query(Session(tmp_path / "later"), "query")
+    note_connect_run(query, str(tmp_path), ())
+    with pytest.raises(ConfigurationError, match=f"no store below {tmp_path}/later/query"):
+        progress_of_connect(query, subtasks=False)
+    feed(tmp_path / "later", "operator-0", [0])
+    (told,) = progress_of_connect(query, subtasks=False)
+    assert told.url.endswith(str(tmp_path / "later" / "query" / "operator-0"))
+    assert len(tasks) == 2
 
 
 def test_a_query_without_a_store_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
