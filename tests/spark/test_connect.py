@@ -105,11 +105,13 @@ def test_progress_has_the_operators_wherever_a_client_sees_it(
     assert kind.startswith("ConfigurationError")
     assert "has no operator of cowstate" in message
     assert given == {
-        "heard": {"0": ["operator-1", "named"], "1": ["operator-1", "named"]},
-        "last": [["operator-1", ANY], ["named", 3]],
-        "json": ["operator-1", "named"],
+        # As in the plan. By name, as if it were unknown, the other one would be the first.
+        "heard": {"0": ["operator-1", "totals"], "1": ["operator-1", "totals"]},
+        "last": [["operator-1", ANY], ["totals", 3]],
+        "json": ["operator-1", "totals"],
         "recent": [2, 2],
-        "told": [["named", 1, 3, 2], ["operator-1", 1, ANY, 2]],
+        "told": [["operator-1", 1, ANY, 2], ["totals", 1, 3, 2]],
+        "jobs, of plain": [1, 0],
         "plain, disabled": [0, 0],
     }
 

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -134,19 +135,38 @@ class Heard(StreamingQueryListener):
         self.is_over.set()
 
 
+@contextmanager
+def counted_jobs(spark: SparkSession) -> Iterator[list[Any]]:
+    """An entry for each job whose rows the client collects, wherever it does."""
+    frames: Any = type(spark.range(1))
+    jobs: list[Any] = []
+
+    def collect(df: DataFrame) -> list[Row]:
+        jobs.append(df)
+        return list(collected(df))
+
+    collected, frames.collect = frames.collect, collect
+    try:
+        yield jobs
+    finally:
+        frames.collect = collected
+
+
 def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
     """The progress of a query with two operators wherever a client sees it."""
     spark_state.enable(spark)
     listener = Heard()
     spark.streams.addListener(listener)
-    named = totals(source(spark, folder), name="named").selectExpr("key", "total AS value")
-    query = run(by_rows(named), folder, "progress")
+    first = totals(source(spark, folder), name="totals").selectExpr("key", "total AS value")
+    query = run(by_rows(first), folder, "progress")
     assert listener.is_over.wait(120)
     spark.streams.removeListener(listener)
-    told = spark_state.progress(query, subtasks=True)
-    last, recent = query.lastProgress, query.recentProgress
     plain = run(source(spark, folder), folder, "plain")
-    lasts = [len(plain.lastProgress.stateOperators)]
+    with counted_jobs(spark) as jobs_of_plain:
+        lasts = [len(plain.lastProgress.stateOperators)]
+    with counted_jobs(spark) as jobs:
+        told = spark_state.progress(query, subtasks=True)
+    last, recent = query.lastProgress, query.recentProgress
     spark_state.disable(spark)
     lasts.append(len(query.lastProgress.stateOperators))
     return {
@@ -155,6 +175,7 @@ def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "json": [operator["operatorName"] for operator in json.loads(last.json)["stateOperators"]],
         "recent": [len(progress.stateOperators) for progress in recent],
         "told": [[at.name, at.epoch, at.rows_total, len(at.subtasks)] for at in told],
+        "jobs, of plain": [len(jobs), len(jobs_of_plain)],
         "plain, disabled": lasts,
         "refused": _error(lambda: spark_state.progress(plain)),
     }
