@@ -153,15 +153,15 @@ def counted_jobs(spark: SparkSession) -> Iterator[list[Any]]:
 
 
 def progress(spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """The progress of a query with two operators wherever a client sees it."""
+    """The progress of a query with two operators, and of one without, wherever a client sees it."""
     spark_state.enable(spark)
+    plain = run(source(spark, folder), folder, "plain")  # before an operator is planned
     listener = Heard()
     spark.streams.addListener(listener)
     first = totals(source(spark, folder), name="totals").selectExpr("key", "total AS value")
     query = run(by_rows(first), folder, "progress")
     assert listener.is_over.wait(120)
     spark.streams.removeListener(listener)
-    plain = run(source(spark, folder), folder, "plain")
     with counted_jobs(spark) as jobs_of_plain:
         lasts = [len(plain.lastProgress.stateOperators)]
     with counted_jobs(spark) as jobs:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType
 
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_reads import refuse_connect_reads
 from spark_state.spark.operator.connect_sessions import is_connect, is_session
 from spark_state.spark.operator.operator_call import OperatorCall
@@ -87,6 +88,7 @@ def _obey_connect_sessions() -> None:
     from pyspark.sql.connect.group import GroupedData as ConnectGroupedData
 
     refuse_connect_reads()
+    check_connect_queries()
     show_operators_in_connect_progress()
     for name in _METHODS:
         method = getattr(ConnectGroupedData, name)

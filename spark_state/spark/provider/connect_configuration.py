@@ -18,7 +18,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
-from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.enable import obey_enabled_sessions
 from spark_state.spark.provider.change_feed_streams import (
     let_streams_read_changes,
@@ -66,7 +65,6 @@ def configure_connect_session(spark: SparkSession, jar: str) -> None:
 
     let_streams_read_changes(DataStreamReader)
     refuse_partitions_of_streams(DataStreamWriter)
-    check_connect_queries()
     obey_enabled_sessions(spark)
 
 
