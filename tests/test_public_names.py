@@ -21,6 +21,7 @@ PUBLIC_NAMES = {
         "EpochNotRetainedError",
         "EpochNumbers",
         "LostVersionError",
+        "NoOperatorStoreError",
         "NotACheckpointError",
         "NotAStoreError",
         "ObjectExistsError",
