@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,8 @@ from rocksdict import (
     WriteOptions,
 )
 
+from spark_state.errors import StateHostError
+
 Row = tuple[bytes, bytes]
 
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
@@ -34,9 +37,10 @@ class DatabaseMemory:
     def __init__(self) -> None:
         self._bytes = 0
         self.blocks = Cache(0)
-        # Counted within the blocks. Who fills it waits until a database has written rows.
+        # Counted within the blocks. When they are full, a database begins to write rows to files.
+        # Nobody waits for that: on a full disk it would be forever, and would stop the process.
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            1, True, self.blocks
+            1, False, self.blocks
         )
 
     def allow(self, most_bytes: int) -> None:
@@ -66,7 +70,6 @@ class Database:
         write_options.disable_wal = True
         self._rdict.set_write_options(write_options)
         self._families = self._checkpoints = 0
-        self._is_closed = False
         self._open: dict[str, ColumnFamily] = {}
 
     def _options(self) -> Options:
@@ -96,9 +99,10 @@ class Database:
         self._rdict.drop_column_family(family.name)
 
     def write(self, batch: Batch) -> None:
-        """Write all of a batch."""
+        """Write all of a batch. Raises StateHostError."""
         if batch.rows:
-            self._rdict.write(batch.rows)
+            with self._telling_where():
+                self._rdict.write(batch.rows)
 
     def memory_bytes(self) -> int:
         """The memory of rows that are not in files yet and of what is known of files, without the
@@ -108,17 +112,31 @@ class Database:
     def close(self) -> None:
         """Close the database and delete its files, but for those of checkpoints. Safe to call
         again."""
-        if not self._is_closed:
+        # It is given up: that its last rows cannot be written, on a full disk, is no matter.
+        with suppress(Exception):
             self._rdict.close()
-        self._is_closed = True
         shutil.rmtree(self._folder / "db", ignore_errors=True)
 
     def checkpoint(self) -> DatabaseCheckpoint:
-        """The rows of this moment. The files of tables are linked, not copied."""
+        """The rows of this moment. The files of tables are linked, not copied. Raises
+        StateHostError."""
         self._checkpoints += 1
         folder = self._folder / f"checkpoint-{self._checkpoints}"
-        Checkpoint(self._rdict).create_checkpoint(str(folder))
+        with self._telling_where():
+            Checkpoint(self._rdict).create_checkpoint(str(folder))
         return DatabaseCheckpoint(folder)
+
+    @contextmanager
+    def _telling_where(self) -> Iterator[None]:
+        """Raise StateHostError for what rocksdict raises, which has no class of its own."""
+        try:
+            yield
+        except Exception as error:
+            raise StateHostError(
+                f"RocksDB failed below {self._folder}: {error}. What epochs have made durable is "
+                "in the store. If the disk is full, free space, or set "
+                "spark.cowstate.rocksdb.localDirectory to a directory on a larger one"
+            ) from error
 
 
 class ColumnFamily:
