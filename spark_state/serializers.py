@@ -162,7 +162,10 @@ def _convert_local(value: Any) -> datetime.datetime:
     value = _of_pandas(value, "to_pydatetime")
     if not isinstance(value, datetime.datetime):
         raise TypeError
-    return value.astimezone().replace(tzinfo=None)
+    local = value.astimezone().replace(tzinfo=None)
+    if local.year in (datetime.MINYEAR, datetime.MAXYEAR):
+        _local_to_utc(local)  # raises what would be raised when it is written
+    return local
 
 
 def _convert_aware(value: Any) -> datetime.datetime:

@@ -106,6 +106,7 @@ REFUSED: list[tuple[pa.DataType, Any]] = [
     (pa.date32(), datetime.datetime(2020, 1, 1)),
     (pa.timestamp("us"), datetime.datetime(2020, 1, 1, tzinfo=UTC)),
     (pa.timestamp("us", "UTC"), 0),
+    (pa.timestamp("us", "UTC"), datetime.datetime(1, 1, 1, tzinfo=UTC)),
     (pa.list_(pa.int32()), "abc"),
     (pa.list_(pa.int32()), ["a"]),
     (pa.map_(pa.string(), pa.int32()), [("a", 1)]),
