@@ -154,7 +154,7 @@ def test_a_key_without_a_stable_hash_is_refused(
         ("spark.cowstate.paralelism", "2", "did you mean spark.cowstate.parallelism"),
         ("spark.cowstate.parallelism", "many", "'many'; allowed are whole numbers from 1"),
         ("spark.cowstate.parallelism", "129", "more than spark.cowstate.maxParallelism 128"),
-        ("spark.cowstate.backend", "rocksdb", "is 'rocksdb'; allowed are heap"),
+        ("spark.cowstate.backend", "leveldb", "is 'leveldb'; allowed are heap, rocksdb"),
         ("spark.cowstate.minEpochsToRetain", "1", "allowed are whole numbers from 2"),
         ("spark.cowstate.store", " ", "spark.cowstate.store is empty"),
         ("spark.cowstate.store", "memory://s", "each process has a memory of its own"),
