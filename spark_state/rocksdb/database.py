@@ -64,7 +64,7 @@ class Database:
         options.create_missing_column_families(True)
         if memory is not None:
             options.set_write_buffer_manager(memory.write_buffers)
-        self._rdict = Rdict(str(folder / "db"), options)
+        self._rdict: Any = Rdict(str(folder / "db"), options)
         # A property, which the stubs of rocksdict take for a method.
         write_options: Any = WriteOptions()
         write_options.disable_wal = True
@@ -97,6 +97,7 @@ class Database:
         """Delete a column family with all its rows."""
         del self._open[family.name]
         self._rdict.drop_column_family(family.name)
+        family.let_go()
 
     def write(self, batch: Batch) -> None:
         """Write all of a batch. Raises StateHostError."""
@@ -115,6 +116,12 @@ class Database:
         # It is given up: that its last rows cannot be written, on a full disk, is no matter.
         with suppress(Exception):
             self._rdict.close()
+        # RocksDB ends with the last reference to it. If its files were gone by then, it would wait
+        # for a second.
+        for family in self._open.values():
+            family.let_go()
+        self._open.clear()
+        self._rdict = None
         shutil.rmtree(self._folder / "db", ignore_errors=True)
 
     def checkpoint(self) -> DatabaseCheckpoint:
@@ -156,6 +163,11 @@ class ColumnFamily:
     def memory_bytes(self) -> int:
         """See Database."""
         return sum(self._rows.property_int_value(name) or 0 for name in _MEMORY)
+
+    def let_go(self) -> None:
+        """Give up the database, which is closed. Nothing can be read any more."""
+        self._rows = self.handle = None
+        del self.get
 
     def first(self, start: bytes) -> bytes | None:
         """The first key from `start` on."""
