@@ -5,14 +5,20 @@ At most one is under way. See snapshot_policy for when, pending_snapshot for wha
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.checkpointing.snapshot_policy import Restored, part_due, snapshot_is_due
+from spark_state.errors import StateHostError
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.pending_snapshot import PendingSnapshot
 from spark_state.host.subtask_backends import Backend
+from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
+
+_log = logging.getLogger(__name__)
 
 
 class SubtaskSnapshots:
@@ -38,7 +44,9 @@ class SubtaskSnapshots:
         if part is not None:
             # A part waits for no other: the subtasks of a store in one host would wait in a row.
             queue = f"{self._url} subtask {attempt.task.subtask}"
-            snapshot = backend.snapshot(part)
+            snapshot = _taken(backend, part)
+            if snapshot is None:
+                return
             self._pending = PendingSnapshot(
                 snapshot,
                 restored.handles,
@@ -53,8 +61,11 @@ class SubtaskSnapshots:
         own = [handle for handle in handles if handle.name not in self._restored]
         least = attempt.settings.min_epochs_for_snapshot
         if self._pending is None and snapshot_is_due(handles, own, len(backend), least):
+            snapshot = _taken(backend, None)
+            if snapshot is None:
+                return
             self._pending = PendingSnapshot(
-                backend.snapshot(),
+                snapshot,
                 handles,
                 attempt,
                 lambda job: self._maintenance.snapshots.submit(self._url, job),
@@ -74,6 +85,16 @@ class SubtaskSnapshots:
         if handles == base:
             self._pending = None  # else it is kept for another attempt of this epoch
         return handles
+
+
+def _taken(backend: Backend, key_groups: KeyGroupRange | None) -> KeyedStateSnapshot | None:
+    """A snapshot of these key groups; None if the local disk takes none. The changelogs still hold
+    everything, and a later epoch tries again."""
+    try:
+        return backend.snapshot(key_groups)
+    except StateHostError:
+        _log.exception("a snapshot cannot be taken; changelogs are kept instead")
+        return None
 
 
 def _useful_seconds(attempt: EpochAttempt) -> float:

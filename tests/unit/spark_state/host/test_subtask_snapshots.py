@@ -12,7 +12,10 @@ import pytest
 
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from spark_state.checkpointing import snapshot_policy
+from spark_state.errors import StateHostError
+from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
+from spark_state.rocksdb.database import Database, DatabaseCheckpoint
 from tests.support.subtasks import Host, OpenHost, operator
 
 ROWS_A = [("a", 1)]
@@ -332,3 +335,25 @@ def test_a_snapshot_of_an_undone_epoch_is_not_used(open_host: OpenHost) -> None:
     assert host.epoch(1, ROWS_A, attempt=3) == {"a": (2, 2)}
     host.epoch(2, ROWS_A, attempt=4)
     assert open_host(run_id="run-2").epoch(3, ROWS_A) == {"a": (4, 4)}
+
+
+def test_a_snapshot_that_cannot_be_taken_does_not_stop_the_query(
+    open_host: OpenHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = open_host(backend=BackendSettings(kind="rocksdb"))
+
+    def fail(_: Database) -> DatabaseCheckpoint:
+        raise StateHostError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "checkpoint", fail)
+        for epoch in range(12):
+            assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+            host.finish_maintenance()
+        again = open_host(run_id="run-2", backend=BackendSettings(kind="rocksdb"))
+        assert again.epoch(12, ROWS_A) == {"a": (13, 13)}
+    assert snapshots_in(tmp_path) == 0
+    for epoch in range(13, 26):
+        again.epoch(epoch, ROWS_A)
+        again.finish_maintenance()
+    assert snapshots_in(tmp_path) > 0
