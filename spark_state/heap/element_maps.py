@@ -98,9 +98,8 @@ class ElementMaps(Generic[E, V]):
 
     def remove(self, key: Key, key_group: int, element: E) -> V | None:
         """Remove an element; returns its value, None if there was none."""
-        if key is not self._key:
-            self._find(key, key_group)
-        if self._entry is None or element not in self._entry.state.values:
+        elements = self.get(key, key_group)
+        if elements is None or element not in elements.values:
             return None
         own = self._to_change()
         assert own is not None, "the key has the element"
