@@ -23,6 +23,7 @@ from spark_state.testing.keyed_state_backend_contract import (
     VALUE,
     WrittenFiles,
 )
+from tests.support.eventually import eventually
 
 TEXT = pa.struct([pa.field("text", pa.string())])
 
@@ -140,7 +141,8 @@ def test_databases_share_a_limit_of_memory(tmp_path: Path) -> None:
                 backend.set_current_key((number * keys_of_round + key,), KEY_GROUPS.start)
                 state.update((f"{key:01024d}",))
             backend.seal()
-            assert memory.blocks.get_usage() <= 2 * limit
+            # RocksDB writes full tables out in the background, and a busy machine delays that.
+            eventually(lambda: memory.blocks.get_usage() <= limit)
     assert len(backends[0]) == rounds * keys_of_round
     for backend in backends:
         database: Database = backend._database

@@ -30,6 +30,7 @@ from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import ConfigurationError
 from spark_state.live_state import ROWS_PER_BATCH, LiveView, live_view
+from tests.support.eventually import PATIENCE_SECONDS, eventually
 from tests.support.scripted_reader import (
     SCHEMA,
     Rows,
@@ -42,7 +43,6 @@ from tests.support.scripted_reader import (
 from tests.support.table_rows_of import ScriptedTable, gone, put, schema_json
 
 NEVER, OFTEN = 600.0, 0.005
-PATIENCE_SECONDS = 30.0
 
 
 @contextmanager
@@ -53,13 +53,6 @@ def following(
     with LiveView(reader, poll_seconds) as view:
         reader.calls.clear()
         yield reader, view
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.002)
 
 
 def view_threads() -> list[threading.Thread]:
