@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from checkpoint_store.files.key_bounds import ValueRange
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
-from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.files.state_handle import StateHandle, bytes_of
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
@@ -89,7 +89,7 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             asked = key_groups_asked_for(self._asked.values, shape.key_schema_json, most)
         if asked is not None:
             return [KeyGroupPartition(KeyGroupRange(group, group)) for group in asked]
-        size = sum({handle.name: handle.length for handle in self._files(history)}.values())
+        size = bytes_of(self._files(history))
         count = self._plan.options.num_partitions or partition_count(size)
         return [KeyGroupPartition(key_groups) for key_groups in key_group_ranges(most, count)]
 

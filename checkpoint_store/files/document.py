@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Body = dict[str, Any]
 _T = TypeVar("_T")
@@ -36,8 +36,9 @@ class Source:
     epoch: int | None = None
 
 
-def encode_document(kind: str, body: Body, version: int = FORMAT_VERSION) -> bytes:
-    """A document of this kind with this body."""
+def encode_document(kind: str, body: Body, version: int = 1) -> bytes:
+    """A document of this kind with this body. `version`: the least that reads it, see
+    `version_of`."""
     document = {"format": f"cowstate/{kind}", "version": version, "body": body}
     return _canonical({**document, "checksum": _checksum(document)})
 
@@ -84,6 +85,12 @@ def _checksum(document: Body) -> str:
     return hashlib.sha256(_canonical(document)).hexdigest()
 
 
+def version_of(handles: Iterable[StateHandle]) -> int:
+    """The format version of a document that names these files. Databases are known since 2; older
+    releases go on to read what has none."""
+    return 2 if any(handle.kind == "database" for handle in handles) else 1
+
+
 def encode_handle(handle: StateHandle) -> Body:
     """A handle as part of a body."""
     body: Body = {
@@ -99,13 +106,15 @@ def encode_handle(handle: StateHandle) -> Body:
         body["key_bounds"] = [
             [bounds.column, bounds.least, bounds.greatest] for bounds in handle.key_bounds
         ]
+    if handle.parts:
+        body["parts"] = [[part.name, part.length, part.checksum] for part in handle.parts]
     return body
 
 
 def decode_handle(body: Body) -> StateHandle:
     """Raises KeyError, TypeError or ValueError."""
     kind = body["kind"]
-    if kind not in ("changelog", "snapshot"):
+    if kind not in get_args(StateFileKind):
         raise ValueError(f"unknown kind of state file {kind!r}")
     start, end = body["key_groups"]
     return StateHandle(
@@ -117,12 +126,17 @@ def decode_handle(body: Body) -> StateHandle:
         epoch=decode_number(body["epoch"]),
         rows=decode_number(body["rows"]),
         key_bounds=tuple(_decode_bounds(*bounds) for bounds in body.get("key_bounds", ())),
+        parts=tuple(_decode_part(*part) for part in body.get("parts", ())),
     )
 
 
 def _decode_bounds(column: object, least: object, greatest: object) -> KeyBounds:
     decode = decode_text if isinstance(least, str) else decode_number
     return KeyBounds(decode_text(column), decode(least), decode(greatest))
+
+
+def _decode_part(name: object, length: object, checksum: object) -> FilePart:
+    return FilePart(decode_text(name), decode_number(length), decode_text(checksum))
 
 
 def decode_number(value: object) -> int:

@@ -1,8 +1,9 @@
 """The names of state files. Pure.
 
-    <directory>/<kind>-<subtask>-<attempt>-<unique>.arrow
+    <directory>/<kind>-<subtask>-<attempt>-<unique>.<ending>
 
-`kind` is changelog or snapshot; subtask and attempt are decimal, padded with zeros to 5 and 19
+`kind` is changelog or snapshot, of Arrow (`arrow`), or database (`json`) or one of its tables of
+sorted rows (`sst`); subtask and attempt are decimal, padded with zeros to 5 and 19
 digits; `unique` is 12 hex digits that the writer draws, so two writers never meet in one name (I1).
 The directory tells of which epoch or batch the file is; each kind of store has its own.
 """
@@ -11,22 +12,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
-from checkpoint_store.files.state_handle import StateFileKind
-
+NamedKind = Literal["changelog", "snapshot", "database", "table"]
+_ENDINGS: dict[NamedKind, str] = {
+    "changelog": "arrow",
+    "snapshot": "arrow",
+    "database": "json",
+    "table": "sst",
+}
 _NAME = re.compile(
-    r"(?P<kind>changelog|snapshot)-(?P<subtask>\d{5})-(?P<attempt>\d{19})"
-    r"-(?P<unique>[0-9a-f]{12})\.arrow"
+    r"(?P<kind>changelog|snapshot|database|table)-(?P<subtask>\d{5})-(?P<attempt>\d{19})"
+    r"-(?P<unique>[0-9a-f]{12})\.(?P<ending>[a-z]+)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StateFileName:
-    """A changelog or snapshot."""
+    """An object of a state file."""
 
     directory: str
-    kind: StateFileKind
+    kind: NamedKind
     subtask: int
     attempt: int
     unique: str
@@ -34,7 +40,7 @@ class StateFileName:
     def __str__(self) -> str:
         return (
             f"{self.directory}/{self.kind}-{self.subtask:05d}-{self.attempt:019d}"
-            f"-{self.unique}.arrow"
+            f"-{self.unique}.{_ENDINGS[self.kind]}"
         )
 
 
@@ -44,9 +50,12 @@ def parse_state_file_name(name: str) -> StateFileName | None:
     match = _NAME.fullmatch(file)
     if match is None:
         return None
+    kind = cast(NamedKind, match["kind"])
+    if match["ending"] != _ENDINGS[kind]:
+        return None
     return StateFileName(
         directory=directory,
-        kind=cast(StateFileKind, match["kind"]),
+        kind=kind,
         subtask=int(match["subtask"]),
         attempt=int(match["attempt"]),
         unique=match["unique"],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.key_bounds import key_bounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import StateFileHeader, decode_state_file, encode_state_file
@@ -67,6 +68,9 @@ class StateFileStore:
         another."""
         name, data = "", b""
         for handle in handles:
+            if handle.kind == "database":
+                yield handle, DatabaseFileStore(self.store, self.unique).read(handle, key_groups)
+                continue
             if handle.name != name:
                 name, data = handle.name, read_named(self.store, handle.name, handle.epoch)
             yield handle, decode_state_file(data, handle, key_groups, self.store.url)

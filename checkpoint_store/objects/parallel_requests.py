@@ -12,8 +12,11 @@ _A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
-def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_T]:
+def in_parallel(
+    function: Callable[[_A], _T], arguments: Iterable[_A], most: int = _THREADS
+) -> list[_T]:
     """`function` of each argument, in order; several threads, because each waits for the store.
+    `most`: how many arguments at once.
 
     The caller makes the first request itself: most calls are for two files, and to start a thread
     costs more than a read from a local disk.
@@ -21,7 +24,7 @@ def in_parallel(function: Callable[[_A], _T], arguments: Iterable[_A]) -> list[_
     todo = list(arguments)
     if len(todo) <= 1:
         return [function(argument) for argument in todo]
-    with ThreadPoolExecutor(min(_THREADS, len(todo) - 1)) as pool:
+    with ThreadPoolExecutor(min(most, len(todo)) - 1) as pool:
         others = pool.map(function, todo[1:])
         try:
             return [function(todo[0]), *others]

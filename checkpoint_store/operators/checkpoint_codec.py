@@ -13,6 +13,7 @@ from checkpoint_store.files.document import (
     decode_text,
     encode_document,
     encode_handle,
+    version_of,
 )
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
@@ -58,7 +59,7 @@ def encode_run(run: Run) -> bytes:
 
 def encode_barrier(barrier: Barrier) -> bytes:
     """A barrier."""
-    return encode_document("barrier", _barrier_body(barrier))
+    return encode_document("barrier", _barrier_body(barrier), version_of(barrier.handles))
 
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
@@ -74,7 +75,8 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
         "parallelism": checkpoint.parallelism,
         "barriers": [_barrier_body(barrier) for barrier in checkpoint.barriers],
     }
-    return encode_document("manifest", body)
+    handles = (handle for barrier in checkpoint.barriers for handle in barrier.handles)
+    return encode_document("manifest", body, version_of(handles))
 
 
 def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:

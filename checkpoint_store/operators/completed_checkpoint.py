@@ -99,7 +99,7 @@ class Barrier:
 
     def object_names(self) -> frozenset[str]:
         """The objects that a restore may need."""
-        names = frozenset(handle.name for handle in self.handles)
+        names = frozenset(name for handle in self.handles for name in handle.lengths())
         return names if self.operator_state is None else names | {self.operator_state.name}
 
 

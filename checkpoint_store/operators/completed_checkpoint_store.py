@@ -17,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,12 +30,14 @@ from checkpoint_store.errors import (
     RunOverError,
     StoreMismatchError,
 )
+from checkpoint_store.files.database_contents import DatabaseContents
+from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
-from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.objects.created_once import read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
@@ -98,6 +101,7 @@ class CompletedCheckpointStore:
         self._store = store
         self._unique = unique
         self._files = StateFileStore(store, unique)
+        self._databases = DatabaseFileStore(store, unique)
         self._operator_states = OperatorStateStore(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
@@ -191,6 +195,31 @@ class CompletedCheckpointStore:
         """As read_state, each handle in its turn. A file is read once for handles of it that follow
         one another."""
         return self._files.read_each(handles, key_groups)
+
+    def write_database(
+        self,
+        folder: Path,
+        contents: DatabaseContents,
+        uploaded: dict[str, FilePart],
+        writer: StateFileWriter,
+    ) -> StateHandle:
+        """Write a database in a local folder; durable on return. See DatabaseFileStore."""
+        place = DatabasePlace(
+            directory=str(EpochDirectory(writer.epoch, writer.run.number)),
+            epoch=writer.epoch,
+            subtask=writer.subtask,
+            attempt=writer.attempt,
+            key_groups=writer.key_groups,
+        )
+        return self._databases.write(folder, contents, uploaded, place)
+
+    def database_contents(self, handle: StateHandle) -> DatabaseContents:
+        """What a database holds. See DatabaseFileStore."""
+        return self._databases.contents(handle)
+
+    def fetch_database(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
+        """Make a local folder with all files of a database. See DatabaseFileStore."""
+        self._databases.fetch(handle, contents, folder)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

@@ -7,6 +7,8 @@
     epochs/<epoch>-<run>/barrier-<subtask>-of-<parallelism>-<attempt>-<unique>-<length>.json
     epochs/<epoch>-<run>/changelog-<subtask>-<attempt>-<unique>.arrow
     epochs/<epoch>-<run>/snapshot-<subtask>-<attempt>-<unique>.arrow
+    epochs/<epoch>-<run>/database-<subtask>-<attempt>-<unique>.json
+    epochs/<epoch>-<run>/table-<subtask>-<attempt>-<unique>.sst
     epochs/<epoch>-<run>/operator-state-<subtask>-<attempt>-<unique>.arrow
 
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,

@@ -153,7 +153,8 @@ def _remembered(most: int, handles_of: Callable[[_T], int]) -> Remembered[str, _
 
 
 def _handles_of_barrier(barrier: Barrier) -> int:
-    return len(barrier.handles) + (barrier.operator_state is not None)
+    parts = sum(len(handle.parts) for handle in barrier.handles)
+    return len(barrier.handles) + parts + (barrier.operator_state is not None)
 
 
 def _handles_of_checkpoint(checkpoint: CompletedCheckpoint) -> int:

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.files.state_handle import StateHandle, bytes_of
 
 Counts = npt.NDArray[np.int64]
 
@@ -125,5 +125,5 @@ def part_due(restored: Restored, min_changelogs: int) -> KeyGroupRange | None:
 def _is_small(restored: Restored) -> bool:
     """Whether writing the state takes little longer than a request to an object store. The files
     have each entry at least once."""
-    size = sum({handle.name: handle.length for handle in restored.handles}.values())
+    size = bytes_of(restored.handles)
     return bool(restored.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)

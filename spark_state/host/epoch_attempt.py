@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
+from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
-from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
@@ -52,6 +54,16 @@ class EpochAttempt:
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
         """See SnapshotFiles."""
         return self._write("snapshot", rows, key_groups)
+
+    def write_database(
+        self,
+        folder: Path,
+        contents: DatabaseContents,
+        uploaded: dict[str, FilePart],
+        key_groups: KeyGroupRange,
+    ) -> StateHandle:
+        """See SnapshotFiles."""
+        return self.checkpoints.write_database(folder, contents, uploaded, self._writer(key_groups))
 
     def write_operator_state(
         self, data: bytes, broadcast: Mapping[str, str]

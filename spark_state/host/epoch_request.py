@@ -42,12 +42,14 @@ class BackendSettings:
 
     `kind`: on the Python heap, or in RocksDB; `local_directory`: below which RocksDB keeps its
     files, None for Spark's own local directory; `memory_mb`: how much memory the databases of a
-    host use together, in MiB.
+    host use together, in MiB; `incremental`: whether a snapshot of RocksDB is its own files, and
+    only those that the store does not have.
     """
 
     kind: Literal["heap", "rocksdb"] = "heap"
     local_directory: str | None = None
     memory_mb: int = 256
+    incremental: bool = True
 
 
 @dataclass(frozen=True, slots=True)

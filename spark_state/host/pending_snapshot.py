@@ -15,7 +15,7 @@ from concurrent.futures import Future, wait
 
 from checkpoint_store.errors import StoreUnavailableError
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
-from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot, SnapshotFiles
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot, SnapshotFiles
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ barrier; or rolls it back. Whatever fails in between, it equals its files or non
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from spark_state.checkpointing.snapshot_policy import Counts, Restored, changelo
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import OperatorSpec
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
+from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_rows import rows_by_key_group
 from spark_state.processor.schemas import state_descriptor
@@ -116,10 +117,15 @@ class ResidentState:
         match plan:
             case Restore():
                 self.close()
-                backend = self._backends.new(attempt.request, self.key_groups)
+                restore = BackendRestore(
+                    base.handles,
+                    [*_announced(base, attempt.spec)],
+                    base.other_store or attempt.checkpoints,
+                    attempt.check,
+                )
+                backend, rest = self._backends.restored(attempt.request, self.key_groups, restore)
                 try:
-                    self._announce(backend, base, attempt.spec)
-                    rows = self._apply(backend, base, base.handles, attempt)
+                    rows = self._apply(backend, base, rest, attempt)
                 except BaseException:
                     backend.close()
                     raise
@@ -132,7 +138,8 @@ class ResidentState:
                     np.array(backend.entries_by_key_group()),
                 )
             case Extend(handles):
-                self._announce(self.backend, base, attempt.spec)
+                for state in _announced(base, attempt.spec):
+                    self.backend.restore_descriptor(state.descriptor)
                 self._apply(self.backend, base, handles, attempt)
             case UndoSealed():
                 self.backend.undo_sealed()
@@ -153,15 +160,6 @@ class ResidentState:
         if self._backend is not None:
             self._backend.close()
             self._backend = None
-
-    def _announce(self, backend: Backend, base: EpochStart, spec: OperatorSpec) -> None:
-        """Announce the states of the base, as the processor declares them if it does."""
-        declared = {state.name: state for state in spec.processor.states}
-        for state in base.states:
-            stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)
-            if state.name in declared:
-                check_evolution(stored, declared[state.name])
-            backend.restore_descriptor(declared.get(state.name, stored))
 
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
@@ -191,6 +189,16 @@ class ResidentState:
             since != self._since.get(name, since) for name, since in _since(base.states).items()
         )
         return held.items() <= (stored | declared).items() and not began_again
+
+
+def _announced(base: EpochStart, spec: OperatorSpec) -> Iterator[StoredState]:
+    """The states of the base, as the processor declares them if it does."""
+    declared = {state.name: state for state in spec.processor.states}
+    for state in base.states:
+        stored = state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms)
+        if state.name in declared:
+            check_evolution(stored, declared[state.name])
+        yield StoredState(declared.get(state.name, stored), state.since)
 
 
 def _since(states: Iterable[StateSchema]) -> dict[str, int]:

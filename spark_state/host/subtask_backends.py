@@ -10,11 +10,13 @@ import shutil
 import sys
 import tempfile
 import threading
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.checkpointing.restore_plan import Handles
 from spark_state.errors import StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings, EpochRequest
@@ -23,6 +25,7 @@ from spark_state.host.executor import (
     private_directory,
     remove_directories_of_gone_executors,
 )
+from spark_state.keyed_state.backend_restore import BackendRestore
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
 
@@ -45,12 +48,19 @@ class SubtaskBackends:
         self._numbers = count()
         self._memory: DatabaseMemory | None = None
 
-    def new(self, request: EpochRequest, key_groups: KeyGroupRange) -> Backend:
-        """An empty backend. Raises StateHostError if it has no place on the local disk."""
+    def restored(
+        self, request: EpochRequest, key_groups: KeyGroupRange, restore: BackendRestore
+    ) -> tuple[Backend, Handles]:
+        """A backend that knows the states of a restore, and has all but what is in the files that
+        are returned. Raises StateHostError if it has no place on the local disk."""
         key_columns = request.spec.processor.key_columns
         if request.spec.backend.kind == "heap":
-            return HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
+            backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
+            for state in restore.states:
+                backend.restore_descriptor(state.descriptor)
+            return backend, restore.handles
         try:
+            from spark_state.rocksdb.database_restore import DatabaseRestore
             from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
         except ImportError as error:
             raise StateHostError(
@@ -60,7 +70,11 @@ class SubtaskBackends:
         with self._lock:
             folder = self._folder_below(_root(request)) / str(next(self._numbers))
             memory = self._memory_of(request.spec.backend)
-        return RocksDBKeyedStateBackend(key_groups, key_columns, STATE_FORMS, folder, memory)
+        new = partial(
+            RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, folder, memory
+        )
+        databases = DatabaseRestore(restore, folder)
+        return databases.backend(new), databases.rest
 
     def _folder_below(self, root: Path) -> Path:
         """The folder of this process."""

@@ -36,7 +36,7 @@ from spark_state.host.resident_state import EpochStart, ResidentState
 from spark_state.host.store_session import StoreSession
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
-from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts
 from spark_state.processor.output_rows import OutputSpool
 from spark_state.processor.processor_run import Backends, run_processor

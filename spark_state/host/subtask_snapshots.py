@@ -16,7 +16,7 @@ from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.pending_snapshot import PendingSnapshot
 from spark_state.host.subtask_backends import Backend
-from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class SubtaskSnapshots:
         if part is not None:
             # A part waits for no other: the subtasks of a store in one host would wait in a row.
             queue = f"{self._url} subtask {attempt.task.subtask}"
-            snapshot = _taken(backend, part)
+            snapshot = _taken(backend, part, restored.handles, attempt)
             if snapshot is None:
                 return
             self._pending = PendingSnapshot(
@@ -61,7 +61,7 @@ class SubtaskSnapshots:
         own = [handle for handle in handles if handle.name not in self._restored]
         least = attempt.settings.min_epochs_for_snapshot
         if self._pending is None and snapshot_is_due(handles, own, len(backend), least):
-            snapshot = _taken(backend, None)
+            snapshot = _taken(backend, None, handles, attempt)
             if snapshot is None:
                 return
             self._pending = PendingSnapshot(
@@ -87,10 +87,21 @@ class SubtaskSnapshots:
         return handles
 
 
-def _taken(backend: Backend, key_groups: KeyGroupRange | None) -> KeyedStateSnapshot | None:
-    """A snapshot of these key groups; None if the local disk takes none. The changelogs still hold
-    everything, and a later epoch tries again."""
+def _taken(
+    backend: Backend, key_groups: KeyGroupRange | None, held: Handles, attempt: EpochAttempt
+) -> KeyedStateSnapshot | None:
+    """A snapshot of these key groups of a state that is `held` in files; None if the local disk
+    takes none. The changelogs still hold everything, and a later epoch tries again.
+
+    One that adds to a database is of all key groups: what it has to write is what is due. The first
+    one of a database is as long as the state, so an epoch that waits for it writes a part instead.
+    """
+    adds = key_groups is None or any(handle.kind == "database" for handle in held)
     try:
+        if attempt.spec.backend.incremental and adds:
+            incremental = backend.incremental_snapshot(held)
+            if incremental is not None:
+                return incremental
         return backend.snapshot(key_groups)
     except StateHostError:
         _log.exception("a snapshot cannot be taken; changelogs are kept instead")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_state_backend import SnapshotFiles
+from spark_state.keyed_state.keyed_state_snapshot import RowFiles
 from spark_state.keyed_state.state_rows import Key, StateEntries, to_table
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -58,7 +58,7 @@ class FullSnapshot:
         self._states = states
         self._let_go = let_go
 
-    def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
+    def write(self, files: RowFiles) -> tuple[StateHandle, ...]:
         """Write all entries as puts. Without entries there is no file."""
         try:
             return tuple(
@@ -74,7 +74,7 @@ class FullSnapshot:
     def _files(self) -> Iterator[tuple[pa.Table, KeyGroupRange]]:
         """The rows of each file, with its key groups."""
         first, tables, rows = self.key_groups.start, [], 0
-        for table, last in self._tables():
+        for table, last in tables_of(self._key_columns, self._states, self.key_groups):
             tables.append(table)
             rows += table.num_rows
             if rows >= ROWS_OF_FILE:
@@ -83,24 +83,24 @@ class FullSnapshot:
         if tables:
             yield pa.concat_tables(tables), KeyGroupRange(first, self.key_groups.end)
 
-    def _tables(self) -> Iterator[tuple[pa.Table, int]]:
-        """Tables of the sorted rows of some key groups, each with the last of these; none is
-        empty."""
-        taken = self._nothing_taken()
-        for key_group in self.key_groups:
-            for entries, state in zip(taken, self._states, strict=True):
-                _take(entries, key_group, state)
-            if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
-                yield self._table(taken), key_group
-                taken = self._nothing_taken()
-        if any(entries.keys for entries in taken):
-            yield self._table(taken), self.key_groups.end
 
-    def _nothing_taken(self) -> list[StateEntries]:
-        return [StateEntries(state.name, state.serializer, [], [], []) for state in self._states]
+def tables_of(
+    key_columns: KeyColumns, states: Sequence[KeptEntries], key_groups: KeyGroupRange
+) -> Iterator[tuple[pa.Table, int]]:
+    """Tables of the sorted rows of some key groups, each with the last of these; none is empty."""
+    taken = _nothing_taken(states)
+    for key_group in key_groups:
+        for entries, state in zip(taken, states, strict=True):
+            _take(entries, key_group, state)
+        if sum(len(entries.keys) for entries in taken) >= min(ROWS_OF_TABLE, ROWS_OF_FILE):
+            yield to_table(key_columns, taken), key_group
+            taken = _nothing_taken(states)
+    if any(entries.keys for entries in taken):
+        yield to_table(key_columns, taken), key_groups.end
 
-    def _table(self, taken: Sequence[StateEntries]) -> pa.Table:
-        return to_table(self._key_columns, taken)
+
+def _nothing_taken(states: Sequence[KeptEntries]) -> list[StateEntries]:
+    return [StateEntries(state.name, state.serializer, [], [], []) for state in states]
 
 
 def _take(entries: StateEntries, key_group: int, state: KeptEntries) -> None:

@@ -24,8 +24,10 @@ from checkpoint_store.files.state_handle import StateHandle
 from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.expiring_tables import EpochClock
+from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_kinds import OpenTable, State, kept_state, state_of_key
 from spark_state.keyed_state.state_rows import StateEntries, from_batch, state_columns, to_table
@@ -33,25 +35,6 @@ from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.keyed_state.timers import Timers
 from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
-
-
-class SnapshotFiles(Protocol):
-    """Where a snapshot writes itself."""
-
-    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """A file of rows of these key groups, sorted by key group and key; durable on return."""
-
-
-class KeyedStateSnapshot(Protocol):
-    """The entries of all states in `key_groups` at one moment. Another thread may write them."""
-
-    key_groups: KeyGroupRange
-
-    def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
-        """Write it, once, and release it; the files, which hold all of its entries."""
-
-    def release(self) -> None:
-        """Give up what is not written yet. Safe to call again."""
 
 
 class Due(NamedTuple):
@@ -319,8 +302,13 @@ class KeyedStateBackend(ABC, Generic[Table]):
     def close(self) -> None:
         """Give up all that is not memory. Snapshots that are not written yet stay."""
 
+    def incremental_snapshot(self, held: Sequence[StateHandle]) -> KeyedStateSnapshot | None:
+        """The entries of this moment, written without what the files in `held` have already; None
+        if the backend has no such snapshots."""
+        return None
+
     @abstractmethod
-    def snapshot(self, key_groups: KeyGroupRange | None = None) -> KeyedStateSnapshot:
+    def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         """The entries of this moment, of these key groups (None: of all)."""
 
 

@@ -7,8 +7,9 @@ store, so there is no write-ahead log, and a database goes with the process that
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,13 @@ from rocksdict import (
 from spark_state.errors import StateHostError
 
 Row = tuple[bytes, bytes]
+Range = tuple[bytes, bytes]
+"""From one key up to another one, without it."""
+
+_DEFAULT = "default"
+_SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
+_ROWS_OF_BATCH = 10_000
+_BEHIND_ALL = b"\xff\xff\xff"
 
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
 
@@ -52,25 +60,40 @@ class DatabaseMemory:
 
 
 class Database:
-    """A new, empty database in `folder`, which is deleted at the end. `memory`: None for that of
-    RocksDB's defaults."""
+    """A database in `folder`, which is deleted at the end. `memory`: None for that of RocksDB's
+    defaults.
+
+    It is new and empty unless `files_below(folder)` has the files of one. Raises StateHostError if
+    they cannot be opened.
+    """
 
     def __init__(self, folder: Path, memory: DatabaseMemory | None = None) -> None:
-        folder.mkdir(parents=True)
         self._folder = folder
         self._memory = memory
+        self._checkpoints = 0
+        self._open: dict[str, ColumnFamily] = {}
+        files = files_below(folder)
+        # RocksDB opens only all column families together. None but the default one are new.
+        families = [_DEFAULT]
+        if files.exists():
+            with self._telling_where():
+                families = Rdict.list_cf(str(files))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._kept = {family for family in families if family != _DEFAULT}
+        self._families = max((int(name) for name in self._kept), default=0)
         options = self._options()
         options.create_if_missing(True)
-        options.create_missing_column_families(True)
         if memory is not None:
             options.set_write_buffer_manager(memory.write_buffers)
-        self._rdict: Any = Rdict(str(folder / "db"), options)
+        with self._telling_where():
+            self._rdict: Any = Rdict(
+                str(files), options, {family: self._options() for family in families}
+            )
         # A property, which the stubs of rocksdict take for a method.
         write_options: Any = WriteOptions()
         write_options.disable_wal = True
+        self._write_options = write_options
         self._rdict.set_write_options(write_options)
-        self._families = self._checkpoints = 0
-        self._open: dict[str, ColumnFamily] = {}
 
     def _options(self) -> Options:
         """Those of a column family."""
@@ -88,7 +111,23 @@ class Database:
         """An empty column family."""
         self._families += 1
         name = str(self._families)
-        rows = self._rdict.create_column_family(name, self._options())
+        return self._opened(name, self._rdict.create_column_family(name, self._options()))
+
+    def kept_column_family(self, name: str, key_groups: Sequence[Range]) -> ColumnFamily:
+        """A column family that the files have, without the rows outside of these ranges, which are
+        in order. Raises StateHostError."""
+        self._kept.remove(name)
+        family = self._opened(name, self._rdict.get_column_family(name))
+        with self._telling_where():
+            family.clip(key_groups, self._write_options)
+        return family
+
+    def drop_what_is_kept(self) -> None:
+        """Delete the column families that the files have and nobody has asked for."""
+        while self._kept:
+            self._rdict.drop_column_family(self._kept.pop())
+
+    def _opened(self, name: str, rows: Any) -> ColumnFamily:
         family = ColumnFamily(name, rows, self._rdict.get_column_family_handle(name))
         self._open[name] = family
         return family
@@ -104,6 +143,15 @@ class Database:
         if batch.rows:
             with self._telling_where():
                 self._rdict.write(batch.rows)
+
+    def copy(self, rows: Iterable[Row], family: ColumnFamily) -> None:
+        """Write rows of another database. Raises StateHostError."""
+        remaining = iter(rows)
+        while some := [*islice(remaining, _ROWS_OF_BATCH)]:
+            batch = Batch()
+            for row, data in some:
+                batch.put(row, data, family.handle)
+            self.write(batch)
 
     def memory_bytes(self) -> int:
         """The memory of rows that are not in files yet and of what is known of files, without the
@@ -122,7 +170,7 @@ class Database:
             family.let_go()
         self._open.clear()
         self._rdict = None
-        shutil.rmtree(self._folder / "db", ignore_errors=True)
+        shutil.rmtree(files_below(self._folder), ignore_errors=True)
 
     def checkpoint(self) -> DatabaseCheckpoint:
         """The rows of this moment. The files of tables are linked, not copied. Raises
@@ -169,6 +217,15 @@ class ColumnFamily:
         self._rows = self.handle = None
         del self.get
 
+    def clip(self, ranges: Sequence[Range], write_options: Any) -> None:
+        """Delete the rows outside of these ranges, which are in order."""
+        self._rows.set_write_options(write_options)
+        begin = b""
+        for start, end in (*ranges, (_BEHIND_ALL, b"")):
+            if begin < start:
+                self._rows.delete_range(begin, start, write_options)
+            begin = end
+
     def first(self, start: bytes) -> bytes | None:
         """The first key from `start` on."""
         rows = self._rows.iter()
@@ -186,6 +243,11 @@ class ColumnFamily:
         return _rows(self._rows, start, end)
 
 
+def files_below(folder: Path) -> Path:
+    """Where a Database in `folder` has its files."""
+    return folder / "db"
+
+
 class DatabaseCheckpoint:
     """A database as it was: a folder of files that nobody changes. Another thread may read it.
 
@@ -199,6 +261,16 @@ class DatabaseCheckpoint:
         """Open it to read these column families."""
         return ReadOnlyDatabase(self.folder, families)
 
+    def tables(self) -> list[str]:
+        """The files of sorted rows, in the order of their names; they never change."""
+        return sorted(path.name for path in self.folder.glob("*.sst"))
+
+    def small_files(self) -> dict[str, bytes]:
+        """The files that say what the tables are. The options are those of who opens them, and
+        there is no write-ahead log."""
+        files = self.folder.iterdir()
+        return {path.name: path.read_bytes() for path in files if path.name.startswith(_SMALL)}
+
     def release(self) -> None:
         """Delete the files. Safe to call again."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -208,12 +280,15 @@ class ReadOnlyDatabase:
     """Column families that nobody changes. A context manager."""
 
     def __init__(self, folder: Path, families: Sequence[str]) -> None:
-        self._rdict = Rdict(
-            str(folder),
-            Options(raw_mode=True),
-            column_families={name: Options(raw_mode=True) for name in families},
-            access_type=AccessType.read_only(),
-        )
+        try:
+            self._rdict = Rdict(
+                str(folder),
+                Options(raw_mode=True),
+                column_families={name: Options(raw_mode=True) for name in families},
+                access_type=AccessType.read_only(),
+            )
+        except Exception as error:  # rocksdict's have no class of their own
+            raise StateHostError(f"RocksDB cannot read its files in {folder}: {error}") from error
 
     def rows(self, family: str, start: bytes, end: bytes) -> Iterator[Row]:
         """The rows of a column family from `start` up to `end`, without it, in order."""

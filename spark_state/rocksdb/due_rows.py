@@ -16,7 +16,7 @@ from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.keyed_state.current_key import Key
-from spark_state.rocksdb.database import Batch, Database
+from spark_state.rocksdb.database import Batch, ColumnFamily
 from spark_state.rocksdb.ordered_bytes import encode_int
 from spark_state.rocksdb.row_keys import RowKeys, key_group_of, of_key_group
 
@@ -24,16 +24,22 @@ Due = tuple[int, tuple[int, Key, Any]]
 """Time in milliseconds since 1970, and (key group, key, element)."""
 
 HasChanged = Callable[[Key, Any], bool]
-_LAST_MS = (1 << 63) - 1
+_FIRST_MS, _LAST_MS = -(1 << 63), (1 << 63) - 1
 
 
 class DueRows:
-    """The column family of the times of one state."""
+    """The times of one state, in a column family. `is_new`: whether it is empty."""
 
-    def __init__(self, key_groups: KeyGroupRange, keys: RowKeys, database: Database) -> None:
-        self.family = database.new_column_family()
+    def __init__(
+        self, key_groups: KeyGroupRange, keys: RowKeys, family: ColumnFamily, is_new: bool
+    ) -> None:
+        self.family = family
         self._keys = keys
-        self._earliest: dict[int, int] = dict.fromkeys(key_groups, _LAST_MS)
+        self._earliest = dict.fromkeys(key_groups, _LAST_MS if is_new else _FIRST_MS)
+
+    def expect_any(self) -> None:
+        """Each key group may have any time from now on."""
+        self._earliest = dict.fromkeys(self._earliest, _FIRST_MS)
 
     def note(self, batch: Batch, time_ms: int, of_key: bytes, element: bytes) -> None:
         """An element is due at a time; `of_key`: what the rows of its key begin with."""

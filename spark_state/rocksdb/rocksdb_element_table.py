@@ -26,9 +26,9 @@ from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, range_end
 from spark_state.rocksdb.due_rows import Due, DueRows
-from spark_state.rocksdb.entry_counts import EntryCounts
 from spark_state.rocksdb.ordered_bytes import encode_int
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
+from spark_state.rocksdb.stored_rows import StoredRows
 
 E = TypeVar("E")
 V = TypeVar("V")
@@ -73,24 +73,27 @@ class _OfKey(Generic[E, V]):
 
 
 class RocksDBElementTable(Generic[E, V]):
-    """A KeyedElementTable in a column family of its own, and another one for times if elements
-    become due."""
+    """A KeyedElementTable whose rows are `stored` in a database, with times if elements become
+    due."""
 
     def __init__(
         self,
         rows: StateRowsFormat,
+        stored: StoredRows,
         key_groups: KeyGroupRange,
         database: Database,
         current: CurrentKey,
         due_time: DueTime | None = None,
     ) -> None:
         self.format = rows
-        self.counts = EntryCounts()
-        self.family = database.new_column_family()
+        self.counts = stored.counts
+        self.family = stored.family
         self._database = database
         self._current = current
         self._due_time = due_time
-        self._due = None if due_time is None else DueRows(key_groups, rows.keys, database)
+        self._due = None
+        if stored.due_family is not None:
+            self._due = DueRows(key_groups, rows.keys, stored.due_family, not stored.counts)
         self._of_keys: dict[Key, _OfKey[E, V]] = {}
         self._sealed: list[_OfKey[E, V]] = []
         self._found: _OfKey[E, V] | None = None
@@ -209,6 +212,11 @@ class RocksDBElementTable(Generic[E, V]):
                 last = self.format.keys.element(row, len(of_key.rows))
         greatest: int = max([last, *of_key.now])
         return greatest + 1
+
+    def expect_times(self) -> None:
+        """The database has got times that were not noted here."""
+        if self._due is not None:
+            self._due.expect_any()
 
     def next_due_ms(self) -> int | None:
         """When the next element is due."""
@@ -331,11 +339,6 @@ class RocksDBElementTable(Generic[E, V]):
     def families(self) -> tuple[ColumnFamily, ...]:
         """Its column families."""
         return (self.family,) if self._due is None else (self.family, self._due.family)
-
-    def row_of(self, row: bytes, data: bytes) -> tuple[Key, tuple[E, V]]:
-        """What a file holds of a row of the database: its key, the element and its value."""
-        key, element = self.format.keys.key_and_element(row)
-        return key, (element, self.format.unpack(data))
 
 
 def _time_of(due: Due) -> int:

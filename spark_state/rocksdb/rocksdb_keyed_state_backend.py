@@ -6,18 +6,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import FilePart, StateHandle
 from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.state_serializer import StateSerializer
-from spark_state.rocksdb.database import Database, DatabaseMemory
+from spark_state.rocksdb.database import Database, DatabaseMemory, ReadOnlyDatabase
+from spark_state.rocksdb.restored_database import ENGINE, ROWS_VERSION, RestoredDatabase
 from spark_state.rocksdb.rocksdb_element_table import RocksDBElementTable
+from spark_state.rocksdb.rocksdb_incremental_snapshot import (
+    RocksDBIncrementalSnapshot,
+    stored_state,
+)
 from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable, rocksdb_snapshot
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
 from spark_state.rocksdb.state_rows_format import StateRowsFormat, state_rows_format
+from spark_state.rocksdb.stored_rows import EntryCounts, StoredRows
 from spark_state.serializers import Forms
 from spark_state.state_descriptor import StateDescriptor
 
@@ -26,7 +36,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     """State on the local disk, in a database in `folder`, which must not be there yet.
 
     An epoch costs what it reads and changes; a rollback and an undo cost the changes. `close` it.
-    `memory`: what it shares with other databases of the process.
+    `memory`: what it shares with other databases of the process. `restored`: of which database of
+    the store the files are in `folder`, if they are; states that are then registered as they were
+    have what it has of them, and `forget_others` gives the rest up.
     """
 
     def __init__(
@@ -36,16 +48,23 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         forms: Forms,
         folder: Path,
         memory: DatabaseMemory | None = None,
+        restored: RestoredDatabase | None = None,
     ) -> None:
         super().__init__(key_groups, key_columns, forms)
+        self._restored = restored
+        self._tables_of_store: dict[str, FilePart] = {} if restored is None else restored.tables
         self._database = Database(folder, memory)
+
+    def forget_others(self) -> None:
+        """Give up what the restored database has of states that nobody has registered."""
+        self._restored = None
+        self._database.drop_what_is_kept()
 
     def _new_value_table(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
     ) -> RocksDBTable:
-        return RocksDBStateTable(
-            self._format(descriptor, serializer), self._database, self._current
-        )
+        rows, stored = self._format(descriptor, serializer), self._stored(descriptor, False)
+        return RocksDBStateTable(rows, stored, self._database, self._current)
 
     def _new_element_table(
         self,
@@ -54,7 +73,37 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         due_time: DueTime | None,
     ) -> RocksDBTable:
         rows = self._format(descriptor, serializer)
-        return RocksDBElementTable(rows, self.key_groups, self._database, self._current, due_time)
+        stored = self._stored(descriptor, due_time is not None)
+        return RocksDBElementTable(
+            rows, stored, self.key_groups, self._database, self._current, due_time
+        )
+
+    def _stored(self, descriptor: StateDescriptor, has_times: bool) -> StoredRows:
+        """The rows of a state: those of the restored database, or none yet."""
+        database = self._database
+        held = None if self._restored is None else self._restored.state(descriptor)
+        if held is None:
+            times = database.new_column_family() if has_times else None
+            return StoredRows(database.new_column_family(), times, EntryCounts({}))
+        assert self._restored is not None
+        ranges = self._restored.ranges()
+        families = [database.kept_column_family(name, ranges) for name in held.families]
+        counts = EntryCounts(self._restored.entries(held))
+        return StoredRows(families[0], families[1] if has_times else None, counts)
+
+    def copy(self, other: ReadOnlyDatabase, restored: RestoredDatabase) -> None:
+        """Add what another database has of key groups of which this one has nothing. The states are
+        registered as they were. Raises StateHostError."""
+        for name, table in self._tables.items():
+            held = restored.state(self._descriptors[name])
+            if held is not None:
+                for own, theirs in zip(table.families(), held.families, strict=True):
+                    for start, end in restored.ranges():
+                        self._database.copy(other.rows(theirs, start, end), own)
+                for key_group, entries in restored.entries(held).items():
+                    table.counts.add(key_group, entries)
+                if isinstance(table, RocksDBElementTable):
+                    table.expect_times()
 
     def _format(
         self, descriptor: StateDescriptor, serializer: StateSerializer[Any]
@@ -77,6 +126,33 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         wanted = self.key_groups if key_groups is None else key_groups
         tables = list(self._tables.values())
         return rocksdb_snapshot(self._key_columns, tables, wanted, self._database)
+
+    def incremental_snapshot(self, held: Sequence[StateHandle]) -> RocksDBIncrementalSnapshot:
+        contents = DatabaseContents(
+            engine=ENGINE,
+            rows_version=ROWS_VERSION,
+            key_groups=self.key_groups,
+            key_schema=pa.schema(
+                list(zip(self._key_columns.names, self._key_columns.arrow_types, strict=True))
+            ),
+            key_type_names=self._key_columns.type_names,
+            states=tuple(
+                stored_state(self._descriptors[name], table) for name, table in self._tables.items()
+            ),
+            tables=(),
+            small_files={},
+        )
+        named = {part.name for handle in held for part in handle.parts}
+        # What no barrier names may be gone by the time that one would name it.
+        uploaded = {
+            table: part for table, part in self._tables_of_store.items() if part.name in named
+        }
+        return RocksDBIncrementalSnapshot(
+            self._database.checkpoint(), contents, uploaded, self._note_uploaded
+        )
+
+    def _note_uploaded(self, tables: dict[str, FilePart]) -> None:
+        self._tables_of_store = tables
 
     def close(self) -> None:
         self._database.close()

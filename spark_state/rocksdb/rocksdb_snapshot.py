@@ -3,9 +3,8 @@ links to those of the database."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -16,6 +15,7 @@ from spark_state.rocksdb.database import Database, DatabaseCheckpoint, ReadOnlyD
 from spark_state.rocksdb.rocksdb_element_table import RocksDBElementTable
 from spark_state.rocksdb.rocksdb_state_table import RocksDBStateTable
 from spark_state.rocksdb.row_keys import of_key_group
+from spark_state.rocksdb.state_rows_format import StateRowsFormat
 
 RocksDBTable = RocksDBStateTable[Any] | RocksDBElementTable[Any, Any]
 
@@ -28,10 +28,7 @@ def rocksdb_snapshot(
 ) -> FullSnapshot:
     """The entries of these key groups, after the last sealed epoch."""
     reader = _CheckpointReader(database.checkpoint(), [table.family.name for table in tables])
-    states = [
-        KeptEntries(table.format.name, table.format.serializer, _Rows(table, reader).of_key_group)
-        for table in tables
-    ]
+    states = [kept_rows(table.format, table.family.name, reader.opened) for table in tables]
     return FullSnapshot(key_columns, states, key_groups, reader.close)
 
 
@@ -56,16 +53,13 @@ class _CheckpointReader:
         self._at_end.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of a table in a checkpoint."""
+def kept_rows(
+    rows: StateRowsFormat, family: str, opened: Callable[[], ReadOnlyDatabase]
+) -> KeptEntries:
+    """The entries of a state in a column family of a database, which `opened` opens."""
 
-    table: RocksDBTable
-    reader: _CheckpointReader
-
-    def of_key_group(self, key_group: int) -> Iterator[tuple[Key, Any]]:
-        """See RowsOfKeyGroup."""
+    def of_group(key_group: int) -> Iterator[tuple[Key, Any]]:
         start, end = of_key_group(key_group), of_key_group(key_group + 1)
-        row_of = self.table.row_of
-        for row, data in self.reader.opened().rows(self.table.family.name, start, end):
-            yield row_of(row, data)
+        return (rows.entry(*row) for row in opened().rows(family, start, end))
+
+    return KeptEntries(rows.name, rows.serializer, of_group)

@@ -13,8 +13,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database
-from spark_state.rocksdb.entry_counts import EntryCounts
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
+from spark_state.rocksdb.stored_rows import StoredRows
 
 S = TypeVar("S")
 
@@ -28,12 +28,14 @@ class _Change(NamedTuple, Generic[S]):
 
 
 class RocksDBStateTable(Generic[S]):
-    """A KeyedStateTable in a column family of its own."""
+    """A KeyedStateTable whose rows are `stored` in a database."""
 
-    def __init__(self, rows: StateRowsFormat, database: Database, current: CurrentKey) -> None:
+    def __init__(
+        self, rows: StateRowsFormat, stored: StoredRows, database: Database, current: CurrentKey
+    ) -> None:
         self.format = rows
-        self.counts = EntryCounts()
-        self.family = database.new_column_family()
+        self.counts = stored.counts
+        self.family = stored.family
         self._database = database
         self._current = current
         self._held: dict[Key, S | None] = {}  # what the database has, as far as it was read
@@ -176,11 +178,6 @@ class RocksDBStateTable(Generic[S]):
     def families(self) -> tuple[ColumnFamily, ...]:
         """Its column families."""
         return (self.family,)
-
-    def row_of(self, row: bytes, data: bytes) -> tuple[Key, S]:
-        """What a file holds of a row of the database."""
-        key, _ = self.format.keys.key_and_element(row)
-        return key, self.format.unpack(data)
 
 
 def _more(change: _Change[Any]) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
+from spark_state.keyed_state.current_key import Key
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.rocksdb.ordered_bytes import decode_int, encode_int
@@ -21,13 +22,20 @@ _EXPIRY_BYTES = 8
 @dataclass(frozen=True, slots=True)
 class StateRowsFormat:
     """`serializer`: of what files hold; `keys`: of rows; `pack`, `unpack`: what a table holds of a
-    key or of an element, as the value of a row."""
+    key or of an element, as the value of a row. `has_elements`: whether a key has several rows."""
 
     name: str
     serializer: StateSerializer[Any]
     keys: RowKeys
     pack: Callable[[Any], bytes]
     unpack: Callable[[bytes], Any]
+    has_elements: bool
+
+    def entry(self, row: bytes, data: bytes) -> tuple[Key, Any]:
+        """What a file holds of a row: its key, and its value, with the element if it has one."""
+        key, element = self.keys.key_and_element(row)
+        value = self.unpack(data)
+        return key, (element, value) if self.has_elements else value
 
 
 def state_rows_format(
@@ -41,7 +49,8 @@ def state_rows_format(
     if descriptor.ttl_ms is not None:
         pack, unpack = _expiring(pack, unpack)
     keys = RowKeys(key_columns, descriptor)
-    return StateRowsFormat(descriptor.name, serializer, keys, pack, unpack)
+    has_elements = descriptor.kind != "value" or descriptor.ttl_ms is not None
+    return StateRowsFormat(descriptor.name, serializer, keys, pack, unpack, has_elements)
 
 
 def _values(

@@ -15,8 +15,9 @@ from checkpoint_store.files.element_columns import LIST_POSITION, LIST_VALUE, MA
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.errors import StateMigrationError
+from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend, KeyedStateSnapshot
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
 from spark_state.keyed_state.value_state import ValueState
@@ -266,7 +267,7 @@ class KeyedStateBackendContract:
     ) -> None:
         content = self.filled(states)
         wanted = KeyGroupRange(6, 8)
-        snapshot: KeyedStateSnapshot = states.backend.snapshot(wanted)
+        snapshot: FullSnapshot = states.backend.snapshot(wanted)
         assert snapshot.key_groups == wanted
         files = WrittenFiles()
         snapshot.write(files)

@@ -1,14 +1,15 @@
 """The RocksDB backend against the heap backend: the same calls, the same answers.
 
 States of every kind, with and without a time to live, and timers. The current key is set anew only
-now and then, and time passes.
+now and then, and time passes. Meanwhile the RocksDB backend is restored from its snapshots: as it
+was, and from those of two backends that each had a half of its key groups.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from hypothesis import strategies as st
 
 from checkpoint_store.files.element_columns import LIST_VALUE, MAP_VALUE
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import PROCESSING_TIMERS, StateDescriptor
 from spark_state.testing.keyed_state_backend_contract import KEY_GROUPS, KEYS, WrittenFiles
+from tests.support.stored_databases import StoredDatabases
 
 _ROW = pa.struct([pa.field("n", pa.int64())])
 _OF_KIND = {
@@ -64,7 +67,7 @@ other_calls = st.one_of(
     st.tuples(st.just("key"), keys),
     st.tuples(st.just("read ahead"), st.lists(keys, unique=True)),
     st.tuples(st.sampled_from(["seal", "seal", "undo", "rollback"])),
-    st.tuples(st.sampled_from(["expire", "fire", "later", "write"])),
+    st.tuples(st.sampled_from(["expire", "fire", "later", "write", "restore", "rescale"])),
 )
 
 
@@ -83,12 +86,18 @@ class Backend:
     key: int = 0
     can_undo: bool = False
     states: dict[str, Any] = field(default_factory=dict)
+    stored: StoredDatabases | None = None
+    held: tuple[StateHandle, ...] = ()
 
     def __post_init__(self) -> None:
+        self.open_states()
+
+    def open_states(self) -> None:
+        """Begin to use the backend."""
         self.backend.begin(self.now_ms)
         self.states = {name: self.backend.state(descriptor(name)) for name in NAMES}
         self.states["timers"] = self.backend.state(TIMERS)
-        self.run(("key", 0))
+        self.run(("key", self.key))
 
     def run(self, call: tuple[Any, ...]) -> Any:
         backend = self.backend
@@ -118,9 +127,42 @@ class Backend:
                 backend.begin(self.now_ms)
             case ("write",):
                 return self.written()
+            case ("restore" | "rescale") as how, *_:
+                backend.rollback()
+                self.can_undo = False
+                if self.stored is not None:
+                    self.restore(self.stored, how == "rescale")
             case state, (method, *arguments):
                 return self.call(self.states[state], method, arguments)
         return None
+
+    def restore(self, stored: StoredDatabases, rescale: bool) -> None:
+        """Go on with a backend that is restored from snapshots of this one."""
+        self.held = stored.snapshot(self.rocksdb, self.held)
+        descriptors = self.backend.descriptors
+        self.backend.close()
+        if rescale:
+            halves = [KeyGroupRange(4, 6), KeyGroupRange(7, 11)]
+            written = [self.half(stored, half) for half in halves]
+            self.held = tuple(handle for of_half in written for handle in of_half)
+        self.backend, rest = stored.restored(self.held, descriptors, KEY_GROUPS)
+        assert not rest, "a database was not restored as one"
+        self.open_states()
+
+    def half(self, stored: StoredDatabases, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
+        """A snapshot of a backend that has been restored for some of the key groups."""
+        narrowed = [replace(handle, key_groups=key_groups) for handle in self.held]
+        backend, _ = stored.restored(narrowed, self.backend.descriptors, key_groups)
+        try:
+            return stored.snapshot(backend, narrowed)
+        finally:
+            backend.close()
+
+    @property
+    def rocksdb(self) -> RocksDBKeyedStateBackend:
+        """The backend, of RocksDB."""
+        assert isinstance(self.backend, RocksDBKeyedStateBackend)
+        return self.backend
 
     def call(self, state: Any, method: str, arguments: list[Any]) -> Any:
         if not isinstance(arguments, list) or state is self.states["timers"]:
@@ -180,8 +222,9 @@ def sorted_rows(table: pa.Table) -> list[str]:
 @given(st.data())
 def test_both_backends_give_the_same_answers(name: str, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        rocksdb = RocksDBKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS, Path(folder) / "new")
-        both = Backend(HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS)), Backend(rocksdb)
+        stored = StoredDatabases(folder=Path(folder))
+        rocksdb = Backend(stored.new(KEY_GROUPS), stored=stored)
+        both = Backend(HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS)), rocksdb
         for call in data.draw(scripts(name)):
             heap, disk = (backend.run(call) for backend in both)
             assert disk == heap, call
@@ -191,4 +234,4 @@ def test_both_backends_give_the_same_answers(name: str, data: st.DataObject) -> 
             backend.backend.rollback()
         heap, disk = (list(backend.backend.entries_by_key_group()) for backend in both)
         assert disk == heap
-        rocksdb.close()
+        rocksdb.backend.close()

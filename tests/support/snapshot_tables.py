@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from spark_state.keyed_state.keyed_state_backend import KeyedStateSnapshot
+from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.testing.keyed_state_backend_contract import WrittenFiles
 
 

@@ -37,6 +37,8 @@ class OperatorConfiguration:
     rocksdb_local_directory: below which RocksDB keeps its files, None for Spark's own local
         directory.
     rocksdb_memory_mb: how much memory the databases of a host use together, in MiB.
+    rocksdb_incremental: whether a snapshot of RocksDB is its own files, and only those that the
+        store does not have.
     parallelism: number of subtasks; may differ at every restart.
     max_parallelism: number of key groups; fixed when a store is created.
     hosts_per_executor: state host processes of an executor (slots).
@@ -55,6 +57,7 @@ class OperatorConfiguration:
     backend: Literal["heap", "rocksdb"]
     rocksdb_local_directory: str | None
     rocksdb_memory_mb: int
+    rocksdb_incremental: bool
     parallelism: int
     max_parallelism: int
     hosts_per_executor: int
@@ -162,6 +165,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "backend": _Choice(("heap", "rocksdb")),
     "rocksdb.localDirectory": _local_directory,
     "rocksdb.maxMemoryMB": _Integer(16, _MOST),
+    "rocksdb.incremental": _Choice(("false", "true")),
     "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "hostsPerExecutor": _Integer(1, 1024),
@@ -180,6 +184,7 @@ _DEFAULTS = {
     "backend": "heap",
     "rocksdb.localDirectory": "",
     "rocksdb.maxMemoryMB": "256",
+    "rocksdb.incremental": "true",
     "maxParallelism": "128",
     "hostIdleSeconds": "600",
     "outputMemoryMB": "64",
@@ -271,6 +276,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         backend=_installed(values["backend"]),
         rocksdb_local_directory=values["rocksdb.localDirectory"],
         rocksdb_memory_mb=values["rocksdb.maxMemoryMB"],
+        rocksdb_incremental=values["rocksdb.incremental"] == "true",
         parallelism=parallelism,
         max_parallelism=max_parallelism,
         hosts_per_executor=values["hostsPerExecutor"],

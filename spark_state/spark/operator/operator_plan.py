@@ -357,5 +357,6 @@ def _operator_spec(
             kind=configuration.backend,
             local_directory=configuration.rocksdb_local_directory,
             memory_mb=configuration.rocksdb_memory_mb,
+            incremental=configuration.rocksdb_incremental,
         ),
     )

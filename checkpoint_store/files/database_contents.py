@@ -1,0 +1,141 @@
+"""The object that describes a database in a store: bytes to values and back. Pure.
+
+A database is what an engine like RocksDB keeps on a local disk: sorted tables of rows, and some
+small files that say which tables there are. The tables are the parts of the database's handle; the
+small files are in here. Which rows are of which state, only the engine's own reader knows how to
+tell; what it needs for that is in here, too. See document.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from checkpoint_store.files.document import (
+    Body,
+    Source,
+    decode_document,
+    decode_number,
+    decode_text,
+    encode_document,
+)
+from checkpoint_store.files.key_group_range import KeyGroupRange
+
+_VERSION = 2
+"""The first format version that has databases."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseState:
+    """A state in a database.
+
+    `kind`, `schema_json`, `ttl_ms`: see StateSchema. `value_type`: the Arrow struct of its values.
+    `families`: the column families that hold it. `entries`: how many each key group has.
+    """
+
+    name: str
+    kind: str
+    schema_json: str
+    ttl_ms: int | None
+    value_type: pa.StructType
+    families: tuple[str, ...]
+    entries: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseContents:
+    """What a database holds, and its files.
+
+    `engine`: who reads it, and `rows_version`: how its rows are written. `key_groups`: those that
+    it may have rows of. `key_schema`: the grouping columns, `key_type_names`: Spark's JSON names of
+    their types. `tables`: the local names of the parts of the handle, in their order;
+    `small_files`: all other files by their local names.
+    """
+
+    engine: str
+    rows_version: int
+    key_groups: KeyGroupRange
+    key_schema: pa.Schema
+    key_type_names: tuple[str, ...]
+    states: tuple[DatabaseState, ...]
+    tables: tuple[str, ...]
+    small_files: Mapping[str, bytes]
+
+
+def encode_database(contents: DatabaseContents) -> bytes:
+    """The object of a database."""
+    body = {
+        "engine": contents.engine,
+        "rows_version": contents.rows_version,
+        "key_groups": [contents.key_groups.start, contents.key_groups.end],
+        "key_schema": _encode_schema(contents.key_schema),
+        "key_type_names": list(contents.key_type_names),
+        "states": [_state_body(state) for state in contents.states],
+        "tables": list(contents.tables),
+        "small_files": {name: _encode(data) for name, data in contents.small_files.items()},
+    }
+    return encode_document("database", body, _VERSION)
+
+
+def decode_database(data: bytes, source: Source) -> DatabaseContents:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> DatabaseContents:
+        return DatabaseContents(
+            engine=decode_text(body["engine"]),
+            rows_version=decode_number(body["rows_version"]),
+            key_groups=KeyGroupRange(*map(decode_number, body["key_groups"])),
+            key_schema=_decode_schema(body["key_schema"]),
+            key_type_names=tuple(map(decode_text, body["key_type_names"])),
+            states=tuple(map(_state, body["states"])),
+            tables=tuple(map(decode_text, body["tables"])),
+            small_files={name: _decode(text) for name, text in body["small_files"].items()},
+        )
+
+    return decode_document("database", data, source, build)
+
+
+def _state_body(state: DatabaseState) -> Body:
+    return {
+        "name": state.name,
+        "kind": state.kind,
+        "schema_json": state.schema_json,
+        "ttl_ms": state.ttl_ms,
+        "value_schema": _encode_schema(pa.schema(list(state.value_type))),
+        "families": list(state.families),
+        "entries": [list(of_key_group) for of_key_group in sorted(state.entries.items())],
+    }
+
+
+def _state(body: Body) -> DatabaseState:
+    ttl_ms = body["ttl_ms"]
+    return DatabaseState(
+        name=decode_text(body["name"]),
+        kind=decode_text(body["kind"]),
+        schema_json=decode_text(body["schema_json"]),
+        ttl_ms=None if ttl_ms is None else decode_number(ttl_ms),
+        value_type=pa.struct(list(_decode_schema(body["value_schema"]))),
+        families=tuple(map(decode_text, body["families"])),
+        entries={
+            decode_number(key_group): decode_number(count) for key_group, count in body["entries"]
+        },
+    )
+
+
+def _encode_schema(schema: pa.Schema) -> str:
+    return _encode(schema.serialize().to_pybytes())
+
+
+def _decode_schema(text: object) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(_decode(text)))
+
+
+def _encode(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _decode(text: object) -> bytes:
+    return base64.b64decode(decode_text(text), validate=True)

@@ -1,0 +1,144 @@
+"""Databases in an object store: their tables, each uploaded once, and the object that names them.
+
+A local directory of a database becomes a handle with parts, and a handle becomes such a directory
+again. A table never changes, so the snapshots of a database share those that they have in common.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.database_contents import (
+    DatabaseContents,
+    decode_database,
+    encode_database,
+)
+from checkpoint_store.files.database_readers import database_reader
+from checkpoint_store.files.document import Source
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file_name import NamedKind, StateFileName
+from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.objects.named_object import read_named
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.objects.parallel_requests import in_parallel
+
+# A table is in memory while it is on its way; RocksDB makes them of 64 MB.
+_TABLES_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class DatabasePlace:
+    """Whose database it is: where its objects go, and what they are called. `key_groups`: those
+    of its rows that count."""
+
+    directory: str
+    epoch: int
+    subtask: int
+    attempt: int
+    key_groups: KeyGroupRange
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFileStore:
+    """The databases in `store`. Safe to use from several threads and processes. `unique`: see
+    StateFileStore."""
+
+    store: ObjectStore
+    unique: Callable[[], str]
+
+    def write(
+        self,
+        folder: Path,
+        contents: DatabaseContents,
+        uploaded: dict[str, FilePart],
+        place: DatabasePlace,
+    ) -> StateHandle:
+        """Write the database in `folder`, durable on return. Its tables are `contents.tables`;
+        those in `uploaded`, by their local names, are in the store. What is uploaded now is added.
+        Raises OSError when a local file cannot be read."""
+        missing = [table for table in contents.tables if table not in uploaded]
+        parts = in_parallel(
+            lambda table: self._upload((folder / table).read_bytes(), "table", place),
+            missing,
+            _TABLES_AT_ONCE,
+        )
+        uploaded.update(zip(missing, parts, strict=True))
+        described = self._upload(encode_database(contents), "database", place)
+        return StateHandle(
+            kind="database",
+            name=described.name,
+            length=described.length,
+            checksum=described.checksum,
+            key_groups=place.key_groups,
+            epoch=place.epoch,
+            rows=sum(sum(state.entries.values()) for state in contents.states),
+            parts=tuple(uploaded[table] for table in contents.tables),
+        )
+
+    def _upload(self, data: bytes, kind: NamedKind, place: DatabasePlace) -> FilePart:
+        name = str(
+            StateFileName(place.directory, kind, place.subtask, place.attempt, self.unique())
+        )
+        self.store.put(name, data)
+        return FilePart(name, len(data), hashlib.sha256(data).hexdigest())
+
+    def contents(self, handle: StateHandle) -> DatabaseContents:
+        """What a database holds. Raises ObjectMissingError, CorruptObjectError,
+        UnsupportedFormatError."""
+        described = FilePart(handle.name, handle.length, handle.checksum)
+        data = self._verified(described, handle.epoch)
+        source = Source(self.store.url, handle.name, handle.epoch)
+        contents = decode_database(data, source)
+        if len(contents.tables) != len(handle.parts):
+            problem = f"{len(contents.tables)} tables, but its handle has {len(handle.parts)}"
+            raise CorruptObjectError(source.url, source.name, problem, source.epoch)
+        return contents
+
+    def fetch(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
+        """Make `folder`, and put all files of a database into it. Raises ObjectMissingError,
+        CorruptObjectError, and OSError when they cannot be written."""
+        folder.mkdir(parents=True)
+        for name, data in contents.small_files.items():
+            (folder / name).write_bytes(data)
+
+        def download(table: str, part: FilePart) -> None:
+            (folder / table).write_bytes(self._verified(part, handle.epoch))
+
+        tables = zip(contents.tables, handle.parts, strict=True)
+        in_parallel(lambda table: download(*table), tables, _TABLES_AT_ONCE)
+
+    def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """The rows of `handle` that are of `key_groups`, as state files have them. All files are
+        downloaded and verified before the first row. Raises what `contents`, `fetch` and
+        `database_reader` raise."""
+        wanted = handle.key_groups.intersection(key_groups)
+        if wanted is None:
+            return
+        contents = self.contents(handle)
+        read_database = database_reader(contents, Source(self.store.url, handle.name, handle.epoch))
+        with TemporaryDirectory(prefix="cowstate-") as directory:
+            folder = Path(directory) / "database"
+            self.fetch(handle, contents, folder)
+            yield from read_database(folder, contents, wanted)
+
+    def _verified(self, part: FilePart, epoch: int) -> bytes:
+        data = read_named(self.store, part.name, epoch)
+        if (len(data), hashlib.sha256(data).hexdigest()) != (part.length, part.checksum):
+            problem = (
+                f"its {len(data)} bytes are not the {part.length} bytes with SHA-256 "
+                f"{part.checksum} that were written"
+            )
+            raise CorruptObjectError(self.store.url, part.name, problem, epoch)
+        return data
+
+
+def tables_of(handle: StateHandle, contents: DatabaseContents) -> dict[str, FilePart]:
+    """The parts of a database by their local names."""
+    return dict(zip(contents.tables, handle.parts, strict=True))

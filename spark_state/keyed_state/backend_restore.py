@@ -1,0 +1,42 @@
+"""What a backend begins with: states, and the files of a store that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from checkpoint_store.files.database_contents import DatabaseContents
+from checkpoint_store.files.state_handle import StateHandle
+from spark_state.state_descriptor import StateDescriptor
+
+
+class DatabaseSource(Protocol):
+    """A store with databases."""
+
+    def database_contents(self, handle: StateHandle) -> DatabaseContents:
+        """What a database holds."""
+
+    def fetch_database(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
+        """Make a local folder with all files of a database."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """A state as it is to be registered. `since`: the epoch that it began with; what older files
+    have under its name does not count."""
+
+    descriptor: StateDescriptor
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendRestore:
+    """`handles`: the files, in the order in which they apply; `source`: where those of databases
+    are. `check` raises when nobody waits for the restore any more."""
+
+    handles: tuple[StateHandle, ...]
+    states: Sequence[StoredState]
+    source: DatabaseSource
+    check: Callable[[], None]

@@ -1,0 +1,136 @@
+"""How a backend begins with databases of a store, whose rows are not read one by one.
+
+The database that has most of what is wanted becomes the backend's own: its files are downloaded,
+and rows of other key groups are deleted as ranges, which costs nothing for each row. After a change
+of parallelism there may be others: their rows are copied as bytes, and the next one is downloaded
+meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows this release would
+write otherwise, because a schema has changed, is left to who reads files row by row.
+
+Flink takes an empty database when no handle has three quarters of its key groups in the range,
+because what it deletes stays in the files for a time. Here the best one is always taken: to copy
+the rows of half a database costs more than to delete the other half.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkpoint_store.files.database_file_store import tables_of
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from spark_state.errors import StateHostError
+from spark_state.keyed_state.backend_restore import BackendRestore
+from spark_state.rocksdb.database import ReadOnlyDatabase, files_below
+from spark_state.rocksdb.restored_database import RestoredDatabase, has_same_rows
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+
+NewBackend = Callable[[RestoredDatabase | None], RocksDBKeyedStateBackend]
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredDatabase:
+    """A database of a store; `handle` has its name."""
+
+    handle: StateHandle
+    restored: RestoredDatabase
+
+    def score(self) -> float:
+        """How good it is to begin with: the key groups that count, times the square of their share
+        of its own."""
+        wanted = sum(map(len, self.restored.key_groups))
+        return wanted * (wanted / len(self.restored.contents.key_groups)) ** 2
+
+
+class DatabaseRestore:
+    """The restore of a backend, whose database is in `folder`. `rest`: the files that are still to
+    be applied to it."""
+
+    def __init__(self, restore: BackendRestore, folder: Path) -> None:
+        self._restore = restore
+        self._folder = folder
+        self._databases = sorted(self._fitting(), key=_StoredDatabase.score, reverse=True)
+        names = {database.handle.name for database in self._databases}
+        self.rest = tuple(handle for handle in restore.handles if handle.name not in names)
+
+    def _fitting(self) -> Iterator[_StoredDatabase]:
+        """The databases whose rows are as this release writes them."""
+        pieces: dict[str, list[StateHandle]] = {}
+        for handle in self._restore.handles:
+            if handle.kind == "database":
+                pieces.setdefault(handle.name, []).append(handle)
+        for handle, *others in pieces.values():
+            contents = self._restore.source.database_contents(handle)
+            held = [s.descriptor for s in self._restore.states if s.since <= handle.epoch]
+            if has_same_rows(contents, held):
+                key_groups = [piece.key_groups for piece in (handle, *others)]
+                restored = RestoredDatabase(
+                    contents,
+                    tuple(sorted(key_groups, key=_start_of)),
+                    frozenset(descriptor.name for descriptor in held),
+                    tables_of(handle, contents),
+                )
+                yield _StoredDatabase(handle, restored)
+
+    def backend(self, new: NewBackend) -> RocksDBKeyedStateBackend:
+        """The backend, with its states registered and all that the databases have of them.
+        Raises StateHostError when the local disk refuses, and what the source raises."""
+        base = self._databases[0] if self._databases else None
+        try:
+            if base is not None:
+                self._fetch(base, files_below(self._folder))
+            backend = new(None if base is None else base.restored)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        try:
+            for state in self._restore.states:
+                backend.restore_descriptor(state.descriptor)
+            backend.forget_others()
+            for database, files in self._others():
+                families = [f for state in database.contents.states for f in state.families]
+                with ReadOnlyDatabase(files, families) as rows:
+                    backend.copy(rows, database)
+                shutil.rmtree(files)
+                self._restore.check()
+        except BaseException:
+            backend.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        return backend
+
+    def _others(self) -> Iterator[tuple[RestoredDatabase, Path]]:
+        """The databases behind the first one, and their files. The next one is downloaded while
+        one is used, so the disk has no more than two of them."""
+        others = self._databases[1:]
+        with ThreadPoolExecutor(1, "cowstate-restore") as ahead:
+
+            def begin(number: int) -> Future[Path]:
+                files = self._folder / f"other-{number}"
+                return ahead.submit(self._fetch, others[number], files)
+
+            fetching = begin(0) if others else None
+            for number, other in enumerate(others, 1):
+                assert fetching is not None
+                files = fetching.result()
+                fetching = begin(number) if number < len(others) else None
+                yield other.restored, files
+
+    def _fetch(self, database: _StoredDatabase, files: Path) -> Path:
+        try:
+            self._restore.source.fetch_database(database.handle, database.restored.contents, files)
+        except OSError as error:
+            raise StateHostError(
+                f"{database.handle.name} cannot be restored below {self._folder}: {error}. If the "
+                "disk is full, free space, or set spark.cowstate.rocksdb.localDirectory to a "
+                "directory on a larger one"
+            ) from error
+        self._restore.check()
+        return files
+
+
+def _start_of(key_groups: KeyGroupRange) -> int:
+    return key_groups.start

@@ -1,0 +1,71 @@
+"""A snapshot of a database as its own files: only those that the store does not have are uploaded.
+
+RocksDB never changes a table of rows. So two checkpoints of a database have most tables in common,
+and a snapshot costs what was written since the last one, and what compaction wrote anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
+from checkpoint_store.files.state_handle import FilePart, StateHandle
+from spark_state.keyed_state.keyed_state_snapshot import SnapshotFiles
+from spark_state.rocksdb.database import DatabaseCheckpoint
+from spark_state.rocksdb.rocksdb_snapshot import RocksDBTable
+from spark_state.state_descriptor import StateDescriptor
+
+
+class RocksDBIncrementalSnapshot:
+    """A KeyedStateSnapshot of a whole database.
+
+    `contents`: what it holds, without its files; `uploaded`: those tables that are in the store, by
+    their local names; `note_uploaded`: is told of all tables that are in the store at the end.
+    """
+
+    def __init__(
+        self,
+        checkpoint: DatabaseCheckpoint,
+        contents: DatabaseContents,
+        uploaded: dict[str, FilePart],
+        note_uploaded: Callable[[dict[str, FilePart]], None],
+    ) -> None:
+        self.key_groups = contents.key_groups
+        self._checkpoint = checkpoint
+        self._contents = contents
+        self._uploaded = uploaded
+        self._note_uploaded = note_uploaded
+
+    def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
+        """Upload it. Without entries there is no file."""
+        try:
+            if not any(sum(state.entries.values()) for state in self._contents.states):
+                return ()
+            checkpoint = self._checkpoint
+            tables, small_files = tuple(checkpoint.tables()), checkpoint.small_files()
+            contents = replace(self._contents, tables=tables, small_files=small_files)
+            handle = files.write_database(
+                checkpoint.folder, contents, self._uploaded, self.key_groups
+            )
+            self._note_uploaded(dict(zip(tables, handle.parts, strict=True)))
+            return (handle,)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give up what is not written yet. Safe to call again."""
+        self._checkpoint.release()
+
+
+def stored_state(descriptor: StateDescriptor, table: RocksDBTable) -> DatabaseState:
+    """What a database holds of a state, after the last sealed epoch."""
+    return DatabaseState(
+        name=descriptor.name,
+        kind=descriptor.kind,
+        schema_json=descriptor.schema_json,
+        ttl_ms=descriptor.ttl_ms,
+        value_type=descriptor.value_type,
+        families=tuple(family.name for family in table.families()),
+        entries={key_group: count for key_group, count in table.sizes().items() if count},
+    )

@@ -1,0 +1,90 @@
+"""Databases of backends in a folder, as a store has them, without a host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from checkpoint_store.files.database_contents import DatabaseContents
+from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.objects.unique_names import unique_of_uuid
+from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
+from spark_state.rocksdb.database_restore import DatabaseRestore
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from spark_state.serializers import PLAIN_FORMS
+from spark_state.state_descriptor import StateDescriptor
+from spark_state.testing.keyed_state_backend_contract import KEYS, WrittenFiles
+
+
+def nobody_minds() -> None:
+    """A check that never raises."""
+
+
+@dataclass
+class StoredDatabases(WrittenFiles):
+    """Where incremental snapshots write themselves, and where restores read. All is in `folder`."""
+
+    folder: Path = Path()
+    epoch: int = 0
+    numbers: count[int] = field(default_factory=count)
+
+    @property
+    def databases(self) -> DatabaseFileStore:
+        """The databases of the store."""
+        return DatabaseFileStore(LocalObjectStore(self.folder / "store"), unique_of_uuid)
+
+    def write_database(
+        self,
+        folder: Path,
+        contents: DatabaseContents,
+        uploaded: dict[str, FilePart],
+        key_groups: KeyGroupRange,
+    ) -> StateHandle:
+        """See SnapshotFiles."""
+        place = DatabasePlace("epochs", self.epoch, 0, 0, key_groups)
+        return self.databases.write(folder, contents, uploaded, place)
+
+    def database_contents(self, handle: StateHandle) -> DatabaseContents:
+        """See DatabaseSource."""
+        return self.databases.contents(handle)
+
+    def fetch_database(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
+        """See DatabaseSource."""
+        self.databases.fetch(handle, contents, folder)
+
+    def tables(self) -> set[str]:
+        """The names of the tables that were uploaded."""
+        return {path.name for path in self.folder.glob("store/epochs/table-*.sst")}
+
+    def snapshot(
+        self, backend: RocksDBKeyedStateBackend, held: Sequence[StateHandle] = ()
+    ) -> tuple[StateHandle, ...]:
+        """Write an incremental snapshot."""
+        return backend.incremental_snapshot(held).write(self)
+
+    def new(self, key_groups: KeyGroupRange) -> RocksDBKeyedStateBackend:
+        """An empty backend."""
+        backend, rest = self.restored((), (), key_groups)
+        assert not rest
+        return backend
+
+    def restored(
+        self,
+        handles: Sequence[StateHandle],
+        descriptors: Sequence[StateDescriptor],
+        key_groups: KeyGroupRange,
+    ) -> tuple[RocksDBKeyedStateBackend, tuple[StateHandle, ...]]:
+        """A backend of these files, and those of them that it does not have yet."""
+        folder = self.folder / f"backend-{next(self.numbers)}"
+        states = [StoredState(descriptor, 0) for descriptor in descriptors]
+        restore = DatabaseRestore(
+            BackendRestore(tuple(handles), states, self, nobody_minds), folder
+        )
+        new = partial(RocksDBKeyedStateBackend, key_groups, KEYS, PLAIN_FORMS, folder, None)
+        return restore.backend(new), restore.rest

@@ -1,0 +1,339 @@
+"""Snapshots of a database as its own files: what is uploaded, what is restored, what is refused."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    DatabaseReaderError,
+    ObjectMissingError,
+    UnsupportedFormatError,
+)
+from checkpoint_store.files import database_contents, database_readers
+from checkpoint_store.files.database_contents import decode_database, encode_database
+from checkpoint_store.files.document import Source, decode_handle, encode_handle
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle, bytes_of
+from spark_state.errors import StateHostError
+from spark_state.rocksdb import database_rows
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from spark_state.testing.keyed_state_backend_contract import (
+    KEY_GROUPS,
+    LIST,
+    MAP,
+    VALUE,
+    States,
+    key_group_of,
+)
+from tests.support.stored_databases import StoredDatabases
+
+STATES = (VALUE, LIST, MAP)
+MANY = 2000
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> StoredDatabases:
+    return StoredDatabases(folder=tmp_path)
+
+
+@pytest.fixture
+def backend(stored: StoredDatabases) -> Iterator[RocksDBKeyedStateBackend]:
+    backend = stored.new(KEY_GROUPS)
+    yield backend
+    backend.close()
+
+
+def put(backend: RocksDBKeyedStateBackend, keys: range, number: int = 0) -> None:
+    """Give each key a value, a list and a map, and seal."""
+    value, elements, entries = (backend.state(descriptor) for descriptor in STATES)
+    for key in keys:
+        backend.set_current_key((key,), key_group_of(key))
+        value.update((number,))  # type: ignore[union-attr]
+        elements.appendValue((number,))  # type: ignore[union-attr]
+        entries.updateValue((number,), (key,))  # type: ignore[union-attr]
+    backend.seal()
+
+
+def contents(backend: RocksDBKeyedStateBackend, keys: range = range(MANY)) -> Any:
+    return States(backend).content(keys)
+
+
+def test_a_second_snapshot_uploads_only_what_is_new(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(MANY))
+    first = stored.snapshot(backend)
+    put(backend, range(10), number=1)
+    second = stored.snapshot(backend, first)
+    shared = {part.name for part in first[0].parts} & {part.name for part in second[0].parts}
+    assert shared, "the tables of the first one are in the second one"
+    assert 4 * (bytes_of((*first, *second)) - bytes_of(first)) < bytes_of(first)
+    assert {part.name.rpartition("/")[2] for part in (*first[0].parts, *second[0].parts)} == (
+        stored.tables()
+    )
+
+
+def test_a_restored_backend_uploads_only_what_is_new(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(MANY))
+    first = stored.snapshot(backend)
+    restored, rest = stored.restored(first, STATES, KEY_GROUPS)
+    assert rest == ()
+    assert contents(restored) == contents(backend)
+    assert len(restored) == len(backend)
+    put(restored, range(3), number=2)
+    second = stored.snapshot(restored, first)
+    assert 4 * (bytes_of((*first, *second)) - bytes_of(first)) < bytes_of(first)
+    restored.close()
+
+
+def test_what_no_barrier_names_is_uploaded_again(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(MANY))
+    unnamed = stored.snapshot(backend)
+    again = stored.snapshot(backend)
+    assert not {part.name for part in unnamed[0].parts} & {part.name for part in again[0].parts}
+
+
+def test_a_snapshot_has_the_state_of_its_moment(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(100))
+    before = contents(backend)
+    snapshot = backend.incremental_snapshot(())
+    put(backend, range(100), number=7)
+    restored, _ = stored.restored(snapshot.write(stored), STATES, KEY_GROUPS)
+    assert contents(restored) == before
+    restored.close()
+
+
+def test_an_empty_state_is_no_file(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend, tmp_path: Path
+) -> None:
+    backend.state(VALUE)
+    assert stored.snapshot(backend) == ()
+    assert not (tmp_path / "store").exists()
+    assert not [*tmp_path.glob("*/checkpoint-*")]
+
+
+def test_a_snapshot_that_is_given_up_leaves_nothing(
+    backend: RocksDBKeyedStateBackend, tmp_path: Path
+) -> None:
+    put(backend, range(10))
+    snapshot = backend.incremental_snapshot(())
+    assert [*tmp_path.glob("*/checkpoint-*")]
+    snapshot.release()
+    snapshot.release()
+    assert not [*tmp_path.glob("*/checkpoint-*")]
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_databases_are_cut_and_put_together(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend, parts: int
+) -> None:
+    put(backend, range(200))
+    put(backend, range(50), number=1)
+    before, entries = contents(backend), list(backend.entries_by_key_group())
+    whole = stored.snapshot(backend)
+    first, last = KEY_GROUPS.start, KEY_GROUPS.end
+    starts = [first + len(KEY_GROUPS) * part // parts for part in range(parts)]
+    ranges = [
+        KeyGroupRange(start, end - 1)
+        for start, end in zip(starts, [*starts[1:], last + 1], strict=True)
+    ]
+    written: list[StateHandle] = []
+    for key_groups in ranges:
+        narrowed = [replace(handle, key_groups=key_groups) for handle in whole]
+        part, _ = stored.restored(narrowed, STATES, key_groups)
+        assert list(part.entries_by_key_group()) == [entries[group - first] for group in key_groups]
+        written += stored.snapshot(part)
+        part.close()
+    restored, rest = stored.restored(written, STATES, KEY_GROUPS)
+    assert rest == ()
+    assert contents(restored) == before
+    assert list(restored.entries_by_key_group()) == entries
+    restored.close()
+
+
+def test_pieces_of_one_database_are_taken_and_what_is_between_them_is_not(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(100))
+    (whole,) = stored.snapshot(backend)
+    pieces = [replace(whole, key_groups=KeyGroupRange(*ends)) for ends in ((4, 5), (8, 10))]
+    restored, _ = stored.restored(pieces, STATES, KEY_GROUPS)
+    groups = {4, 5, 8, 9, 10}
+    expected = {
+        of_key: held
+        for of_key, held in contents(backend, range(100)).items()
+        if key_group_of(of_key[1]) in groups
+    }
+    assert contents(restored, range(100)) == expected
+    restored.close()
+
+
+def test_a_state_of_a_later_epoch_takes_nothing_from_a_database(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(10))
+    (handle,) = stored.snapshot(backend)
+    restored, _ = stored.restored([replace(handle, epoch=-1)], STATES, KEY_GROUPS)
+    assert contents(restored) == {}
+    assert len(restored) == 0
+    put(restored, range(3), number=5)
+    again, _ = stored.restored(stored.snapshot(restored), STATES, KEY_GROUPS)
+    assert contents(again) == contents(restored)
+    for opened in (restored, again):
+        opened.close()
+
+
+def test_a_state_that_nobody_registers_is_given_up(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(10))
+    restored, _ = stored.restored(stored.snapshot(backend), (VALUE,), KEY_GROUPS)
+    assert set(contents(restored)) == {("value", key) for key in range(10)}
+    restored.close()
+
+
+def test_a_database_of_another_schema_is_left_to_be_read_row_by_row(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(10))
+    handles = stored.snapshot(backend)
+    wider = pa.struct([*VALUE.value_type, pa.field("more", pa.string())])
+    restored, rest = stored.restored(handles, (replace(VALUE, value_type=wider),), KEY_GROUPS)
+    assert rest == handles
+    batches = stored.databases.read(handles[0], KEY_GROUPS)
+    restored.apply(batches, ["value"])
+    state: Any = restored.state(replace(VALUE, value_type=wider))
+    restored.set_current_key((3,), key_group_of(3))
+    assert state.get() == (0, None)
+    restored.close()
+
+
+def test_rows_are_read_as_snapshots_have_them(
+    stored: StoredDatabases, backend: RocksDBKeyedStateBackend
+) -> None:
+    put(backend, range(100))
+    backend.snapshot(KeyGroupRange(6, 9)).write(stored)
+    (handle,) = stored.snapshot(backend)
+    read = pa.Table.from_batches(stored.databases.read(handle, KeyGroupRange(6, 9)))
+    assert read.to_pylist() == stored.files[0][0].to_pylist()
+    narrowed = replace(handle, key_groups=KeyGroupRange(4, 5))
+    assert [*stored.databases.read(narrowed, KeyGroupRange(6, 9))] == []
+
+
+@pytest.fixture
+def handle(stored: StoredDatabases, backend: RocksDBKeyedStateBackend) -> StateHandle:
+    put(backend, range(10))
+    (handle,) = stored.snapshot(backend)
+    return handle
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "deleted"])
+@pytest.mark.parametrize("of", ["database", "table"])
+def test_damage_is_told_and_leaves_nothing(
+    stored: StoredDatabases, handle: StateHandle, of: str, damage: str, tmp_path: Path
+) -> None:
+    name = handle.name if of == "database" else handle.parts[0].name
+    path = tmp_path / "store" / name
+    match damage:
+        case "cut":
+            path.write_bytes(path.read_bytes()[:-1])
+        case "changed":
+            path.write_bytes(path.read_bytes().replace(b"e", b"f", 1))
+        case "deleted":
+            path.unlink()
+    error = ObjectMissingError if damage == "deleted" else CorruptObjectError
+    with pytest.raises(error, match=name):
+        stored.restored([handle], STATES, KEY_GROUPS)
+    with pytest.raises(error, match=name):
+        [*stored.databases.read(handle, KEY_GROUPS)]
+    assert not (tmp_path / "backend-1").exists()
+
+
+def test_a_full_local_disk_is_told_and_leaves_nothing(
+    stored: StoredDatabases, handle: StateHandle, tmp_path: Path
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        mock.patch.object(Path, "write_bytes", side_effect=full),
+        pytest.raises(StateHostError, match=r"No space left.*localDirectory"),
+    ):
+        stored.restored([handle], STATES, KEY_GROUPS)
+    assert not (tmp_path / "backend-1").exists()
+
+
+def test_a_reader_without_rocksdict_is_told_what_to_install(
+    stored: StoredDatabases, handle: StateHandle
+) -> None:
+    ours = [name for name in sys.modules if name.startswith("spark_state.rocksdb")]
+    with mock.patch.dict(sys.modules, {"rocksdict": None}):
+        for name in ours:
+            del sys.modules[name]
+        with pytest.raises(DatabaseReaderError, match=r"pip install 'cowstate\[rocksdb\]'") as told:
+            [*stored.databases.read(handle, KEY_GROUPS)]
+    assert "does not have rocksdict" in str(told.value)
+
+
+def test_a_reader_that_is_not_installed_as_a_package_is_told(
+    stored: StoredDatabases, handle: StateHandle
+) -> None:
+    with (
+        mock.patch.object(database_readers, "GROUP", "nobody.has_this"),
+        pytest.raises(DatabaseReaderError, match="has no installed package that reads it"),
+    ):
+        [*stored.databases.read(handle, KEY_GROUPS)]
+
+
+def test_rows_of_a_later_release_are_refused(
+    stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_rows, "ROWS_VERSION", 0)
+    with pytest.raises(StateHostError, match="rows of version 1, and this release reads version 0"):
+        [*stored.databases.read(handle, KEY_GROUPS)]
+
+
+def test_contents_are_read_as_they_were_written(
+    stored: StoredDatabases, handle: StateHandle
+) -> None:
+    held = stored.database_contents(handle)
+    source = Source("file:///s", handle.name)
+    assert decode_database(encode_database(held), source) == held
+    assert [state.name for state in held.states] == ["value", "list", "map"]
+    assert decode_handle(encode_handle(handle)) == handle
+
+
+def test_contents_of_a_later_release_are_refused(
+    stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = stored.database_contents(handle)
+    monkeypatch.setattr(database_contents, "_VERSION", 3)
+    with pytest.raises(UnsupportedFormatError, match="3"):
+        decode_database(encode_database(held), Source("file:///s", handle.name))
+
+
+def test_files_that_are_no_database_are_told(
+    stored: StoredDatabases, handle: StateHandle, tmp_path: Path
+) -> None:
+    held = stored.database_contents(handle)
+    broken = replace(held, small_files={**held.small_files, "CURRENT": b"MANIFEST-999999\n"})
+    with (
+        mock.patch.object(StoredDatabases, "database_contents", return_value=broken),
+        pytest.raises(StateHostError, match="RocksDB"),
+    ):
+        stored.restored([handle], STATES, KEY_GROUPS)
+    assert not (tmp_path / "backend-1").exists()
