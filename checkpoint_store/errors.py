@@ -34,7 +34,6 @@ Every error keeps its values as attributes and survives pickling: errors cross p
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -390,28 +389,6 @@ class UnsupportedFormatError(CheckpointStoreError):
         return (
             f"{self.name} in {self.url} has format version {self.version}; this release of "
             f"cowstate reads up to {self.supported}: upgrade cowstate"
-        )
-
-
-@dataclass(eq=False)
-class DatabaseReaderError(CheckpointStoreError):
-    """This Python cannot read the databases of an engine. `module`: the one that it lacks, None if
-    cowstate is not installed as a package."""
-
-    url: str
-    name: str
-    engine: str
-    module: str | None
-
-    def __str__(self) -> str:
-        lacks = f"does not have {self.module}"
-        if self.module is None:
-            lacks = "has no installed package that reads it"
-        return (
-            f"{self.name} in {self.url} is a database of {self.engine}, and {sys.executable} "
-            f"{lacks}: pip install 'cowstate[{self.engine}]', on all executors if it is one of "
-            f"Spark. A query with spark.cowstate.{self.engine}.incremental=false writes snapshots "
-            "that need nothing more"
         )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from checkpoint_store.files.document import (
+    WITH_DATABASES,
     Body,
     Source,
     decode_document,
@@ -23,9 +24,6 @@ from checkpoint_store.files.document import (
     encode_document,
 )
 from checkpoint_store.files.key_group_range import KeyGroupRange
-
-_VERSION = 2
-"""The first format version that has databases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def encode_database(contents: DatabaseContents) -> bytes:
         "tables": list(contents.tables),
         "small_files": {name: _encode(data) for name, data in contents.small_files.items()},
     }
-    return encode_document("database", body, _VERSION)
+    return encode_document("database", body, WITH_DATABASES)
 
 
 def decode_database(data: bytes, source: Source) -> DatabaseContents:
@@ -95,7 +93,7 @@ def decode_database(data: bytes, source: Source) -> DatabaseContents:
             small_files={name: _decode(text) for name, text in body["small_files"].items()},
         )
 
-    return decode_document("database", data, source, build)
+    return decode_document("database", data, source, build, WITH_DATABASES)
 
 
 def _state_body(state: DatabaseState) -> Body:

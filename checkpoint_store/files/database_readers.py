@@ -7,19 +7,43 @@ the engine's name.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, cast
 
 import pyarrow as pa
 
-from checkpoint_store.errors import DatabaseReaderError
+from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.files.database_contents import DatabaseContents
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 
 GROUP = "cowstate.database_readers"
+
+
+@dataclass(eq=False)
+class DatabaseReaderError(CheckpointStoreError):
+    """This Python cannot read the databases of an engine. `module`: the one that it lacks, None if
+    cowstate is not installed as a package."""
+
+    url: str
+    name: str
+    engine: str
+    module: str | None
+
+    def __str__(self) -> str:
+        lacks = f"does not have {self.module}"
+        if self.module is None:
+            lacks = "has no installed package that reads it"
+        return (
+            f"{self.name} in {self.url} is a database of {self.engine}, and {sys.executable} "
+            f"{lacks}: pip install 'cowstate[{self.engine}]', on all executors if it is one of "
+            f"Spark. A query with spark.cowstate.{self.engine}.incremental=false writes snapshots "
+            "that need nothing more"
+        )
 
 
 class DatabaseReader(Protocol):
@@ -34,10 +58,10 @@ class DatabaseReader(Protocol):
 
 def database_reader(contents: DatabaseContents, source: Source) -> DatabaseReader:
     """The reader of a database, which `source` describes. Raises DatabaseReaderError."""
-    found = entry_points(group=GROUP, name=contents.engine)
-    if not found:
+    readers = entry_points(group=GROUP, name=contents.engine)
+    if not readers:
         raise DatabaseReaderError(source.url, source.name, contents.engine, None)
     try:
-        return cast(DatabaseReader, next(iter(found)).load())
+        return cast(DatabaseReader, next(iter(readers)).load())
     except ImportError as error:
         raise DatabaseReaderError(source.url, source.name, contents.engine, error.name) from error

@@ -21,7 +21,9 @@ from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
+WITH_DATABASES = 2
+"""The format version of documents that name databases, and of databases."""
 
 Body = dict[str, Any]
 _T = TypeVar("_T")
@@ -36,16 +38,22 @@ class Source:
     epoch: int | None = None
 
 
-def encode_document(kind: str, body: Body, version: int = 1) -> bytes:
-    """A document of this kind with this body. `version`: the least that reads it, see
-    `version_of`."""
+def encode_document(kind: str, body: Body, version: int = FORMAT_VERSION) -> bytes:
+    """A document of this kind with this body."""
     document = {"format": f"cowstate/{kind}", "version": version, "body": body}
     return _canonical({**document, "checksum": _checksum(document)})
 
 
-def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Body], _T]) -> _T:
+def decode_document(
+    kind: str,
+    data: bytes,
+    source: Source,
+    build: Callable[[Body], _T],
+    newest: int = FORMAT_VERSION,
+) -> _T:
     """Verify a document, and return what `build` makes of its body. When `build` raises
-    LookupError, TypeError or ValueError, the body is not what was written.
+    LookupError, TypeError or ValueError, the body is not what was written. `newest`: the format
+    version up to which this release reads this kind.
 
     Raises CorruptObjectError, UnsupportedFormatError.
     """
@@ -67,8 +75,8 @@ def decode_document(kind: str, data: bytes, source: Source, build: Callable[[Bod
     version = document.get("version")
     if not isinstance(version, int) or version < 1:
         raise corrupt(f"format version is {version}")
-    if version > FORMAT_VERSION:
-        raise UnsupportedFormatError(source.url, source.name, version, FORMAT_VERSION)
+    if version > newest:
+        raise UnsupportedFormatError(source.url, source.name, version, newest)
     try:
         return build(document["body"])
     except (LookupError, TypeError, ValueError) as error:
@@ -86,9 +94,10 @@ def _checksum(document: Body) -> str:
 
 
 def version_of(handles: Iterable[StateHandle]) -> int:
-    """The format version of a document that names these files. Databases are known since 2; older
-    releases go on to read what has none."""
-    return 2 if any(handle.kind == "database" for handle in handles) else 1
+    """The format version of a document that names these files. Older releases go on to read those
+    that have no databases."""
+    has_databases = any(handle.kind == "database" for handle in handles)
+    return WITH_DATABASES if has_databases else FORMAT_VERSION
 
 
 def encode_handle(handle: StateHandle) -> Body:

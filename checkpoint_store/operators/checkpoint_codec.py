@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from checkpoint_store.files.document import (
+    WITH_DATABASES,
     Body,
     Source,
     decode_document,
@@ -64,7 +65,7 @@ def encode_barrier(barrier: Barrier) -> bytes:
 
 def decode_barrier(data: bytes, source: Source) -> Barrier:
     """Raises CorruptObjectError, UnsupportedFormatError."""
-    return decode_document("barrier", data, source, _barrier)
+    return decode_document("barrier", data, source, _barrier, WITH_DATABASES)
 
 
 def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
@@ -90,7 +91,7 @@ def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
             barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
         )
 
-    return decode_document("manifest", data, source, build)
+    return decode_document("manifest", data, source, build, WITH_DATABASES)
 
 
 def _run_body(run: Run) -> Body:

@@ -31,6 +31,7 @@ from checkpoint_store.errors import (
     VersionNotRetainedError,
     WrittenTwiceError,
 )
+from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
@@ -51,6 +52,14 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ObjectMissingError(URL, "versions/7.json", 7), ["versions/7.json", URL, "by their number"]),
     (ObjectMissingError(URL, "data/q/7.arrow", 7), ["data/q/7.arrow", URL, "does not need it"]),
     (ObjectMissingError(URL, "data/compacted/7.arrow"), [URL, "backup", "compactions/"]),
+    (
+        DatabaseReaderError(URL, "database.json", "rocksdb", "rocksdict"),
+        [URL, "database.json", "does not have rocksdict", "pip install", "incremental=false"],
+    ),
+    (
+        DatabaseReaderError(URL, "database.json", "rocksdb", None),
+        ["has no installed package", "pip install 'cowstate[rocksdb]'"],
+    ),
     (
         CorruptObjectError(URL, "store.json", "cut"),
         ["store.json", "(cut)", "delete it", "No state"],

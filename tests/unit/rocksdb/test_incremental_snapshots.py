@@ -15,12 +15,12 @@ import pytest
 
 from checkpoint_store.errors import (
     CorruptObjectError,
-    DatabaseReaderError,
     ObjectMissingError,
     UnsupportedFormatError,
 )
 from checkpoint_store.files import database_contents, database_readers
 from checkpoint_store.files.database_contents import decode_database, encode_database
+from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.document import Source, decode_handle, encode_handle
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
@@ -244,11 +244,11 @@ def handle(stored: StoredDatabases, backend: RocksDBKeyedStateBackend) -> StateH
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "deleted"])
-@pytest.mark.parametrize("of", ["database", "table"])
+@pytest.mark.parametrize("kind", ["database", "table"])
 def test_damage_is_told_and_leaves_nothing(
-    stored: StoredDatabases, handle: StateHandle, of: str, damage: str, tmp_path: Path
+    stored: StoredDatabases, handle: StateHandle, kind: str, damage: str, tmp_path: Path
 ) -> None:
-    name = handle.name if of == "database" else handle.parts[0].name
+    name = handle.name if kind == "database" else handle.parts[0].name
     path = tmp_path / "store" / name
     match damage:
         case "cut":
@@ -321,9 +321,11 @@ def test_contents_of_a_later_release_are_refused(
     stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = stored.database_contents(handle)
-    monkeypatch.setattr(database_contents, "_VERSION", 3)
+    monkeypatch.setattr(database_contents, "WITH_DATABASES", 3)
+    newer = encode_database(held)
+    monkeypatch.undo()
     with pytest.raises(UnsupportedFormatError, match="3"):
-        decode_database(encode_database(held), Source("file:///s", handle.name))
+        decode_database(newer, Source("file:///s", handle.name))
 
 
 def test_files_that_are_no_database_are_told(

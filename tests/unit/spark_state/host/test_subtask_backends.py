@@ -14,7 +14,9 @@ from spark_state.errors import StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings, EpochRequest
 from spark_state.host.executor import Executor, private_directory, running_executor
-from spark_state.host.subtask_backends import SubtaskBackends
+from spark_state.host.subtask_backends import Backend, SubtaskBackends
+from spark_state.keyed_state.backend_restore import BackendRestore
+from tests.support.stored_databases import StoredDatabases, nobody_minds
 from tests.support.subtasks import Host, operator
 
 KEY_GROUPS = KeyGroupRange(0, 7)
@@ -37,6 +39,14 @@ def executor() -> Executor:
     return running
 
 
+def opened(backends: SubtaskBackends, request: EpochRequest) -> Backend:
+    """An empty backend."""
+    nothing = BackendRestore((), (), StoredDatabases(), nobody_minds)
+    backend, rest = backends.restored(request, KEY_GROUPS, nothing)
+    assert rest == ()
+    return backend
+
+
 def databases(folder: Path) -> list[Path]:
     return [path.parent for path in folder.rglob("CURRENT")]
 
@@ -47,7 +57,7 @@ def test_subtasks_take_sparks_local_directories_in_turn(
     backends = SubtaskBackends()
     for subtask in range(3):
         task = replace(request_of.task, subtask=subtask)
-        backends.new(replace(request_of, task=task), KEY_GROUPS)
+        opened(backends, replace(request_of, task=task))
     assert len(databases(tmp_path / "first")) == 2
     assert len(databases(tmp_path / "second")) == 1
     backends.close()
@@ -61,7 +71,7 @@ def test_the_configured_directory_comes_first(tmp_path: Path, request_of: EpochR
         spec=replace(request_of.spec, backend=settings),
         local_directories=(str(tmp_path / "second"),),
     )
-    SubtaskBackends().new(request, KEY_GROUPS)
+    opened(SubtaskBackends(), request)
     assert databases(tmp_path / "second") == []
     assert len(databases(tmp_path / "first")) == 1
 
@@ -74,7 +84,7 @@ def test_a_host_removes_what_hosts_of_gone_executors_left(
     left = private_directory(root, gone) / "1"
     left.mkdir()
     backends = SubtaskBackends(executor)
-    backends.new(request_of, KEY_GROUPS)
+    opened(backends, request_of)
     assert not left.exists()
     (database,) = databases(root)
     assert database.is_relative_to(private_directory(root, executor) / str(os.getpid()))
@@ -90,7 +100,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_setting(
     request = replace(request_of, spec=replace(request_of.spec, backend=settings))
     for backends in (SubtaskBackends(), SubtaskBackends(executor)):
         with pytest.raises(StateHostError, match=r"below .*/file: .*rocksdb\.localDirectory"):
-            backends.new(request, KEY_GROUPS)
+            opened(backends, request)
 
 
 def test_a_missing_library_is_named_with_the_interpreter(
@@ -99,11 +109,11 @@ def test_a_missing_library_is_named_with_the_interpreter(
     module = "spark_state.rocksdb.rocksdb_keyed_state_backend"
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(StateHostError, match=r"python.* on this executor .*rocksdb"):
-        SubtaskBackends().new(request_of, KEY_GROUPS)
+        opened(SubtaskBackends(), request_of)
 
 
 def test_the_heap_needs_no_directory(tmp_path: Path, request_of: EpochRequest) -> None:
     request = replace(request_of, spec=replace(request_of.spec, backend=BackendSettings()))
     backends = SubtaskBackends()
-    assert isinstance(backends.new(request, KEY_GROUPS), HeapKeyedStateBackend)
+    assert isinstance(opened(backends, request), HeapKeyedStateBackend)
     assert databases(tmp_path) == []
