@@ -302,6 +302,10 @@ def _barrier(
         base_epoch=base.epoch,
         handles=handles,
         states=_state_schemas(backend.descriptors, attempt, base),
+        deleted_states=tuple(
+            StateSchema(state.name, state.kind, state.schema_json, state.ttl_ms)
+            for state in attempt.spec.processor.deleted_states
+        ),
     )
 
 
