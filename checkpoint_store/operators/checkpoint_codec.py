@@ -107,10 +107,12 @@ def _barrier_body(barrier: Barrier) -> Body:
     time = {} if barrier.time is None else {"time": _time_body(barrier.time)}
     held = barrier.operator_state
     operator_state = {} if held is None else {"operator_state": _operator_state_body(held)}
+    deleted = [_state_body(state) for state in barrier.deleted_states]
     return {
         **report,
         **time,
         **operator_state,
+        **({"deleted_states": deleted} if deleted else {}),
         "barrier_id": barrier.barrier_id,
         "epoch": barrier.epoch,
         "subtask": barrier.subtask,
@@ -130,6 +132,16 @@ def _state_body(state: StateSchema) -> Body:
     if state.ttl_ms is not None:
         body["ttl_ms"] = state.ttl_ms
     return body | {"since": state.since} if state.since else body
+
+
+def _state(body: Body) -> StateSchema:
+    return StateSchema(
+        decode_text(body["name"]),
+        decode_text(body["kind"]),
+        decode_text(body["schema_json"]),
+        _number_or_none(body.get("ttl_ms")),
+        decode_number(body.get("since", 0)),
+    )
 
 
 def _operator_state_body(handle: OperatorStateHandle) -> Body:
@@ -202,16 +214,8 @@ def _barrier(body: Body) -> Barrier:
         base=tuple(decode_text(barrier_id) for barrier_id in body["base"]),
         base_epoch=_number_or_none(base_epoch),
         handles=tuple(decode_handle(handle) for handle in body["handles"]),
-        states=tuple(
-            StateSchema(
-                decode_text(state["name"]),
-                decode_text(state["kind"]),
-                decode_text(state["schema_json"]),
-                _number_or_none(state.get("ttl_ms")),
-                decode_number(state.get("since", 0)),
-            )
-            for state in body["states"]
-        ),
+        states=tuple(map(_state, body["states"])),
+        deleted_states=tuple(map(_state, body.get("deleted_states", ()))),
         report=None if report is None else _report(report),
         time=None if time is None else _time(time),
         operator_state=None if operator_state is None else _operator_state(operator_state),

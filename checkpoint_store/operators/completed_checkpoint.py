@@ -79,7 +79,8 @@ class Barrier:
     `base`: ids of the barriers it started from (I4), none at the first epoch; `base_epoch`: their
     epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
     what the epoch did; None if an early build wrote the barrier. `time`: None if the operator knows
-    no time. `operator_state`: None if the subtask has none.
+    no time. `operator_state`: None if the subtask has none. `deleted_states`: those that `init`
+    declares and then deletes, so nothing is stored of them.
     """
 
     barrier_id: str
@@ -96,6 +97,7 @@ class Barrier:
     report: EpochReport | None = None
     time: SubtaskTime | None = None
     operator_state: OperatorStateHandle | None = None
+    deleted_states: tuple[StateSchema, ...] = ()
 
     def object_names(self) -> frozenset[str]:
         """The objects that a restore may need."""

@@ -19,7 +19,9 @@ class EpochReport:
     `last_publish_ms` is what it was in the epoch before, None in the first one of a host.
 
     `timers`: how many are registered afterwards. `memory_bytes`: about what the entries take in
-    memory, an estimate; see heap_memory. Both are None if an earlier release wrote the barrier.
+    memory, an estimate; see heap_memory. `states_deleted`: states that `init` deleted with
+    deleteIfExists, and which were there: of an earlier epoch, or declared before. These three are
+    None if an earlier release wrote the barrier.
     """
 
     rows_in: int
@@ -36,3 +38,4 @@ class EpochReport:
     timers: int | None = None
     memory_bytes: int | None = None
     last_publish_ms: int | None = None
+    states_deleted: int | None = None

@@ -35,9 +35,10 @@ class EpochNumbers:
       it into memory; in processors; to write files. `last_publish_ms`: to publish the barrier of
       the epoch before, None if another host ran that one.
     - `written_bytes`: bytes of the files that this epoch's barriers name as the first ones.
+    - `states_deleted`: states that were deleted with deleteIfExists. Each subtask counts a state.
 
-    `late_rows`, `timers`, `memory_bytes` and `last_publish_ms` are None if a subtask does not say
-    them; barriers of earlier releases and of `cowstate adopt` do not.
+    `late_rows`, `timers`, `memory_bytes`, `last_publish_ms` and `states_deleted` are None if a
+    subtask does not say them; barriers of earlier releases and of `cowstate adopt` do not.
     """
 
     rows_total: int
@@ -55,6 +56,7 @@ class EpochNumbers:
     write_ms: int
     last_publish_ms: int | None
     written_bytes: int
+    states_deleted: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,8 @@ class SubtaskSession:
             self._rollback()
             raise
         try:
-            report = self._make_durable(attempt, base, arrival, spool.rows)
+            deleted = backends.dropped.union(state.name for state in spec.deleted_states)
+            report = self._make_durable(attempt, base, arrival, spool.rows, len(deleted))
         except BaseException:
             spool.close()
             raise
@@ -210,7 +211,12 @@ class SubtaskSession:
         return base
 
     def _make_durable(
-        self, attempt: EpochAttempt, base: EpochStart, arrival: Arrival, rows_out: int
+        self,
+        attempt: EpochAttempt,
+        base: EpochStart,
+        arrival: Arrival,
+        rows_out: int,
+        states_deleted: int,
     ) -> EpochReport:
         """Write the changes, publish the barrier and seal; or roll back."""
         backend = self.state.backend
@@ -235,6 +241,7 @@ class SubtaskSession:
                 timers=backend.number_of_timers(),
                 memory_bytes=backend.memory_bytes(),
                 last_publish_ms=self._last_publish_ms,
+                states_deleted=states_deleted,
             )
             with attempt.timed("publish"):
                 barrier = replace(
@@ -295,6 +302,10 @@ def _barrier(
         base_epoch=base.epoch,
         handles=handles,
         states=_state_schemas(backend.descriptors, attempt, base),
+        deleted_states=tuple(
+            StateSchema(state.name, state.kind, state.schema_json, state.ttl_ms)
+            for state in attempt.spec.processor.deleted_states
+        ),
     )
 
 

@@ -141,12 +141,14 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self._descriptors[name] = descriptor
         return OpenTable(descriptor.kind, kept.seen(self._tables[name]), kept.values)
 
-    def drop(self, name: str) -> None:
-        """Delete a state with all it has, if it is there. What the running epoch has changed of it
-        is lost, too, so do it before anything else."""
-        if name in self._descriptors:
-            descriptor, serializer = self._descriptors.pop(name), self._serializers.pop(name)
-            self._dropped[name] = _Dropped(descriptor, serializer, self._tables.pop(name))
+    def drop(self, name: str) -> bool:
+        """Delete a state with all it has, and say whether it was there. What the running epoch has
+        changed of it is lost, too, so do it before anything else."""
+        if name not in self._descriptors:
+            return False
+        descriptor, serializer = self._descriptors.pop(name), self._serializers.pop(name)
+        self._dropped[name] = _Dropped(descriptor, serializer, self._tables.pop(name))
+        return True
 
     def begin(self, now_ms: int) -> None:
         """Begin an epoch at a time, in milliseconds since 1970. What it says has expired has."""

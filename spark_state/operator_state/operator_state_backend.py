@@ -124,9 +124,9 @@ class OperatorStateBackend:
             check_compatible(state.meta_info, meta_info, "what is registered")
         return state
 
-    def drop(self, name: str) -> None:
-        """Delete a state with all it has, if it is there."""
-        self._states.pop(name, None)
+    def drop(self, name: str) -> bool:
+        """Delete a state with all it has, and say whether it was there."""
+        return self._states.pop(name, None) is not None
 
     def mark(self) -> OperatorStateMark:
         """This moment, to come back to. A change after it costs the size of the state once."""

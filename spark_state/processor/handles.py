@@ -176,10 +176,12 @@ class _UnusableState:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStates:
-    """The states that a processor declares: those of keys, and operator states."""
+    """The states that a processor declares: those of keys, and operator states. `deleted`: those of
+    keys that it declares and then deletes."""
 
     keyed: tuple[StateDescriptor, ...]
     operator: tuple[OperatorStateMetaInfo, ...]
+    deleted: tuple[StateDescriptor, ...] = ()
 
 
 class Describe(Protocol):
@@ -200,7 +202,7 @@ def record_states(
     time_mode: str = "None",
     handle_type: type[DeclaringHandle] = ProcessorHandle,
 ) -> DeclaredStates:
-    """Run `processor.init` and `close`, and return the states it declared and did not delete.
+    """Run `processor.init` and `close`, and return the states it declared.
 
     `time_mode`: one of "None", "ProcessingTime" and "EventTime"; `handle_type`: of the handle that
     `init` gets. Operator states are empty meanwhile. Raises ConfigurationError for a bad or
@@ -249,8 +251,8 @@ def record_states(
             f"init deletes state {both[0]!r} and then declares it, so it would be empty in every "
             "batch: leave one of the two out"
         )
-    kept = (state for name, state in states.items() if name not in declared_and_dropped)
-    return DeclaredStates(tuple(kept), tuple(operator_states.values()))
+    deleted = tuple(states.pop(name) for name in sorted(declared_and_dropped))
+    return DeclaredStates(tuple(states.values()), tuple(operator_states.values()), deleted)
 
 
 def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:

@@ -11,7 +11,7 @@ Which inputs, steps and form of rows these are was decided when the operator was
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -58,7 +58,8 @@ class ProcessorSpec:
 
     `pickled_processor`: cloudpickle bytes; `states`: those that it declares, and its timers;
     `output_schema`: Arrow; `spool_bytes`: output held in memory at most before it goes to a
-    temporary file; `operator_states`: those that the processor declares.
+    temporary file; `operator_states`: those that the processor declares; `deleted_states`: states
+    of keys that `init` declares and then deletes.
     """
 
     pickled_processor: bytes
@@ -68,19 +69,23 @@ class ProcessorSpec:
     output_schema: pa.Schema
     spool_bytes: int
     operator_states: tuple[OperatorStateMetaInfo, ...] = ()
+    deleted_states: tuple[StateDescriptor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """The state of a subtask: with a key, and without."""
+    """The state of a subtask in one epoch: with a key, and without. `dropped`: the names of the
+    states that were there and have been deleted."""
 
     keyed: KeyedStateBackend[Any]
     operator: OperatorStateBackend
+    dropped: set[str] = field(default_factory=set)
 
     def drop(self, name: str) -> None:
         """Delete a state of either, with all it has, if it is there."""
-        self.keyed.drop(name)
-        self.operator.drop(name)
+        was_held = [self.keyed.drop(name), self.operator.drop(name)]
+        if any(was_held):
+            self.dropped.add(name)
 
 
 def run_processor(

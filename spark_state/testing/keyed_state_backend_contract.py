@@ -320,8 +320,9 @@ class KeyedStateBackendContract:
         def held() -> Content:
             return States(backend).content(self.keys)
 
-        backend.drop("map")
-        backend.drop("no such state")
+        assert backend.drop("map")
+        assert not backend.drop("map")
+        assert not backend.drop("no such state")
         assert [descriptor.name for descriptor in backend.descriptors] == ["value", "list"]
         assert len(backend) == sum(1 if isinstance(v, int) else len(v) for v in kept.values())
         backend.rollback()

@@ -304,6 +304,7 @@ class ScriptedOperator:
                 ),
                 states=(*states.keyed, *timers_of(self._time_mode)),
                 operator_states=states.operator,
+                deleted_states=states.deleted,
                 output_schema=arrow_schema(self._output),
                 spool_bytes=1 << 20,
             ),

@@ -23,6 +23,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
     StateFileWriter,
 )
+from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
 
 MAX_PARALLELISM = 8
@@ -40,7 +41,8 @@ def state_table(state: State) -> pa.Table:
 
 
 class ScriptedOperator:
-    """One run of the operator. `checkpoints` is open."""
+    """One run of the operator. `checkpoints` is open; `report`: what each subtask's barrier says of
+    its epoch."""
 
     metadata = METADATA
     states = (StateSchema("count", "value", NO_COLUMNS),)
@@ -50,6 +52,7 @@ class ScriptedOperator:
         self.checkpoints.open(self.metadata)
         self.run: Run = self.checkpoints.register_run(run_id)
         self.parallelism = parallelism
+        self.report: EpochReport | None = None
 
     def run_epoch(
         self, epoch: int, changes: State, kind: StateFileKind = "changelog", attempt: int = 1
@@ -94,6 +97,7 @@ class ScriptedOperator:
             base_epoch=None if base is None else base.epoch,
             handles=handles,
             states=self.states,
+            report=self.report,
         )
         self.checkpoints.publish_barrier(barrier)
         return barrier

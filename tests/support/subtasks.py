@@ -101,6 +101,7 @@ def operator(
             output_schema=OUTPUT,
             spool_bytes=1 << 20,
             operator_states=states.operator,
+            deleted_states=states.deleted,
         ),
         checkpoints=CheckpointSettings(100, 10, 86_400, 120, start_empty=False),
     )

@@ -8,8 +8,9 @@
     numShufflePartitions, numStateStoreInstances    subtasks
     customMetrics                                   numValueStateVars and so on; some of our own
 
-A batch that did not run the operator shows the state as it was. Spark tells of a batch when it is
-over, so what was shown for it stays true.
+A batch that did not run the operator shows the state as it was, and what the epoch before deleted
+of states: Spark, too, repeats `numDeletedStateVars` while nothing runs. Spark tells of a batch when
+it is over, so what was shown for it stays true.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ def _document(operator: StoredOperator, epoch: int, *, ran: bool) -> Document:
     kinds = Counter(state.kind for state in states)
     metrics: dict[str, int | None] = {metric: kinds[kind] for kind, metric in _KINDS.items()}
     metrics |= {
+        "numDeletedStateVars": progress.states_deleted,
         "numTTLStateVars": sum(state.ttl_ms is not None for state in states),
         "numTimers": progress.timers,
         "restoreTimeMs": progress.restore_ms if ran else 0,

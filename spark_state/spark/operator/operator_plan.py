@@ -248,6 +248,7 @@ def _processor_spec(
         output_schema=arrow_schema(output, large_types=_large_types(spark)),
         spool_bytes=configuration.output_memory_mb << 20,
         operator_states=states.operator,
+        deleted_states=states.deleted,
     )
 
 

@@ -6,7 +6,8 @@
     timers    key, expiration_timestamp_ms
 
 Each has `partition_id` at its end: the subtask that has the key. A value that expires is in a
-struct of its own, `value`, as in Spark; when it expires is not told.
+struct of its own, `value`, as in Spark; when it expires is not told. A state that `init` declares
+and deletes has no rows.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from checkpoint_store.operators.completed_checkpoint import StateSchema
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.keyed_input import key_group_column
-from spark_state.spark.operator.stored_operators import StoredOperator, states_of
+from spark_state.spark.operator.stored_operators import (
+    StoredOperator,
+    deleted_states_of,
+    states_of,
+)
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 
 _COLLECTIONS = {"list": ("list_element",), "map": ("user_map_key", "user_map_value")}
@@ -41,12 +46,13 @@ class StateRead:
 
 def state_frame(spark: SparkSession, read: StateRead) -> DataFrame:
     """The state after a batch. Raises ConfigurationError if there is no such state."""
-    state = declared_state(read)
+    deleted = deleted_states_of(read.operator.checkpoint(read.epoch)).get(read.state)
+    state = declared_state(read) if deleted is None else deleted
     names = _COLLECTIONS if read.flatten else _WHOLE
     options = {"versionAsOf": str(read.epoch)}
     if read.flatten and state.kind in _COLLECTIONS:
         options["flattenCollectionTypes"] = "true"
-    rows = rows_of_state(spark, read, options)
+    rows = rows_of_state(spark, read, options) if deleted is None else _no_rows(spark, read, state)
     columns = rows.columns[len(read.operator.key_names) :]
     if state.kind not in _COLLECTIONS:
         return shown_rows(rows, read, [value_column(state, columns)])
@@ -71,9 +77,35 @@ def timers_frame(spark: SparkSession, read: StateRead) -> DataFrame:
     return shown_rows(rows, of_timers, [F.col(f"`{expiry}`").alias("expiration_timestamp_ms")])
 
 
+def _no_rows(spark: SparkSession, read: StateRead, state: StateSchema) -> DataFrame:
+    """What `rows_of_state` is for a state without rows, but for the names of its columns."""
+    schema = StructType.fromJson(json.loads(state.schema_json))
+    types = [field.dataType for field in schema]
+    if read.flatten and state.kind in _COLLECTIONS:
+        types = _types_of_element(types[0])
+    columns = StructType([*read.operator.key_schema])
+    for place, data_type in enumerate(types):
+        columns = columns.add(f"_cowstate_{place}", data_type)
+    return spark.createDataFrame([], columns)
+
+
+def _types_of_element(collection: DataType) -> list[DataType]:
+    if isinstance(collection, MapType):
+        return [collection.keyType, collection.valueType]
+    assert isinstance(collection, ArrayType)
+    return [collection.elementType]
+
+
 def declared_state(read: StateRead) -> StateSchema:
     """The state that is read. Raises ConfigurationError if there is none."""
-    states = states_of(read.operator.checkpoint(read.epoch))
+    checkpoint = read.operator.checkpoint(read.epoch)
+    states = states_of(checkpoint)
+    if read.state in deleted_states_of(checkpoint):
+        raise ConfigurationError(
+            f"state variable {read.state} of operator {read.operator.url} has no changes to read: "
+            f"init deletes it in batch {read.epoch} (deleteIfExists). Let option changeEndBatchId "
+            "be a batch before that was the case"
+        )
     declared = sorted(name for name, state in states.items() if state.kind != "timers")
     if read.state not in declared:
         raise ConfigurationError(

@@ -40,7 +40,12 @@ from spark_state.spark.operator.spark_state_columns import (
     timers_frame,
 )
 from spark_state.spark.operator.state_formats import METADATA, STATE, answer_loads
-from spark_state.spark.operator.stored_operators import StoredOperator, operators_of, states_of
+from spark_state.spark.operator.stored_operators import (
+    StoredOperator,
+    deleted_states_of,
+    operators_of,
+    states_of,
+)
 from spark_state.state_descriptor import EVENT_TIMERS, PROCESSING_TIMERS
 
 _METADATA_SCHEMA = (
@@ -128,7 +133,8 @@ def _metadata(spark: SparkSession, checkpoint: str, batch: str | None) -> DataFr
             checkpoint_of_batch = operator.checkpoint(operator.epoch_of(committed))
         except VersionNotRetainedError:
             continue  # no epoch of it has been committed
-        states = states_of(checkpoint_of_batch)
+        # Spark lists what init declares, whatever becomes of it.
+        states = states_of(checkpoint_of_batch) | deleted_states_of(checkpoint_of_batch)
         properties = {
             "timeMode": next((_TIME_MODES[n] for n in states if n in _TIME_MODES), "NoTime"),
             "stateVariables": [_state_variable(state) for state in states.values()],

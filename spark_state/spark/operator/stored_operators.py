@@ -53,10 +53,14 @@ class StoredOperator:
         return self._history.max_parallelism
 
     @cached_property
+    def key_schema(self) -> StructType:
+        """The key columns."""
+        return StructType.fromJson(json.loads(self._history.metadata.key_schema_json))
+
+    @property
     def key_names(self) -> list[str]:
         """The names of the key columns."""
-        key_schema = StructType.fromJson(json.loads(self._history.metadata.key_schema_json))
-        return list(key_schema.names)
+        return list(self.key_schema.names)
 
     def epoch_of(self, batch: int) -> int:
         """The epoch of a batch. Raises VersionNotRetainedError."""
@@ -82,6 +86,13 @@ class StoredOperator:
 def states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
     """The states that an epoch has, by name."""
     return {state.name: state for barrier in checkpoint.barriers for state in barrier.states}
+
+
+def deleted_states_of(checkpoint: CompletedCheckpoint) -> dict[str, StateSchema]:
+    """The states that `init` declares and deletes in an epoch, by name. They are empty."""
+    return {
+        state.name: state for barrier in checkpoint.barriers for state in barrier.deleted_states
+    }
 
 
 def operators_in_plan(

@@ -34,8 +34,8 @@ from tests.support.table_rows_of import ScriptedTable, put
 
 BARRIER = Barrier("b0", 4, 0, 2, Run(1, "run-a"), 1, "plan", (), None, (), ())
 OTHER = replace(BARRIER, barrier_id="b1", subtask=1)
-FIRST = EpochReport(10, 9, 8, 7, 60, 500, 4, 3, 2, None, 1, 5, 1_000, 6)
-SECOND = EpochReport(1, 2, 3, 4, 5, 6, 7, 8, 9, None, 10, 11, 12, 13)
+FIRST = EpochReport(10, 9, 8, 7, 60, 500, 4, 3, 2, None, 1, 5, 1_000, 6, 2)
+SECOND = EpochReport(1, 2, 3, 4, 5, 6, 7, 8, 9, None, 10, 11, 12, 13, 3)
 NAME = OperatorName("counts", "dict://store")
 
 
@@ -59,6 +59,7 @@ class TestNumbers:
         assert (progress.timers, progress.memory_bytes, progress.late_rows) == (16, 1_012, 11)
         assert (progress.restore_ms, progress.process_ms, progress.write_ms) == (11, 11, 11)
         assert (progress.last_publish_ms, progress.written_bytes) == (19, 506)
+        assert progress.states_deleted == 5
         assert (progress.next_timer_ms, progress.watermark_ms) == (800, 70)
         first, second = progress.subtasks
         assert (first.subtask, first.rows_total, first.next_timer_ms) == (0, 60, 900)
@@ -72,6 +73,7 @@ class TestNumbers:
         )
         assert (progress.rows_in, progress.timers, progress.memory_bytes) == (11, None, None)
         assert (progress.late_rows, progress.last_publish_ms) == (None, None)
+        assert progress.states_deleted is None
         assert progress.subtasks[0].timers == 5
 
     def test_an_operator_without_time_has_no_watermark_and_no_timer(self) -> None:

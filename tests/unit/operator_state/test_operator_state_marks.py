@@ -78,7 +78,7 @@ def test_what_only_looks_at_a_state_changes_nothing(backend: OperatorStateBacken
     backend.broadcast_state("limits", NAME, NUMBER).remove(("none",))
     backend.snapshot().to_bytes()
     backend.broadcast_checksums()
-    backend.drop("none")
+    assert not backend.drop("none")
     assert not backend.has_changed_since(mark)
 
 

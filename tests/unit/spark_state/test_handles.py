@@ -134,6 +134,21 @@ def test_a_state_that_is_declared_and_then_deleted_is_not_there_and_its_name_is_
         recorded(init_again)
 
 
+def test_what_is_declared_and_then_deleted_is_recorded_apart_with_its_schema() -> None:
+    def init(handle: Any) -> None:
+        handle.deleteIfExists("of an earlier run")
+        handle.getListState("l", "x int", ttlDurationMs=1000)
+        handle.getValueState("v", "x int")
+        for name in ("l", "l", "of an earlier run"):
+            handle.deleteIfExists(name)
+
+    states = record_states(Scripted(init), Described(), "ProcessingTime")
+    assert [state.name for state in states.keyed] == ["v"]
+    (deleted,) = states.deleted
+    assert (deleted.name, deleted.kind, deleted.schema_json) == ("l", "list", "x int")
+    assert deleted.ttl_ms == 1000
+
+
 @pytest.mark.parametrize(
     ("use", "message"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.spark.operator import query_runs
 from spark_state.spark.operator.operator_documents import (
     REMEMBERED_BATCHES,
@@ -63,3 +64,13 @@ def test_more_batches_are_shown_than_are_remembered() -> None:
 
     batches = range(REMEMBERED_BATCHES + 2)
     assert ShownDocuments().of(moments(*batches), read) == read(batches)
+
+
+def test_the_states_that_an_epoch_deleted_are_shown_until_the_next_epoch(tmp_path: Path) -> None:
+    scripted = ScriptedOperator(LocalObjectStore(tmp_path), "run-1")
+    for epoch, states_deleted in ((0, None), (1, 3), (3, 0)):
+        scripted.report = EpochReport(1, 1, 1, 0, 1, 1, 1, 1, 1, states_deleted=states_deleted)
+        scripted.run_epoch(epoch, {epoch: 1})
+    shown = documents_of([StoredOperator("first", str(tmp_path))], range(4))
+    metrics = [document["customMetrics"] for (document,) in shown]
+    assert [told.get("numDeletedStateVars") for told in metrics] == [None, 6, 6, 0]

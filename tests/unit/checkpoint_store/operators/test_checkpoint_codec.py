@@ -51,9 +51,14 @@ BARRIER = Barrier(
 )
 TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
 OLD_REPORT = EpochReport(9, 8, 7, 6, 50, 400, 3, 2, 1)
-REPORT = replace(OLD_REPORT, late_rows=4, timers=5, memory_bytes=9_000, last_publish_ms=11)
+REPORT = replace(
+    OLD_REPORT, late_rows=4, timers=5, memory_bytes=9_000, last_publish_ms=11, states_deleted=2
+)
 OPERATOR_STATE = OperatorStateHandle("epochs/y", 50, "cd" * 32, 11, (("rules", "ef" * 32),))
 WITH_OPERATOR_STATE = replace(BARRIER, operator_state=OPERATOR_STATE)
+WITH_DELETED_STATES = replace(
+    BARRIER, deleted_states=(StateSchema("old", "list", '{"type":"long"}', ttl_ms=5),)
+)
 CHECKPOINT = CompletedCheckpoint(12, Run(3, "run-c"), 2, (BARRIER, replace(BARRIER, subtask=1)))
 
 DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
@@ -66,12 +71,21 @@ DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
         replace(BARRIER, report=REPORT),
     ),
     (encode_barrier(WITH_OPERATOR_STATE), decode_barrier, WITH_OPERATOR_STATE),
+    (encode_barrier(WITH_DELETED_STATES), decode_barrier, WITH_DELETED_STATES),
     (encode_manifest(CHECKPOINT), decode_manifest, CHECKPOINT),
 ]
 each_document = pytest.mark.parametrize(
     ("data", "decode", "value"),
     DOCUMENTS,
-    ids=["store", "barrier", "with time", "with report", "with operator state", "manifest"],
+    ids=[
+        "store",
+        "barrier",
+        "with time",
+        "with report",
+        "with operator state",
+        "with deleted states",
+        "manifest",
+    ],
 )
 
 
@@ -164,10 +178,15 @@ def test_a_report_says_only_what_its_release_knew() -> None:
     old = replace(BARRIER, report=OLD_REPORT)
     document = json.loads(encode_barrier(old))
     written = document["body"]["report"]
-    assert {"late_rows", "timers", "memory_bytes", "last_publish_ms"}.isdisjoint(written)
+    later = {"late_rows", "timers", "memory_bytes", "last_publish_ms", "states_deleted"}
+    assert later.isdisjoint(written)
     assert decode_barrier(sealed(document), SOURCE) == old
     written["of_a_later_release"] = 1
     assert decode_barrier(sealed(document), SOURCE) == old
+
+
+def test_a_barrier_without_deleted_states_does_not_mention_them() -> None:
+    assert "deleted_states" not in json.loads(encode_barrier(BARRIER))["body"]
 
 
 def test_a_handle_of_an_unknown_kind_is_damage() -> None:

@@ -30,6 +30,7 @@ NUMBERS = {
     "write_ms": 7,
     "last_publish_ms": 8,
     "written_bytes": 900,
+    "states_deleted": 1,
 }
 PROGRESS = OperatorProgress(
     name="totals",

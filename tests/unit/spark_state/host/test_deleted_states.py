@@ -12,6 +12,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from checkpoint_store.errors import StateNotFoundError
+from checkpoint_store.open_history import open_history
+from checkpoint_store.operators.completed_checkpoint import StateSchema
+from checkpoint_store.operators.operator_history import OperatorHistory
+from checkpoint_store.progress_reader import read_progress
 from checkpoint_store.state_reader import open_store
 from spark_state.host.maintenance import Maintenance
 from tests.support.subtasks import Host, operator
@@ -101,3 +105,108 @@ def test_an_epoch_that_fails_deletes_nothing(tmp_path: Path, maintenance: Mainte
     host.run_id = "run-3"
     assert host.epoch(1, [("a", 1)], attempt=2) == {"a": (1, 2)}
     assert total_of(host, "old") == {"a": 2}
+
+
+class Discards(Declares):
+    """Sums a key's rows in one state; declares and deletes another, and deletes a third."""
+
+    def __init__(self) -> None:
+        super().__init__(("kept",), "old")
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        handle.getListState("spare", "n bigint")
+        for name in ("spare", "spare", "old", "never there"):
+            handle.deleteIfExists(name)
+
+
+def discarding(folder: Path, run: int) -> Any:
+    spec = operator(folder, Discards(), key_schema_json=schema_json(key="string"))
+    return replace(spec, plan_id=f"plan {run}")
+
+
+def states_deleted(host: Host) -> int | None:
+    assert host.report is not None
+    return host.report.states_deleted
+
+
+def deleted_in_barriers(host: Host, epoch: int) -> list[tuple[str, ...]]:
+    history = open_history(host.request(0, 0).store_url)
+    assert isinstance(history, OperatorHistory)
+    barriers = history.checkpoint_at(epoch).barriers
+    return [tuple(state.name for state in barrier.deleted_states) for barrier in barriers]
+
+
+def test_an_epoch_counts_the_states_that_were_there_and_are_deleted(
+    tmp_path: Path, maintenance: Maintenance
+) -> None:
+    host = Host(spec_of(tmp_path, ("kept", "old"), snapshots_after=100)).open(maintenance)
+    host.epoch(0, [("a", 1)])
+    assert (states_deleted(host), deleted_in_barriers(host, 0)) == (0, [()])
+    host.spec, host.run_id = discarding(tmp_path, 1), "run-2"
+    counted = []
+    for epoch in (1, 2, 3):
+        host.epoch(epoch, [("a", 1)])
+        counted.append(states_deleted(host))
+        assert deleted_in_barriers(host, epoch) == [("spare",)]
+    assert counted == [2, 1, 1]
+    told = read_progress(host.request(0, 0).store_url, epochs=4)
+    assert [epoch.states_deleted for epoch in told] == [0, 2, 1, 1]
+
+
+def test_a_state_that_was_there_and_is_declared_and_deleted_counts_once(
+    tmp_path: Path, maintenance: Maintenance
+) -> None:
+    host = Host(spec_of(tmp_path, ("kept", "spare"), snapshots_after=100)).open(maintenance)
+    host.epoch(0, [("a", 1)])
+    host.spec, host.run_id = discarding(tmp_path, 1), "run-2"
+    host.epoch(1, [("a", 1)])
+    assert states_deleted(host) == 1
+    with pytest.raises(StateNotFoundError, match="'spare'"):
+        total_of(host, "spare")
+    assert total_of(host, "spare", 0) == {"a": 1}
+
+
+def test_an_epoch_that_runs_again_counts_as_it_did(
+    tmp_path: Path, maintenance: Maintenance
+) -> None:
+    host = Host(spec_of(tmp_path, ("kept", "old"), snapshots_after=100)).open(maintenance)
+    host.epoch(0, [("a", 1)])
+    host.spec, host.run_id = discarding(tmp_path, 1), "run-2"
+    for attempt in (2, 3):
+        host.epoch(1, [("a", 1)], attempt=attempt)
+        assert states_deleted(host) == 2
+    host.run_id = "run-3"
+    host.epoch(1, [("a", 1)], attempt=1)
+    assert states_deleted(host) == 2
+
+
+def test_each_subtask_counts_a_state(tmp_path: Path, maintenance: Maintenance) -> None:
+    two = [
+        replace(spec, parallelism=2)
+        for spec in (
+            spec_of(tmp_path, ("kept", "old"), snapshots_after=100),
+            discarding(tmp_path, 1),
+        )
+    ]
+    for epoch, spec in enumerate(two):
+        for subtask in (0, 1):
+            host = Host(spec, subtask=subtask, run_id=f"run-{epoch}").open(maintenance)
+            host.epoch(epoch, [("a", 1)])
+    (told,) = read_progress(host.request(0, 0).store_url, subtasks=True)
+    assert (told.epoch, told.states_deleted) == (1, 4)
+    assert [subtask.states_deleted for subtask in told.subtasks] == [2, 2]
+
+
+def test_the_schema_of_a_state_that_is_declared_and_deleted_is_kept(
+    tmp_path: Path, maintenance: Maintenance
+) -> None:
+    host = Host(discarding(tmp_path, 0)).open(maintenance)
+    host.epoch(0, [("a", 1)])
+    history = open_history(host.request(0, 0).store_url)
+    assert isinstance(history, OperatorHistory)
+    (barrier,) = history.checkpoint_at(0).barriers
+    (spare,) = host.spec.processor.deleted_states
+    assert barrier.deleted_states == (StateSchema("spare", "list", spare.schema_json),)
+    assert [state.name for state in barrier.states] == ["kept"]
+    assert total_of(host, "kept") == {"a": 1}

@@ -159,8 +159,12 @@ def test_a_state_that_nobody_declares_stays_until_it_is_deleted(
     open_host(NotesValues()).epoch(0, [("a", 1)])
     open_host(RunningTotals(), run_id="run-2").epoch(1, [("a", 1)])
     assert open_host(NotesValues(), run_id="run-3").epoch(2, [("a", 2)]) == {"a": (1, 1)}
-    open_host(Deletes(), run_id="run-4").epoch(3, [("a", 1)])
-    assert open_host(NotesValues(), run_id="run-5").epoch(4, [("a", 2)]) == {"a": (0, 1)}
+    deleting = open_host(Deletes(), run_id="run-4")
+    for epoch, number in ((3, 1), (4, 0)):
+        deleting.epoch(epoch, [("a", 1)])
+        assert deleting.report is not None
+        assert deleting.report.states_deleted == number
+    assert open_host(NotesValues(), run_id="run-5").epoch(5, [("a", 2)]) == {"a": (0, 1)}
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
