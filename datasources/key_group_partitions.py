@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle, bytes_of
 
 _PARTITION_BYTES = 16 << 20
 _MOST_PARTITIONS = 256
+
+
+def ranges_to_read(
+    files: Iterable[StateHandle], max_parallelism: int, count: int | None
+) -> list[KeyGroupRange]:
+    """Ranges that together cover all key groups: about `count`, or as many as the files ask for.
+
+    Who reads some rows of a database downloads all of it. So each database is in one range, unless
+    the caller wants a certain number.
+    """
+    read = list(files)
+    if count:
+        return key_group_ranges(max_parallelism, count)
+    bounds = set(_bounds(max_parallelism, partition_count(bytes_of(read))))
+    databases = {file.key_groups for file in read if file.kind == "database"}
+    bounds.update(bound for held in databases for bound in (held.start, held.end + 1))
+    cuts = sorted(
+        bound for bound in bounds if not any(held.start < bound <= held.end for held in databases)
+    )
+    return _between(cuts)
 
 
 def partition_count(size_bytes: int) -> int:
@@ -17,6 +39,13 @@ def partition_count(size_bytes: int) -> int:
 
 def key_group_ranges(max_parallelism: int, count: int) -> list[KeyGroupRange]:
     """About `count` ranges that together cover all key groups; no range is empty."""
+    return _between(_bounds(max_parallelism, count))
+
+
+def _bounds(max_parallelism: int, count: int) -> list[int]:
     count = max(1, min(count, max_parallelism))
-    bounds = [index * max_parallelism // count for index in range(count + 1)]
+    return [index * max_parallelism // count for index in range(count + 1)]
+
+
+def _between(bounds: Iterable[int]) -> list[KeyGroupRange]:
     return [KeyGroupRange(start, end - 1) for start, end in itertools.pairwise(bounds)]

@@ -30,7 +30,11 @@ from datasources.channel_positions import (
     stretches,
     was_begun_again,
 )
-from datasources.key_group_partitions import key_group_ranges, partition_count
+from datasources.key_group_partitions import (
+    key_group_ranges,
+    partition_count,
+    ranges_to_read,
+)
 from datasources.lost_changes import ChangesLostError
 from datasources.readable_changes import ReadableChanges, nearest_versions, readable_changes
 from datasources.source_state import Part
@@ -114,8 +118,9 @@ class StreamBatch:
         version = state.info.version
         if version != planned:
             _tell_other_state(self.history.url, planned, version)
-        size_bytes = sum({file.name: file.length for file in state.state}.values())
-        return [Part(key_groups, None, version, True) for key_groups in self._ranges(size_bytes)]
+        most, count = self.history.max_parallelism, self.options.num_partitions
+        ranges = ranges_to_read(state.state, most, count)
+        return [Part(key_groups, None, version, True) for key_groups in ranges]
 
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end, by subtask.

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from checkpoint_store.files.key_bounds import ValueRange
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.schema_columns import column_names
-from checkpoint_store.files.state_handle import StateHandle, bytes_of
+from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_history import StateHistory
@@ -35,7 +35,7 @@ from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.catalog_tables import are_of_catalog, may_be_unwritten
 from datasources.collection_types import FlattenedColumns
 from datasources.key_filters import AskedValues, key_groups_asked_for
-from datasources.key_group_partitions import key_group_ranges, partition_count
+from datasources.key_group_partitions import ranges_to_read
 from datasources.table_options import ReaderOptions, parse_reader_options
 from datasources.version_choice import (
     end_version,
@@ -89,9 +89,8 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             asked = key_groups_asked_for(self._asked.values, shape.key_schema_json, most)
         if asked is not None:
             return [KeyGroupPartition(KeyGroupRange(group, group)) for group in asked]
-        size = bytes_of(self._files(history))
-        count = self._plan.options.num_partitions or partition_count(size)
-        return [KeyGroupPartition(key_groups) for key_groups in key_group_ranges(most, count)]
+        ranges = ranges_to_read(self._files(history), most, self._plan.options.num_partitions)
+        return [KeyGroupPartition(key_groups) for key_groups in ranges]
 
     def _files(self, history: StateHistory) -> list[StateHandle]:
         """The files that all partitions together read."""

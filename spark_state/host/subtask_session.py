@@ -17,6 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from checkpoint_store.files.key_group_range import key_group_range_of_subtask
+from checkpoint_store.files.state_handle import bytes_of
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     OperatorStateHandle,
@@ -329,8 +330,7 @@ def _state_schemas(
 
 def _new_bytes(before: Handles, after: Handles) -> int:
     """The bytes of the files that only the state after an epoch needs."""
-    held = {handle.name for handle in before}
-    return sum({h.name: h.length for h in after if h.name not in held}.values())
+    return bytes_of((*before, *after)) - bytes_of(before)
 
 
 def _bytes_of(attempt: EpochAttempt, written: OperatorStateHandle | None) -> int:

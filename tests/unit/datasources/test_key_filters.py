@@ -22,8 +22,10 @@ from pyspark.sql.datasource import (
 )
 
 from checkpoint_store.files.key_bounds import ValueRange
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from datasources.key_filters import AskedValues, key_groups_asked_for
-from datasources.key_group_partitions import key_group_ranges, partition_count
+from datasources.key_group_partitions import key_group_ranges, partition_count, ranges_to_read
 from spark_state.key_group_assignment import KeyGroupAssignment
 
 MAX = 16
@@ -137,6 +139,30 @@ def test_ranges_cover_every_key_group_once(most: int, count: int) -> None:
     covered = [group for part in ranges for group in range(part.start, part.end + 1)]
     assert covered == list(range(most))
     assert len(ranges) == min(most, count)
+
+
+def file_of(kind: StateFileKind, start: int, end: int, megabytes: int = 1) -> StateHandle:
+    name = f"{kind} {start}"
+    return StateHandle(kind, name, megabytes << 20, "00", KeyGroupRange(start, end), 0, 1)
+
+
+def test_a_database_is_read_in_one_range() -> None:
+    files = [
+        file_of("database", 0, 4, 1000),
+        file_of("database", 5, 9),
+        file_of("changelog", 0, 15, 100),
+    ]
+    ranges = [(held.start, held.end) for held in ranges_to_read(files, 16, None)]
+    assert ranges[:2] == [(0, 4), (5, 9)]
+    assert [group for start, end in ranges for group in range(start, end + 1)] == [*range(16)]
+    overlapping = [file_of("database", 0, 7), file_of("database", 4, 9)]
+    assert ranges_to_read(overlapping, 16, None)[0] == KeyGroupRange(0, 9)
+    assert len(ranges_to_read(files, 16, 3)) == 3, "the caller's number counts"
+
+
+def test_other_files_are_read_in_ranges_of_like_size() -> None:
+    files = [file_of("snapshot", 0, 15, 64)]
+    assert ranges_to_read(files, 16, None) == key_group_ranges(16, partition_count(64 << 20))
 
 
 def test_larger_files_are_read_in_more_partitions_up_to_a_bound() -> None:
