@@ -38,6 +38,24 @@ def test_a_query_may_change_backend_and_parallelism_at_every_restart(
     assert {row.key for row in rows} == {key for key, _ in stream.fed}
 
 
+def test_a_state_in_databases_is_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    stream, chance = Stream(spark, tmp_path), random.Random(5)
+    settings = {BACKEND: "rocksdb", "spark.cowstate.minEpochsForSnapshot": "1"}
+    for parallelism in (2, 3, 2):
+        stream.feed(random_rows(chance))
+        with configured(spark, {**settings, "spark.cowstate.parallelism": str(parallelism)}):
+            stream.run(stream.operator())
+    store = stream.store()
+    assert [*store.glob("epochs/*/database-*.json")]
+    rows = spark.read.format("cowstate").load(str(store))
+    found = {row.key: (row.rows, row.total) for row in rows.collect()}
+    assert found == totals_of(stream.fed)
+    key = min(found)
+    assert [row.total for row in rows.where(rows.key == key).collect()] == [found[key][1]]
+    old = spark.read.format("cowstate").option("versionAsOf", "0").load(str(store))
+    assert old.count() == len({key for key, _ in stream.fed[:60]})
+
+
 def test_files_are_below_the_directory_that_is_configured(
     spark: SparkSession, tmp_path: Path
 ) -> None:

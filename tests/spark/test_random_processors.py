@@ -103,6 +103,7 @@ class Query(TimedStream):
             PROVIDER_KEY: ROCKSDB,
             "spark.cowstate.parallelism": str(parallelism),
             "spark.cowstate.backend": backend,
+            "spark.cowstate.minEpochsForSnapshot": "2",
         }
         with configured(self.spark, settings):
             self.run(self._operator(rows.groupBy("key"), processor, job))
