@@ -48,10 +48,10 @@ def test_a_state_in_databases_is_read_by_spark(spark: SparkSession, tmp_path: Pa
     store = stream.store()
     assert [*store.glob("epochs/*/database-*.json")]
     rows = spark.read.format("cowstate").load(str(store))
-    found = {row.key: (row.rows, row.total) for row in rows.collect()}
-    assert found == totals_of(stream.fed)
-    key = min(found)
-    assert [row.total for row in rows.where(rows.key == key).collect()] == [found[key][1]]
+    read = {row.key: (row.rows, row.total) for row in rows.collect()}
+    assert read == totals_of(stream.fed)
+    key = min(read)
+    assert [row.total for row in rows.where(rows.key == key).collect()] == [read[key][1]]
     old = spark.read.format("cowstate").option("versionAsOf", "0").load(str(store))
     assert old.count() == len({key for key, _ in stream.fed[:60]})
 
