@@ -21,7 +21,7 @@ from spark_state.heap.copy_on_write_state_table import (
 )
 from spark_state.heap.due_index import DueIndex
 from spark_state.heap.heap_memory import bytes_of_elements
-from spark_state.heap.state_map_entry import Bucket
+from spark_state.heap.state_map_entry import Bucket, StateMapEntry
 from spark_state.keyed_state.keyed_element_table import DueTime
 
 Key = tuple[Any, ...]
@@ -81,7 +81,10 @@ class ElementMaps(Generic[E, V]):
         """Set an element; returns its value before, None if there was none."""
         if key is not self._key:
             self._find(key, key_group)
-        own = self._to_change() or self._insert(key, Elements({}, 0))
+        if self._entry is None:
+            own = self._insert(key, Elements({}, 0))
+        else:
+            own = self._to_change(self._entry)
         values = own.values
         before = values.get(element)
         values[element] = value
@@ -98,14 +101,15 @@ class ElementMaps(Generic[E, V]):
 
     def remove(self, key: Key, key_group: int, element: E) -> V | None:
         """Remove an element; returns its value, None if there was none."""
-        elements = self.get(key, key_group)
-        if elements is None or element not in elements.values:
+        if key is not self._key:
+            self._find(key, key_group)
+        entry = self._entry
+        if entry is None or element not in entry.state.values:
             return None
-        own = self._to_change()
-        assert own is not None, "the key has the element"
-        before = own.values.pop(element)
-        if not own.values:
-            self._drop(key)
+        values = self._to_change(entry).values
+        before = values.pop(element)
+        if not values:
+            self._drop()
         self.sizes[key_group] -= 1
         if self._due_time is not None:
             self.due.forget(self._due_time(element, before), (key_group, key, element))
@@ -114,12 +118,13 @@ class ElementMaps(Generic[E, V]):
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
         """Remove a key and return its elements, which must not be changed any more."""
         self._find(key, key_group)
-        elements = self._drop(key)
-        if elements is not None:
-            elements.is_kept = True
-            self.sizes[key_group] -= len(elements.values)
-            for entry, due_ms in self._due_entries(key, key_group, elements):
-                self.due.forget(due_ms, entry)
+        if self._entry is None:
+            return None
+        elements = self._drop()
+        elements.is_kept = True
+        self.sizes[key_group] -= len(elements.values)
+        for entry, due_ms in self._due_entries(key, key_group, elements):
+            self.due.forget(due_ms, entry)
         return elements
 
     def put_back(self, key: Key, key_group: int, elements: Elements[E, V]) -> None:
@@ -157,17 +162,18 @@ class ElementMaps(Generic[E, V]):
         self._key = key
         self._is_own = False
 
-    def _to_change(self) -> Elements[E, V] | None:
-        """The elements of the key that was found, which may be changed until the next snapshot."""
-        entry = self._entry
-        if entry is not None and not self._is_own:
-            if entry.state.is_kept:
-                entry = self._map.replace(entry, entry.state.copy())
-            else:
-                entry = self._map.own_found(entry)
-            self._entry = entry
-            self._is_own = True
-        return None if entry is None else entry.state
+    def _to_change(self, found: StateMapEntry[Key, None, Elements[E, V]]) -> Elements[E, V]:
+        """The elements of the entry that was found, which may be changed until the next
+        snapshot."""
+        if self._is_own:
+            return found.state
+        if found.state.is_kept:
+            entry = self._map.replace(found, found.state.copy())
+        else:
+            entry = self._map.own_found(found)
+        self._entry = entry
+        self._is_own = True
+        return entry.state
 
     def _insert(self, key: Key, elements: Elements[E, V]) -> Elements[E, V]:
         """Give elements to the key, for which none were found."""
@@ -175,11 +181,13 @@ class ElementMaps(Generic[E, V]):
         self._is_own = True
         return elements
 
-    def _drop(self, key: Key) -> Elements[E, V] | None:
-        """Remove the key that was found, and return its elements."""
+    def _drop(self) -> Elements[E, V]:
+        """Remove the key whose entry was found, and return its elements."""
+        entry = self._entry
+        assert entry is not None, "the key has elements"
         self._entry = None
         self._is_own = False
-        return self._map.remove_and_get_old(key, None)
+        return self._map.remove_found(entry)
 
     def _due_entries(
         self, key: Key, key_group: int, elements: Elements[E, V]

@@ -91,7 +91,7 @@ class HeapStateTable(Generic[S]):
             if key not in self._now:
                 self._before[key] = (self._current.key_group, entry.state)
             self._now[key] = None
-            self._map.remove(key, None)
+            self._map.remove_found(entry)
             self._entry = None
 
     def number_of_changes(self) -> int:
