@@ -21,7 +21,7 @@ from spark_state.heap.copy_on_write_state_table import (
 )
 from spark_state.heap.due_index import DueIndex
 from spark_state.heap.heap_memory import bytes_of_elements
-from spark_state.heap.state_map_entry import Bucket, StateMapEntry
+from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.keyed_element_table import DueTime
 
 Key = tuple[Any, ...]
@@ -58,8 +58,9 @@ class ElementMaps(Generic[E, V]):
         self._due_time = due_time
         self.due = DueIndex()
         self.sizes: dict[int, int] = {}
-        # The entry of a key is found once, and not with every operation. `_is_own`: whether its
-        # elements may be changed.
+        # The entry of a key is found once, and not with every operation. `found`: its elements,
+        # None if it has none; `_is_own`: whether they may be changed.
+        self.found: Elements[E, V] | None = None
         self._key: Key | None = None
         self._map = self._maps.map_for(key_groups.start)
         self._entry: Bucket[Key, None, Elements[E, V]] = None
@@ -69,22 +70,17 @@ class ElementMaps(Generic[E, V]):
         """The elements of a key, to be read."""
         if key is not self._key:
             self._find(key, key_group)
-        entry = self._entry
-        return None if entry is None else entry.state
-
-    def found(self) -> Elements[E, V] | None:
-        """What `get` has returned, or would return, of the key of the last operation."""
-        entry = self._entry
-        return None if entry is None else entry.state
+        return self.found
 
     def put(self, key: Key, key_group: int, element: E, value: V) -> V | None:
         """Set an element; returns its value before, None if there was none."""
         if key is not self._key:
             self._find(key, key_group)
-        if self._entry is None:
+        own = self.found
+        if own is None:
             own = self._insert(key, Elements({}, 0))
-        else:
-            own = self._to_change(self._entry)
+        elif not self._is_own:
+            own = self._to_change()
         values = own.values
         before = values.get(element)
         values[element] = value
@@ -103,10 +99,12 @@ class ElementMaps(Generic[E, V]):
         """Remove an element; returns its value, None if there was none."""
         if key is not self._key:
             self._find(key, key_group)
-        entry = self._entry
-        if entry is None or element not in entry.state.values:
+        own = self.found
+        if own is None or element not in own.values:
             return None
-        values = self._to_change(entry).values
+        if not self._is_own:
+            own = self._to_change()
+        values = own.values
         before = values.pop(element)
         if not values:
             self._drop()
@@ -118,9 +116,10 @@ class ElementMaps(Generic[E, V]):
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
         """Remove a key and return its elements, which must not be changed any more."""
         self._find(key, key_group)
-        if self._entry is None:
+        elements = self.found
+        if elements is None:
             return None
-        elements = self._drop()
+        self._drop()
         elements.is_kept = True
         self.sizes[key_group] -= len(elements.values)
         for entry, due_ms in self._due_entries(key, key_group, elements):
@@ -158,36 +157,34 @@ class ElementMaps(Generic[E, V]):
 
     def _find(self, key: Key, key_group: int) -> None:
         self._map = self._maps.map_for(key_group)
-        self._entry = self._map.find(key, None)
+        entry = self._entry = self._map.find(key, None)
+        self.found = None if entry is None else entry.state
         self._key = key
         self._is_own = False
 
-    def _to_change(self, found: StateMapEntry[Key, None, Elements[E, V]]) -> Elements[E, V]:
-        """The elements of the entry that was found, which may be changed until the next
-        snapshot."""
-        if self._is_own:
-            return found.state
-        if found.state.is_kept:
-            entry = self._map.replace(found, found.state.copy())
+    def _to_change(self) -> Elements[E, V]:
+        """The elements that were found, which may be changed until the next snapshot."""
+        entry = self._entry
+        assert entry is not None, "elements were found"
+        if entry.state.is_kept:
+            entry = self._map.replace(entry, entry.state.copy())
         else:
-            entry = self._map.own_found(found)
-        self._entry = entry
-        self._is_own = True
+            entry = self._map.own_found(entry)
+        self._entry, self.found, self._is_own = entry, entry.state, True
         return entry.state
 
     def _insert(self, key: Key, elements: Elements[E, V]) -> Elements[E, V]:
         """Give elements to the key, for which none were found."""
         self._entry = self._map.insert(key, None, elements)
-        self._is_own = True
+        self.found, self._is_own = elements, True
         return elements
 
-    def _drop(self) -> Elements[E, V]:
-        """Remove the key whose entry was found, and return its elements."""
-        entry = self._entry
-        assert entry is not None, "the key has elements"
-        self._entry = None
+    def _drop(self) -> None:
+        """Remove the key, whose elements were found."""
+        assert self._entry is not None, "elements were found"
+        self._map.remove_found(self._entry)
+        self._entry = self.found = None
         self._is_own = False
-        return self._map.remove_found(entry)
 
     def _due_entries(
         self, key: Key, key_group: int, elements: Elements[E, V]
@@ -200,6 +197,7 @@ class ElementMaps(Generic[E, V]):
         """Assert that the maps are in order, and that sizes and index agree with them."""
         if self._key is not None:
             self._map.check_entry(self._key, None, self._entry)
+            assert self.found is (None if self._entry is None else self._entry.state)
         self._key = None  # to go over a map moves its entries
         self._maps.check_invariants()
         sizes: dict[int, int] = {}
