@@ -113,7 +113,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         code = hash(key) if namespace is None else hash((key, namespace))
         version = self.state_map_version
         entry = StateMapEntry((key, namespace, code), state, None, version, version)
-        table = self._table_of(code)
+        table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         self._insert(table, code & (len(table) - 1), entry)
         return entry
 
@@ -178,17 +178,22 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
 
         As with `put_and_get_old` it is not copied and must not be changed.
         """
-        code = hash(key) if namespace is None else hash((key, namespace))
-        table = self._rehash_and_choose(code)
+        entry = self.find(key, namespace)
+        return None if entry is None else self.remove_found(entry)
+
+    def remove_found(self, entry: StateMapEntry[K, N, S]) -> S:
+        """Remove an entry that the last operation on the map, `find` or `replace`, has returned.
+        Returns its state, as `remove_and_get_old` does."""
+        code = entry.hash
+        table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         index = code & (len(table) - 1)
         previous: Bucket[K, N, S] = None
-        entry = table[index]
-        while entry is not None:
-            if entry.hash == code and entry.key == key and entry.namespace == namespace:
-                self._unlink(table, index, previous, entry)
-                return entry.state
-            previous, entry = entry, entry.next
-        return None
+        of_chain = table[index]
+        while of_chain is not entry:
+            assert of_chain is not None, "the entry is in this chain"
+            previous, of_chain = of_chain, of_chain.next
+        self._unlink(table, index, previous, entry)
+        return entry.state
 
     def __iter__(self) -> Iterator[tuple[K, N, S]]:
         """(key, namespace, state) of every entry, for reading.
@@ -256,7 +261,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
             self.primary_table_size += 1
         else:
             self.incremental_rehash_table_size += 1
-        if len(self) > self.threshold and not self.incremental_rehash_table:
+        # Until it grows, the map is its primary table.
+        if self.primary_table_size > self.threshold and not self.incremental_rehash_table:
             self._begin_rehash()
 
     def _unlink(

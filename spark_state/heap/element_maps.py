@@ -58,8 +58,9 @@ class ElementMaps(Generic[E, V]):
         self._due_time = due_time
         self.due = DueIndex()
         self.sizes: dict[int, int] = {}
-        # The entry of a key is found once, and not with every operation. `_is_own`: whether its
-        # elements may be changed.
+        # The entry of a key is found once, and not with every operation. `found`: its elements,
+        # None if it has none; `_is_own`: whether they may be changed.
+        self.found: Elements[E, V] | None = None
         self._key: Key | None = None
         self._map = self._maps.map_for(key_groups.start)
         self._entry: Bucket[Key, None, Elements[E, V]] = None
@@ -69,19 +70,17 @@ class ElementMaps(Generic[E, V]):
         """The elements of a key, to be read."""
         if key is not self._key:
             self._find(key, key_group)
-        entry = self._entry
-        return None if entry is None else entry.state
-
-    def found(self) -> Elements[E, V] | None:
-        """What `get` has returned, or would return, of the key of the last operation."""
-        entry = self._entry
-        return None if entry is None else entry.state
+        return self.found
 
     def put(self, key: Key, key_group: int, element: E, value: V) -> V | None:
         """Set an element; returns its value before, None if there was none."""
         if key is not self._key:
             self._find(key, key_group)
-        own = self._to_change() or self._insert(key, Elements({}, 0))
+        own = self.found
+        if own is None:
+            own = self._insert(key, Elements({}, 0))
+        elif not self._is_own:
+            own = self._to_change()
         values = own.values
         before = values.get(element)
         values[element] = value
@@ -98,14 +97,17 @@ class ElementMaps(Generic[E, V]):
 
     def remove(self, key: Key, key_group: int, element: E) -> V | None:
         """Remove an element; returns its value, None if there was none."""
-        elements = self.get(key, key_group)
-        if elements is None or element not in elements.values:
+        if key is not self._key:
+            self._find(key, key_group)
+        own = self.found
+        if own is None or element not in own.values:
             return None
-        own = self._to_change()
-        assert own is not None, "the key has the element"
-        before = own.values.pop(element)
-        if not own.values:
-            self._drop(key)
+        if not self._is_own:
+            own = self._to_change()
+        values = own.values
+        before = values.pop(element)
+        if not values:
+            self._drop()
         self.sizes[key_group] -= 1
         if self._due_time is not None:
             self.due.forget(self._due_time(element, before), (key_group, key, element))
@@ -114,12 +116,14 @@ class ElementMaps(Generic[E, V]):
     def take(self, key: Key, key_group: int) -> Elements[E, V] | None:
         """Remove a key and return its elements, which must not be changed any more."""
         self._find(key, key_group)
-        elements = self._drop(key)
-        if elements is not None:
-            elements.is_kept = True
-            self.sizes[key_group] -= len(elements.values)
-            for entry, due_ms in self._due_entries(key, key_group, elements):
-                self.due.forget(due_ms, entry)
+        elements = self.found
+        if elements is None:
+            return None
+        self._drop()
+        elements.is_kept = True
+        self.sizes[key_group] -= len(elements.values)
+        for entry, due_ms in self._due_entries(key, key_group, elements):
+            self.due.forget(due_ms, entry)
         return elements
 
     def put_back(self, key: Key, key_group: int, elements: Elements[E, V]) -> None:
@@ -153,33 +157,34 @@ class ElementMaps(Generic[E, V]):
 
     def _find(self, key: Key, key_group: int) -> None:
         self._map = self._maps.map_for(key_group)
-        self._entry = self._map.find(key, None)
+        entry = self._entry = self._map.find(key, None)
+        self.found = None if entry is None else entry.state
         self._key = key
         self._is_own = False
 
-    def _to_change(self) -> Elements[E, V] | None:
-        """The elements of the key that was found, which may be changed until the next snapshot."""
+    def _to_change(self) -> Elements[E, V]:
+        """The elements that were found, which may be changed until the next snapshot."""
         entry = self._entry
-        if entry is not None and not self._is_own:
-            if entry.state.is_kept:
-                entry = self._map.replace(entry, entry.state.copy())
-            else:
-                entry = self._map.own_found(entry)
-            self._entry = entry
-            self._is_own = True
-        return None if entry is None else entry.state
+        assert entry is not None, "elements were found"
+        if entry.state.is_kept:
+            entry = self._map.replace(entry, entry.state.copy())
+        else:
+            entry = self._map.own_found(entry)
+        self._entry, self.found, self._is_own = entry, entry.state, True
+        return entry.state
 
     def _insert(self, key: Key, elements: Elements[E, V]) -> Elements[E, V]:
         """Give elements to the key, for which none were found."""
         self._entry = self._map.insert(key, None, elements)
-        self._is_own = True
+        self.found, self._is_own = elements, True
         return elements
 
-    def _drop(self, key: Key) -> Elements[E, V] | None:
-        """Remove the key that was found, and return its elements."""
-        self._entry = None
+    def _drop(self) -> None:
+        """Remove the key, whose elements were found."""
+        assert self._entry is not None, "elements were found"
+        self._map.remove_found(self._entry)
+        self._entry = self.found = None
         self._is_own = False
-        return self._map.remove_and_get_old(key, None)
 
     def _due_entries(
         self, key: Key, key_group: int, elements: Elements[E, V]
@@ -192,6 +197,7 @@ class ElementMaps(Generic[E, V]):
         """Assert that the maps are in order, and that sizes and index agree with them."""
         if self._key is not None:
             self._map.check_entry(self._key, None, self._entry)
+            assert self.found is (None if self._entry is None else self._entry.state)
         self._key = None  # to go over a map moves its entries
         self._maps.check_invariants()
         sizes: dict[int, int] = {}

@@ -13,7 +13,6 @@ until the next one is sealed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from typing import Any, Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -107,7 +106,7 @@ class HeapElementTable(Generic[E, V]):
         current, maps = self._current, self._maps
         before = maps.put(current.key, current.key_group, element, value)
         of_key = self._noted()
-        of_key.now = maps.found()
+        of_key.now = maps.found
         if not of_key.is_cleared and element not in of_key.elements:
             of_key.elements[element] = before
 
@@ -123,7 +122,7 @@ class HeapElementTable(Generic[E, V]):
         before = maps.remove(current.key, current.key_group, element)
         if before is not None:
             of_key = self._noted()
-            of_key.now = maps.found()
+            of_key.now = maps.found
             if not of_key.is_cleared and element not in of_key.elements:
                 of_key.elements[element] = before
 
@@ -163,13 +162,16 @@ class HeapElementTable(Generic[E, V]):
 
     def changes(self) -> StateEntries:
         """What the running epoch changed: a cleared key first, then its elements as they are."""
-        changed = StateEntries(self.name, self.serializer, [], [], [])
+        keys: list[Key] = []
+        key_groups: list[int] = []
+        states: list[tuple[E, V | None] | None] = []
         for key, before in self._before.items():
-            rows = before.rows()
-            changed.keys.extend(repeat(key, len(rows)))
-            changed.key_groups.extend(repeat(before.key_group, len(rows)))
-            changed.states.extend(rows)
-        return changed
+            key_group = before.key_group
+            for row in before.rows():
+                keys.append(key)
+                key_groups.append(key_group)
+                states.append(row)
+        return StateEntries(self.name, self.serializer, keys, key_groups, states)
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""

@@ -10,6 +10,7 @@ States are shared with undo lists and snapshots, and are replaced, never changed
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -26,6 +27,9 @@ from spark_state.keyed_state.state_serializer import StateSerializer
 
 S = TypeVar("S")
 
+_Change = tuple[int, S | None, S | None]
+"""The key group, the state before the epoch, and the state now."""
+
 
 class HeapStateTable(Generic[S]):
     """One state's copy-on-write maps and the changes of the running and the last sealed epoch."""
@@ -40,9 +44,8 @@ class HeapStateTable(Generic[S]):
         self.name = name
         self.serializer = serializer
         self._entries: CopyOnWriteStateTable[Key, None, S] = CopyOnWriteStateTable(key_groups)
-        self._before: dict[Key, tuple[int, S | None]] = {}
-        self._now: dict[Key, S | None] = {}
-        self._sealed: dict[Key, tuple[int, S | None]] = {}
+        self._changes: dict[Key, _Change[S]] = {}
+        self._sealed: dict[Key, _Change[S]] = {}
         self._current = current
         # The entry of a key is found once, and not with every call.
         self._key: Key | None = None
@@ -73,10 +76,11 @@ class HeapStateTable(Generic[S]):
         if self._key is not key:
             self._find()
         entry = self._entry
-        if key not in self._now:
-            before = None if entry is None else entry.state
-            self._before[key] = (self._current.key_group, before)
-        self._now[key] = state
+        before = None if entry is None else entry.state
+        noted = self._changes.get(key)
+        if noted is not None:
+            before = noted[1]
+        self._changes[key] = (self._current.key_group, before, state)
         if entry is None:
             self._entry = self._map.insert(key, None, state)
         else:
@@ -88,21 +92,22 @@ class HeapStateTable(Generic[S]):
             self._find()
         entry = self._entry
         if entry is not None:
-            if key not in self._now:
-                self._before[key] = (self._current.key_group, entry.state)
-            self._now[key] = None
-            self._map.remove(key, None)
+            noted = self._changes.get(key)
+            before = entry.state if noted is None else noted[1]
+            self._changes[key] = (self._current.key_group, before, None)
+            self._map.remove_found(entry)
             self._entry = None
 
     def number_of_changes(self) -> int:
         """How many keys the running epoch has changed."""
-        return len(self._now)
+        return len(self._changes)
 
     def changes(self) -> StateEntries:
         """What the running epoch changed, with the states as they are now."""
-        key_groups = [key_group for key_group, _ in self._before.values()]
-        states = list(self._now.values())
-        return StateEntries(self.name, self.serializer, list(self._now), key_groups, states)
+        changes = self._changes.values()
+        key_groups = list(map(itemgetter(0), changes))
+        states = list(map(itemgetter(2), changes))
+        return StateEntries(self.name, self.serializer, list(self._changes), key_groups, states)
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""
@@ -114,19 +119,19 @@ class HeapStateTable(Generic[S]):
 
     def undo_sealed(self) -> None:
         """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
-        assert not self._now, "an epoch is running"
+        assert not self._changes, "an epoch is running"
         self._forget_found()
         sealed, self._sealed = self._sealed, {}
         self._put_back(sealed)
 
-    def _end_changes(self) -> dict[Key, tuple[int, S | None]]:
-        """End the running epoch, and return what was before it of all that it changed."""
+    def _end_changes(self) -> dict[Key, _Change[S]]:
+        """End the running epoch, and return all that it changed."""
         self._forget_found()
-        changes, self._before, self._now = self._before, {}, {}
+        changes, self._changes = self._changes, {}
         return changes
 
-    def _put_back(self, changes: dict[Key, tuple[int, S | None]]) -> None:
-        for key, (key_group, before) in changes.items():
+    def _put_back(self, changes: dict[Key, _Change[S]]) -> None:
+        for key, (key_group, before, _) in changes.items():
             entries = self._entries.map_for(key_group)
             if before is None:
                 entries.remove(key, None)
@@ -136,7 +141,7 @@ class HeapStateTable(Generic[S]):
     def apply(self, entries: StateEntries) -> None:
         """Apply entries of a file to the base state; nothing of it can be undone. The running epoch
         must be unchanged."""
-        assert not self._now, "an epoch is running"
+        assert not self._changes, "an epoch is running"
         self._forget_found()
         map_for = self._entries.map_for
         rows = zip(entries.keys, entries.key_groups, entries.states, strict=True)
@@ -169,8 +174,5 @@ class HeapStateTable(Generic[S]):
         if self._key is not None:
             self._map.check_entry(self._key, None, self._entry)
         self._forget_found()  # to look up others may move its entry
-        assert list(self._before) == list(self._now)
-        for (key, (key_group, _)), state in zip(
-            self._before.items(), self._now.values(), strict=True
-        ):
+        for key, (key_group, _, state) in self._changes.items():
             assert self._entries.map_for(key_group).get(key, None) == state

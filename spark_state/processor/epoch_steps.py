@@ -21,7 +21,7 @@ from spark_state.processor.key_grouping import group_by_key
 from spark_state.processor.row_form import RowForm
 
 KEYS_PER_CHECK = 256
-KEYS_AHEAD = 4_096
+KEYS_AHEAD = 16 * KEYS_PER_CHECK
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     for number, (key, key_group, shown_key, rows) in enumerate(keys):
         if not number % KEYS_PER_CHECK:
             check()
-        if not number % KEYS_AHEAD:
-            ahead = slice(number, number + KEYS_AHEAD)
-            run.backend.read_ahead(keyed.keys[ahead], keyed.key_groups[ahead])
+            if not number % KEYS_AHEAD:
+                ahead = slice(number, number + KEYS_AHEAD)
+                run.backend.read_ahead(keyed.keys[ahead], keyed.key_groups[ahead])
         set_current_key(key, key_group)
         output = handle_rows(shown_key, rows, timer_values)
         if output is None:

@@ -11,7 +11,7 @@ import datetime
 import keyword
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -45,9 +45,13 @@ STATE_FORMS = state_forms(_make_row)
 
 def rows_of(table: pa.Table, row_class: type[Row]) -> Iterator[Row]:
     """The rows of a table in order, converted a slice at a time."""
-    for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        columns = (column_values(column) for column in batch.columns)
-        yield from map(tuple.__new__, repeat(row_class), zip(*columns, strict=True))
+    batches = table.to_batches(max_chunksize=_ROWS_AT_ONCE)
+    return chain.from_iterable(_rows_of_batch(batch, row_class) for batch in batches)
+
+
+def _rows_of_batch(batch: pa.RecordBatch, row_class: type[Row]) -> Iterator[Row]:
+    columns = map(column_values, batch.columns)
+    return map(tuple.__new__, repeat(row_class), zip(*columns, strict=True))
 
 
 def column_values(column: pa.Array[Any]) -> list[Any]:

@@ -65,6 +65,7 @@ class Script:
             model.put_and_get_old,
             model.remove,
             model.remove_and_get_old,
+            model.remove_found,
         ]
         for step in range(OPERATIONS_PER_LIFE):
             operations = growing if step < OPERATIONS_PER_LIFE // 2 else steady
@@ -165,6 +166,10 @@ class StateMapMachine(RuleBasedStateMachine):
     @rule(key=keys, namespace=namespaces, item=items)
     def remove_and_get_old(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
         self.model.remove_and_get_old(key, namespace, item)
+
+    @rule(key=keys, namespace=namespaces, item=items)
+    def remove_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        self.model.remove_found(key, namespace, item)
 
     @rule(key=keys, namespace=namespaces, item=items)
     def contains(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:

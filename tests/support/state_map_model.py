@@ -111,6 +111,16 @@ class StateMapModel:
         before = self.map.remove_and_get_old(key, namespace)
         assert before == self.expected.pop((key.name, namespace), None)
 
+    def remove_found(self, key: ChosenHashKey, namespace: Namespace, item: int) -> None:
+        """As tables do, which set an entry that they found, and then remove it."""
+        entry = self.map.find(key, namespace)
+        before = self.expected.pop((key.name, namespace), None)
+        assert (None if entry is None else entry.state) == before
+        if entry is not None and item % 2:
+            assert self.map.remove_found(self.map.replace(entry, [item])) == [item]
+        elif entry is not None:
+            assert self.map.remove_found(entry) is entry.state
+
     def contains(self, key: ChosenHashKey, namespace: Namespace, _item: int) -> None:
         assert self.map.contains(key, namespace) == ((key.name, namespace) in self.expected)
 

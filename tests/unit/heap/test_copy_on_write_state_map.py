@@ -108,6 +108,18 @@ def test_put_and_remove_return_the_very_state_that_was_there() -> None:
     assert len(entries) == 0
 
 
+def test_an_entry_that_was_found_is_removed_from_any_place_of_its_chain() -> None:
+    for removed in (1, 2, 3):
+        entries = map_of_chain(1, 2, 3)
+        snapshot = entries.snapshot()
+        entry = entries.find(key(removed, 5), None)
+        assert entry is not None
+        assert entries.remove_found(entry) is entry.state
+        entries.check_invariants()
+        assert names(bucket(entries, 5)) == [name for name in (1, 2, 3) if name != removed]
+        assert content(snapshot) == {1: [1], 2: [2], 3: [3]}
+
+
 def test_a_namespace_keeps_its_own_state_of_a_key() -> None:
     entries: Map = CopyOnWriteStateMap(list)
     for namespace in (None, 0, 1):
