@@ -9,6 +9,7 @@ STORE = "store.json"
 RUNS = "runs"
 MANIFESTS = "manifests"
 EPOCHS = "epochs"
+PINS = "pins"
 
 TABLE = "table.json"
 VERSIONS = "versions"

@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkpoint_store.errors import (
-    CheckpointStoreError,
-    NoOperatorStoreError,
-    NotAnOperatorError,
-    NotAStoreError,
-    VersionNotRetainedError,
-)
-from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.objects.parallel_requests import in_parallel
-from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
-from checkpoint_store.open_history import open_history
+from checkpoint_store.operator_stores import operators_at
 from checkpoint_store.operators.operator_history import OperatorHistory
-from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.operators.operator_progress import (
     OperatorName,
     OperatorProgress,
     operator_progress,
 )
-from checkpoint_store.provider.provider_errors import StoreNotFoundError
-from checkpoint_store.provider.provider_history import ProviderHistory
-from checkpoint_store.provider.spark_checkpoint import query_id_of
 
 
 def read_progress(
@@ -51,42 +39,13 @@ def read_progress(
     """
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; ask for 1 or more")
-    histories = _histories(url, storage_options, retry_seconds)
+    histories = operators_at(url, storage_options, retry_seconds)
     progress = [
         told for history in histories for told in _newest(history, epochs, subtasks=subtasks)
     ]
     if not progress:
         raise VersionNotRetainedError(url, None, None, None)
     return tuple(progress)
-
-
-def _histories(
-    url: str, storage_options: Mapping[str, Any] | None, retry_seconds: float
-) -> list[OperatorHistory]:
-    def opened(of_url: str) -> OperatorHistory:
-        try:
-            history = open_history(of_url, storage_options, None, retry_seconds)
-        except StoreNotFoundError as error:
-            raise NotAnOperatorError(error.url, query_id()) from error
-        if isinstance(history, OperatorHistory):
-            return history
-        is_checkpoint = isinstance(history, ProviderHistory)
-        raise NotAnOperatorError(history.url, query_id() if is_checkpoint else None)
-
-    def query_id() -> str | None:
-        store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
-        try:
-            return query_id_of(store)
-        except CheckpointStoreError:  # it is for advice only
-            return None
-
-    try:
-        return [opened(url)]
-    except NotAStoreError as error:
-        names = sorted((name for name in error.below if "/" not in name), key=operator_order)
-        if not names:
-            raise NoOperatorStoreError(error.url, error.below) from error
-    return [opened(f"{url.rstrip('/')}/{name}") for name in names]
 
 
 def _newest(history: OperatorHistory, epochs: int, *, subtasks: bool) -> list[OperatorProgress]:

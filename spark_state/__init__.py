@@ -8,6 +8,7 @@ explicitly, `transform_with_state_in_pandas` for processors of the pandas API, a
 cowstate's provider, whose jar is at `jar_path()`.
 `progress(query)` shows what the operators of a query did, and `serve_metrics(spark)` serves that to
 Prometheus.
+`savepoint` writes all that operators have to a place of its own, and `restore` makes a store of it.
 `live_view` follows a state from a Python process.
 `OperatorStateBackend` is state without a key, for sources: positions, watermarks, options.
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from spark_state.live_state import LiveView, live_view
     from spark_state.operator_state.operator_state_backend import OperatorStateBackend
     from spark_state.processor.arrow.arrow_processor import ArrowStatefulProcessor
+    from spark_state.savepoints.savepoint import Savepoint, restore, savepoint
     from spark_state.spark.operator.enable import disable, enable
     from spark_state.spark.operator.operator_plan import (
         transform_with_state,
@@ -58,6 +60,7 @@ __all__ = [
     "MetricsServer",
     "OperatorStateBackend",
     "OutputRowError",
+    "Savepoint",
     "StateHostError",
     "StateMigrationError",
     "StateValueError",
@@ -68,6 +71,8 @@ __all__ = [
     "jar_path",
     "live_view",
     "progress",
+    "restore",
+    "savepoint",
     "serve_metrics",
     "transform_with_state",
     "transform_with_state_in_arrow",
@@ -79,12 +84,15 @@ _LATER = {
     "LiveView": "spark_state.live_state",
     "MetricsServer": "spark_state.spark.progress.metrics_server",
     "OperatorStateBackend": "spark_state.operator_state.operator_state_backend",
+    "Savepoint": "spark_state.savepoints.savepoint",
     "configure": "spark_state.spark.provider.session_configuration",
     "disable": "spark_state.spark.operator.enable",
     "enable": "spark_state.spark.operator.enable",
     "jar_path": "spark_state.spark.provider.session_configuration",
     "live_view": "spark_state.live_state",
     "progress": "spark_state.spark.progress.operators_of_queries",
+    "restore": "spark_state.savepoints.savepoint",
+    "savepoint": "spark_state.savepoints.savepoint",
     "serve_metrics": "spark_state.spark.progress.metrics_server",
     "transform_with_state": "spark_state.spark.operator.operator_plan",
     "transform_with_state_in_arrow": "spark_state.spark.operator.operator_plan",

@@ -11,6 +11,8 @@ file is deleted while it is retained, for it may need any older one. What expire
 the same, and its files become orphans. So do those of an expired manifest of which nothing can be
 known.
 
+A pinned epoch, and all that are newer, are retained, too; see epoch_pins.
+
 A registered run that has completed nothing yet may be starting from any retained epoch, so while
 the newest run has no manifest nothing is deleted.
 """
@@ -25,6 +27,7 @@ from checkpoint_store.objects.deletion import check_min_to_retain, delete_in_tur
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators import operator_layout as layout
+from checkpoint_store.operators.epoch_pins import EpochPins
 from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.readable_objects import ReadableObjects, Unknown
@@ -50,6 +53,7 @@ class CheckpointRetention:
         self._store = store
         self._published = published
         self._readable = readable
+        self._pins = EpochPins(store)
         self._registry = SharedStateRegistry()
         self._unknown: set[str] = set()
         self._without_barriers: set[EpochDirectory] = set()
@@ -64,6 +68,9 @@ class CheckpointRetention:
             if len(timeline) < min_to_retain or self._newest_run() > timeline[0].run_number:
                 return 0
             oldest_retained = timeline[min_to_retain - 1].epoch
+            pinned = self._pins.oldest()
+            if pinned is not None:
+                oldest_retained = min(oldest_retained, pinned)
             return self._delete_before(oldest_retained, names)
 
     def _newest_run(self) -> int:

@@ -37,6 +37,13 @@ def positive_number(text: str) -> int:
     return int(text)
 
 
+def natural_number(text: str) -> int:
+    """The number in the text of an option. Raises ArgumentTypeError."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
 def add_session_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a command that runs in a Spark session and prints a report."""
     command.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")

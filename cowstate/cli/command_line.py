@@ -17,6 +17,7 @@ from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
 from cowstate.cli.jar import add_jar
 from cowstate.cli.progress import add_progress
+from cowstate.cli.savepoint import add_restore, add_savepoint
 from spark_state.errors import CowstateError
 
 INTERRUPTED = 130
@@ -29,7 +30,15 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"cowstate {version('cowstate')}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for add_command in (add_demo, add_jar, add_adopt, add_compact, add_progress):
+    for add_command in (
+        add_demo,
+        add_jar,
+        add_adopt,
+        add_compact,
+        add_progress,
+        add_savepoint,
+        add_restore,
+    ):
         add_command(commands)
     return parser
 

@@ -95,7 +95,7 @@ def test_a_process_lists_an_expired_epoch_once(objects: DictObjectStore) -> None
     assert of_kind(objects, "changelog") == [0, 1, 2, 3, 4, 5]
     objects.listings.clear()
     operator.checkpoints.retain(3)
-    assert sorted(objects.listings) == ["epochs", "manifests", "runs"]
+    assert sorted(objects.listings) == ["epochs", "manifests", "pins", "runs"]
 
 
 def test_two_processes_may_retain_in_turns(objects: DictObjectStore) -> None:

@@ -1,0 +1,80 @@
+"""Epochs that somebody reads for a long time, so that retention leaves them alone.
+
+    pins/<epoch>-<unique>.json
+
+A pin retains its epoch and all that are newer. It is an object in the store, because retention may
+run in any process. Who pins an epoch looks afterwards whether it is still there: retention may
+have begun before. A pin that nobody renews for `PIN_SECONDS` is of a reader that was killed; it
+does not count, and the next reader that pins an epoch deletes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from checkpoint_store.errors import CheckpointStoreError
+from checkpoint_store.files.document import encode_document
+from checkpoint_store.object_names import PINS
+from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.unique_names import unique_of_uuid
+
+PIN_SECONDS = 24 * 3600.0
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(rf"{PINS}/(?P<epoch>\d{{19}})-[0-9a-f]{{12}}\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPins:
+    """The pins in `store`. `now`: seconds since 1970."""
+
+    store: ObjectStore
+    unique: Callable[[], str] = unique_of_uuid
+    now: Callable[[], float] = field(default=time.time)
+
+    def oldest(self) -> int | None:
+        """The oldest epoch that is pinned: one listing."""
+        pins = (pin for pin in self.store.list(PINS) if not self._is_over(pin))
+        return min((epoch for pin in pins if (epoch := _epoch_of(pin)) is not None), default=None)
+
+    @contextmanager
+    def pinned(self, epoch: int) -> Iterator[None]:
+        """Pin an epoch for the time of a `with`."""
+        names = [self._put(epoch)]
+        ended = threading.Event()
+
+        def renew() -> None:
+            while not ended.wait(PIN_SECONDS / 8):
+                try:
+                    names.append(self._put(epoch))
+                except CheckpointStoreError:
+                    _log.warning("the pin of epoch %s cannot be renewed", epoch, exc_info=True)
+
+        renewing = threading.Thread(target=renew, name="cowstate-pin", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            renewing.join()
+            over = [pin.name for pin in self.store.list(PINS) if self._is_over(pin)]
+            self.store.delete([*names, *(name for name in over if _NAME.fullmatch(name))])
+
+    def _put(self, epoch: int) -> str:
+        name = f"{PINS}/{epoch:019d}-{self.unique()}.json"
+        self.store.put(name, encode_document("pin", {"epoch": epoch}))
+        return name
+
+    def _is_over(self, pin: ObjectInfo) -> bool:
+        return pin.modified_ms / 1000 + PIN_SECONDS < self.now()
+
+
+def _epoch_of(pin: ObjectInfo) -> int | None:
+    match = _NAME.fullmatch(pin.name)
+    return None if match is None else int(match["epoch"])

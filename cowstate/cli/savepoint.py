@@ -1,0 +1,113 @@
+"""`cowstate savepoint` and `cowstate restore`: the state of operators in a place of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from cowstate.cli.arguments import json_object, natural_number
+
+if TYPE_CHECKING:
+    from cowstate.cli.arguments import Commands
+    from spark_state.savepoints.savepoint import Savepoint
+
+
+def add_savepoint(commands: Commands) -> None:
+    """Add the command."""
+    savepoint = commands.add_parser(
+        "savepoint",
+        help="write all that a query's operators have to a place of its own",
+        description="Writes the state of Python operators after an epoch as a store of its own, "
+        "which needs no other file and can be copied anywhere. The query may run or not; no Spark "
+        "is started.",
+    )
+    savepoint.add_argument(
+        "store",
+        metavar="STORE",
+        help="the store of an operator, or the directory of its query: <store>/<query id>",
+    )
+    savepoint.add_argument("target", metavar="TARGET", help="a place where nothing is yet")
+    savepoint.add_argument(
+        "--epoch",
+        type=natural_number,
+        metavar="N",
+        help="the epoch whose state it is (default: the newest of each operator)",
+    )
+    _add_options(savepoint)
+    savepoint.set_defaults(run=_run_savepoint, stopped="the savepoint is not complete: delete it")
+
+
+def add_restore(commands: Commands) -> None:
+    """Add the command."""
+    restore = commands.add_parser(
+        "restore",
+        help="make the store of a query's operators from a savepoint",
+        description="Writes the store that a query goes on from. Its checkpoint must have the "
+        "savepoint's epoch as its last batch. A query of another id begins with a savepoint by "
+        "spark.cowstate.restoreFrom instead.",
+    )
+    restore.add_argument("savepoint", metavar="SAVEPOINT", help="what `cowstate savepoint` wrote")
+    restore.add_argument(
+        "store",
+        metavar="STORE",
+        help="<spark.cowstate.store>/<query id>/<operator>, or <spark.cowstate.store>/<query id> "
+        "for all operators; without epochs",
+    )
+    _add_options(restore)
+    restore.set_defaults(run=_run_restore, stopped="the store is not complete: delete it")
+
+
+def _add_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--storage-options",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help="options for fsspec to reach both places, as a JSON object",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON array")
+
+
+def _run_savepoint(arguments: argparse.Namespace) -> int:
+    from spark_state.savepoints.savepoint import savepoint
+
+    written = savepoint(
+        arguments.store,
+        arguments.target,
+        epoch=arguments.epoch,
+        storage_options=arguments.storage_options,
+    )
+    if arguments.json:
+        _print_json(written)
+        return 0
+    for each in written:
+        print(f"{each.url} has epoch {each.epoch} of {each.source}: {_amounts(each)}")
+    return 0
+
+
+def _run_restore(arguments: argparse.Namespace) -> int:
+    from spark_state.savepoints.savepoint import restore
+
+    written = restore(
+        arguments.savepoint, arguments.store, storage_options=arguments.storage_options
+    )
+    if arguments.json:
+        _print_json(written)
+        return 0
+    for each in written:
+        print(
+            f"{each.url} goes on from epoch {each.epoch}: {_amounts(each)}. The last batch of the "
+            f"query's checkpoint must be {each.epoch}"
+        )
+    return 0
+
+
+def _amounts(written: Savepoint) -> str:
+    return f"{written.entries:,} entries, {written.bytes:,} bytes, {written.subtasks} subtasks"
+
+
+def _print_json(written: Sequence[Savepoint]) -> None:
+    print(json.dumps([asdict(each) for each in written], indent=2))

@@ -1,0 +1,1 @@
+"""Savepoints of operators, and stores that are made of them."""

@@ -1,0 +1,174 @@
+"""Copies what an operator has after an epoch to another store, as rows that all backends read.
+
+Nothing in memory grows with the state: some key groups are read, put in order and written, then the
+next ones. A database is opened on the local disk, and read in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby, pairwise
+from operator import attrgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+
+from checkpoint_store.files.database_readers import DatabaseReaderError
+from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
+from checkpoint_store.operators.completed_checkpoint_store import (
+    CompletedCheckpointStore,
+    StateFileWriter,
+)
+from checkpoint_store.operators.operator_history import OperatorHistory
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
+from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.processor.rows import STATE_FORMS
+from spark_state.processor.schemas import arrow_schema, state_descriptor, struct_from_json
+
+ROWS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCopy:
+    """What is copied from where to where."""
+
+    history: OperatorHistory
+    source: CompletedCheckpointStore
+    target: CompletedCheckpointStore
+    checkpoint: CompletedCheckpoint
+
+    def of_subtask(self, barrier: Barrier) -> Barrier:
+        """A barrier that names canonical files in the target only."""
+        own = key_group_range_of_subtask(
+            self.history.metadata.max_parallelism, barrier.parallelism, barrier.subtask
+        )
+        writer = StateFileWriter(barrier.epoch, barrier.subtask, barrier.run, barrier.attempt, own)
+        handles = tuple(
+            handle
+            for key_groups in _slices(barrier.handles, own)
+            for handle in self._rows_of(barrier, key_groups, writer)
+        )
+        return replace(
+            barrier,
+            handles=handles,
+            base=(),
+            base_epoch=None,
+            operator_state=self._operator_state(barrier, writer),
+        )
+
+    def _rows_of(
+        self, barrier: Barrier, key_groups: KeyGroupRange, writer: StateFileWriter
+    ) -> tuple[StateHandle, ...]:
+        handles = tuple(
+            replace(handle, key_groups=common)
+            for handle in barrier.handles
+            if (common := handle.key_groups.intersection(key_groups)) is not None
+        )
+        with self._restored(barrier, handles, key_groups) as backend:
+            return backend.snapshot().write(_TargetFiles(self.target, writer))
+
+    @contextmanager
+    def _restored(
+        self, barrier: Barrier, handles: tuple[StateHandle, ...], key_groups: KeyGroupRange
+    ) -> Iterator[KeyedStateBackend[Any]]:
+        """A backend that has what the files hold of these key groups."""
+        states = [
+            StoredState(
+                state_descriptor(state.name, state.kind, state.schema_json, state.ttl_ms),
+                state.since,
+            )
+            for state in barrier.states
+        ]
+        with TemporaryDirectory(prefix="cowstate-") as folder:
+            restore = BackendRestore(handles, states, self.source, lambda: None)
+            backend, rest = self._begun(restore, key_groups, Path(folder))
+            try:
+                for handle, batches in self.source.read_states(rest, key_groups):
+                    in_file = [s.descriptor.name for s in states if s.since <= handle.epoch]
+                    for batch in batches:
+                        backend.apply([batch], in_file)
+                yield backend
+            finally:
+                backend.close()
+
+    def _begun(
+        self, restore: BackendRestore, key_groups: KeyGroupRange, folder: Path
+    ) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
+        """A backend that knows the states, and the files that are still to be applied to it."""
+        key_columns = self._key_columns()
+        if _has_database(restore.handles):
+            of_backend = key_groups, key_columns
+            return _begun_in_rocksdb(self.history, restore, folder, of_backend)
+        backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
+        for state in restore.states:
+            backend.restore_descriptor(state.descriptor)
+        return backend, restore.handles
+
+    def _key_columns(self) -> KeyColumns:
+        schema = struct_from_json(self.history.metadata.key_schema_json)
+        keys = arrow_schema(schema)
+        type_names = (field.dataType.simpleString() for field in schema)
+        return KeyColumns(tuple(keys.names), tuple(keys.types), tuple(type_names))
+
+    def _operator_state(self, barrier: Barrier, writer: StateFileWriter) -> Any:
+        held = barrier.operator_state
+        if held is None:
+            return None
+        (data,) = self.source.read_operator_states([held])
+        return self.target.write_operator_state(data, writer, dict(held.broadcast))
+
+
+def _begun_in_rocksdb(
+    history: OperatorHistory,
+    restore: BackendRestore,
+    folder: Path,
+    of_backend: tuple[KeyGroupRange, KeyColumns],
+) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
+    try:
+        from spark_state.rocksdb.database_restore import DatabaseRestore
+        from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+    except ImportError as error:
+        name = next(handle.name for handle in restore.handles if handle.kind == "database")
+        raise DatabaseReaderError(history.url, name, "rocksdb", error.name) from error
+    local = folder / "backend"
+    databases = DatabaseRestore(restore, local)
+    new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, local, None)
+    return databases.backend(new), databases.rest
+
+
+@dataclass(frozen=True, slots=True)
+class _TargetFiles:
+    """The RowFiles of a subtask in the target."""
+
+    target: CompletedCheckpointStore
+    writer: StateFileWriter
+
+    def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
+        """See RowFiles."""
+        writer = replace(self.writer, key_groups=key_groups)
+        return self.target.write_state("snapshot", rows, writer)
+
+
+def _has_database(handles: Sequence[StateHandle]) -> bool:
+    return any(handle.kind == "database" for handle in handles)
+
+
+def _slices(handles: Sequence[StateHandle], own: KeyGroupRange) -> Iterator[KeyGroupRange]:
+    """Ranges of key groups that have about `ROWS_AT_ONCE` rows, or fewer; at least one key group
+    each. What is in a database is one range: it is not held in memory."""
+    names = attrgetter("name")
+    files = {name: next(of_name) for name, of_name in groupby(sorted(handles, key=names), names)}
+    rows = sum(handle.rows for handle in files.values())
+    count = 1 if _has_database(handles) else min(len(own), 1 + rows // ROWS_AT_ONCE)
+    bounds = [own.start + len(own) * part // count for part in range(count + 1)]
+    for start, end in pairwise(bounds):
+        yield KeyGroupRange(start, end - 1)

@@ -1,0 +1,310 @@
+"""Savepoints and restores of operators, without Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from checkpoint_store.errors import (
+    CheckpointStoreError,
+    CorruptObjectError,
+    NotAStoreError,
+    StoreMismatchError,
+    VersionNotRetainedError,
+)
+from checkpoint_store.files.database_readers import DatabaseReaderError
+from checkpoint_store.objects.object_store import LocalObjectStore
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins
+from checkpoint_store.state_reader import open_store
+from cowstate.cli.command_line import main
+from spark_state import restore, savepoint
+from spark_state.errors import ConfigurationError
+from spark_state.host.epoch_request import BackendSettings, RestoreSource
+from spark_state.host.maintenance import Maintenance
+from spark_state.savepoints import operator_copy
+from tests.support.subtasks import Host, OpenHost, Totals, operator
+
+KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
+KEYS = [f"key {number}" for number in range(50)]
+BACKENDS = {"heap": BackendSettings(), "rocksdb": BackendSettings(kind="rocksdb")}
+OFTEN = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
+
+
+@pytest.fixture
+def maintenance() -> Iterator[Maintenance]:
+    with Maintenance() as maintenance:
+        yield maintenance
+
+
+@pytest.fixture
+def open_host(tmp_path: Path, maintenance: Maintenance) -> Iterator[OpenHost]:
+    """Opens hosts of stores below a folder."""
+    hosts: list[Host] = []
+
+    def open_one(root: Path = tmp_path, **changes: Any) -> Host:
+        own = {name: changes.pop(name) for name in ("subtask", "run_id") if name in changes}
+        spec = operator(root, key_schema_json=KEY_SCHEMA, **{"checkpoints": OFTEN, **changes})
+        hosts.append(Host(spec, **own).open(maintenance))
+        return hosts[-1]
+
+    yield open_one
+    for host in hosts:
+        host.close()
+
+
+def run(open_host: OpenHost, epochs: range, parallelism: int = 2, **changes: Any) -> Totals:
+    """Epochs with a row of each key; what the last one yields."""
+    run_id = changes.pop("run_id", "run")
+    hosts = [
+        open_host(subtask=subtask, parallelism=parallelism, run_id=run_id, **changes)
+        for subtask in range(parallelism)
+    ]
+    output: Totals = {}
+    for epoch in epochs:
+        for host in hosts:
+            output |= host.epoch(epoch, [(key, epoch) for key in KEYS])
+            host.finish_maintenance()
+    for host in hosts:
+        host.close()
+    return output
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "query" / "totals"
+
+
+def totals_in(store: Path, version: int | None = None) -> Totals:
+    rows = open_store(str(store)).read(version=version).to_pylist()
+    return {row["key"]: (row["rows"], row["total"]) for row in rows}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("slices", [1, 7])
+def test_a_savepoint_is_read_where_it_was_copied_to(
+    open_host: OpenHost,
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    backend: str,
+    slices: int,
+) -> None:
+    monkeypatch.setattr(operator_copy, "ROWS_AT_ONCE", 1 + 50 * 7 // slices)
+    expected = run(open_host, range(7), backend=BACKENDS[backend])
+    (written,) = savepoint(str(store), str(tmp_path / "saved"))
+    assert (written.epoch, written.subtasks, written.entries) == (6, 2, len(KEYS))
+    shutil.rmtree(tmp_path / "query")
+    shutil.move(tmp_path / "saved", tmp_path / "elsewhere")
+    assert totals_in(tmp_path / "elsewhere") == expected
+    names = [path.name for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()]
+    assert not [name for name in names if name.startswith(("changelog", "database", "table"))]
+
+
+@pytest.mark.parametrize("before", BACKENDS)
+@pytest.mark.parametrize("after", BACKENDS)
+def test_a_query_goes_on_from_a_restored_store_with_any_backend(
+    open_host: OpenHost, store: Path, tmp_path: Path, before: str, after: str
+) -> None:
+    run(open_host, range(5), backend=BACKENDS[before])
+    savepoint(str(store), str(tmp_path / "saved"))
+    run(open_host, range(5, 6), backend=BACKENDS[before])
+    shutil.rmtree(tmp_path / "query")
+    (restored,) = restore(str(tmp_path / "saved"), str(store))
+    assert restored.epoch == 4
+    output = run(open_host, range(5, 7), 3, backend=BACKENDS[after], run_id="later")
+    assert output == {key: (7, sum(range(7))) for key in KEYS}
+
+
+def test_a_new_query_begins_with_a_savepoint(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(3), backend=BACKENDS["rocksdb"])
+    savepoint(str(store), str(tmp_path / "saved"))
+    source = RestoreSource(str(tmp_path / "saved"), 2)
+    from_it = replace(OFTEN, restore_from=source)
+    output = run(open_host, range(1), 1, root=tmp_path / "new", checkpoints=from_it)
+    assert output == dict.fromkeys(KEYS, (4, 3))
+
+
+def test_an_older_epoch_may_be_asked_for(open_host: OpenHost, store: Path, tmp_path: Path) -> None:
+    run(open_host, range(5))
+    savepoint(str(store), str(tmp_path / "saved"), epoch=2)
+    assert totals_in(tmp_path / "saved") == dict.fromkeys(KEYS, (3, 3))
+    assert totals_in(tmp_path / "saved") == totals_in(store, 2)
+
+
+def test_all_operators_of_a_query_get_one(open_host: OpenHost, tmp_path: Path) -> None:
+    for name in ("totals", "others"):
+        run(open_host, range(2), operator=name)
+    written = savepoint(str(tmp_path / "query"), str(tmp_path / "saved"))
+    assert [each.operator for each in written] == ["others", "totals"]
+    shutil.rmtree(tmp_path / "query")
+    restore(str(tmp_path / "saved"), str(tmp_path / "query"))
+    for name in ("totals", "others"):
+        assert totals_in(tmp_path / "query" / name) == dict.fromkeys(KEYS, (2, 1))
+
+
+def test_retention_leaves_alone_what_a_savepoint_reads(
+    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(open_host, range(4))
+    own = CompletedCheckpointStore(LocalObjectStore(store))
+    copied = operator_copy.OperatorCopy.of_subtask
+
+    def copy_slowly(copy: operator_copy.OperatorCopy, barrier: Any) -> Any:
+        if barrier.subtask == 1:
+            run(open_host, range(4, 12))
+            own.retain(2)
+            own.sweep_orphans(0, 2**40)
+        return copied(copy, barrier)
+
+    monkeypatch.setattr(operator_copy.OperatorCopy, "of_subtask", copy_slowly)
+    savepoint(str(store), str(tmp_path / "saved"))
+    assert totals_in(tmp_path / "saved") == dict.fromkeys(KEYS, (4, 6))
+    assert open_store(str(store)).versions()[0].version == 3
+    assert not [*store.glob("pins/*")]
+    own.retain(2)
+    assert open_store(str(store)).versions()[0].version == 10
+
+
+def test_the_pin_of_a_killed_reader_does_not_count_for_ever(
+    open_host: OpenHost, store: Path
+) -> None:
+    run(open_host, range(4))
+    objects = LocalObjectStore(store)
+    pins = EpochPins(objects)
+    pins._put(1)
+    assert pins.oldest() == 1
+    later = EpochPins(objects, now=lambda: pins.now() + PIN_SECONDS + 60)
+    assert later.oldest() is None
+    with later.pinned(3):
+        pass
+    assert not [*store.glob("pins/*")]
+
+
+def names_below(folder: Path) -> set[str]:
+    return {str(path) for path in folder.rglob("*")}
+
+
+def test_a_target_that_has_something_is_refused(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(1))
+    for taken in (store, tmp_path / "query"):
+        before = names_below(tmp_path)
+        with pytest.raises(ConfigurationError, match="is not empty: it has"):
+            savepoint(str(store), str(taken))
+        assert names_below(tmp_path) == before
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        savepoint(str(tmp_path / "nothing"), str(tmp_path / "saved"))
+    assert not (tmp_path / "saved").exists()
+
+
+def test_an_epoch_that_is_not_there_is_refused(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(2))
+    with pytest.raises(VersionNotRetainedError, match=r"version 9 .* is not written yet"):
+        savepoint(str(store), str(tmp_path / "saved"), epoch=9)
+    assert not (tmp_path / "saved").exists()
+
+
+def test_a_store_with_epochs_is_not_restored_into(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(2))
+    savepoint(str(store), str(tmp_path / "saved"))
+    before = names_below(store)
+    with pytest.raises(ConfigurationError, match="has epochs already"):
+        restore(str(tmp_path / "saved"), str(store))
+    assert names_below(store) == before
+
+
+def test_a_store_of_another_kind_is_not_restored_into(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(2))
+    savepoint(str(store), str(tmp_path / "saved"))
+    other = CompletedCheckpointStore(LocalObjectStore(tmp_path / "other" / "totals"))
+    metadata = open_store(str(store))._history.metadata  # type: ignore[attr-defined]
+    other.open(replace(metadata, max_parallelism=16))
+    with pytest.raises(StoreMismatchError, match="max_parallelism"):
+        restore(str(tmp_path / "saved"), str(tmp_path / "other" / "totals"))
+
+
+def test_a_store_of_another_query_is_told_of_restore_from(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(2))
+    savepoint(str(store), str(tmp_path / "saved"))
+    target = tmp_path / "root" / str(uuid4()) / "totals"
+    with pytest.raises(ConfigurationError, match=r"another query .*restoreFrom to .*saved"):
+        restore(str(tmp_path / "saved"), str(target))
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("at", ["read", "write"])
+def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
+    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    run(open_host, range(3))
+    if at == "read":
+        damaged = max(store.glob("epochs/*/changelog-00001-*"))
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+    else:
+        written = CompletedCheckpointStore.write_state
+
+        def fail(self: CompletedCheckpointStore, kind: Any, table: Any, writer: Any) -> Any:
+            if writer.subtask == 1:
+                raise OSError("No space left on device")
+            return written(self, kind, table, writer)
+
+        monkeypatch.setattr(CompletedCheckpointStore, "write_state", fail)
+    with pytest.raises((CorruptObjectError, OSError)):
+        savepoint(str(store), str(tmp_path / "saved"))
+    monkeypatch.undo()
+    assert not [*store.glob("pins/*")]
+    with pytest.raises(CheckpointStoreError, match="holds no version yet"):
+        open_store(str(tmp_path / "saved")).read()
+    with pytest.raises(CheckpointStoreError, match="holds no version yet"):
+        restore(str(tmp_path / "saved"), str(tmp_path / "again"))
+
+
+def test_databases_need_rocksdict(
+    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(open_host, range(5), backend=BACKENDS["rocksdb"])
+    monkeypatch.setitem(sys.modules, "spark_state.rocksdb.database_restore", None)
+    with pytest.raises(DatabaseReaderError, match=r"pip install 'cowstate\[rocksdb\]'"):
+        savepoint(str(store), str(tmp_path / "saved"))
+
+
+def test_the_commands_tell_what_they_wrote(
+    open_host: OpenHost, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(open_host, range(3))
+    assert main(["savepoint", str(store), str(tmp_path / "saved"), "--epoch", "1"]) == 0
+    assert f"has epoch 1 of file://{store}: 50 entries" in capsys.readouterr().out
+    shutil.rmtree(store)
+    assert main(["restore", str(tmp_path / "saved"), str(store)]) == 0
+    assert "The last batch of the query's checkpoint must be 1" in capsys.readouterr().out
+    assert main(["savepoint", str(store), str(tmp_path / "again"), "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["epoch"], told["entries"]) == (1, 50)
+    assert main(["restore", str(tmp_path / "saved"), str(store)]) == 2
+    assert "has epochs already" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["savepoint", str(store), str(tmp_path / "third"), "--epoch", "-1"])
