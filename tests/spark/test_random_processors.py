@@ -3,7 +3,7 @@
 All three get the same random rows. They have to yield the same in each batch, in order for each
 key, and to hold the same in the end: every value, list, entry of a map and timer. The queries are
 stopped and started again, cowstate's at other parallelisms than Spark's and than before, and with
-the other backend each time.
+the other backend each time; now and then its store is made anew from a savepoint.
 
 Most processors are random, too: tests/support/scripted_processor.py tells what they do. Some runs
 are a second attempt, after a processor that raises an error in the middle of a batch. The seed in a
@@ -13,11 +13,13 @@ test's name gives the same processor and rows again.
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -26,6 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 
 import spark_state
+from checkpoint_store import read_progress
 from tests.spark.test_time_modes import TimedStream
 from tests.support.kept_contents import (
     in_checkpoint,
@@ -92,6 +95,7 @@ class Query(TimedStream):
         self._operator = operator
         self._output: dict[int, list[Output]] = {}
         self._backends = cycle(("heap", "rocksdb"))
+        self._moves = cycle((True, True, False))
         self.last_epoch = -1
 
     def start(self, processor: StatefulProcessor, job: Job, parallelism: int) -> None:
@@ -99,6 +103,8 @@ class Query(TimedStream):
         at = F.timestamp_millis(F.expr(f"value div {job.lines}"))
         rows = self.source().withColumn("at", at).withWatermark("at", f"{DELAY_MS} milliseconds")
         backend = next(self._backends)
+        if self._operator is on_cowstate and next(self._moves):
+            self.move_state()
         settings = {
             PROVIDER_KEY: ROCKSDB,
             "spark.cowstate.parallelism": str(parallelism),
@@ -107,6 +113,18 @@ class Query(TimedStream):
         }
         with configured(self.spark, settings):
             self.run(self._operator(rows.groupBy("key"), processor, job))
+
+    def move_state(self) -> None:
+        """Put a store that is made from a savepoint in the store's place."""
+        if not self.committed():
+            return
+        saved = self.folder / f"saved-{uuid4()}"
+        store = self.store()
+        epochs = (done.epoch for done in read_progress(str(store), epochs=1_000))
+        last = max(epoch for epoch in epochs if epoch < self.committed())
+        spark_state.savepoint(str(store), str(saved), epoch=last)
+        shutil.rmtree(store)
+        spark_state.restore(str(saved), str(store))
 
     def keep(self, batch: DataFrame, epoch: int) -> None:
         """See Stream."""
