@@ -68,7 +68,7 @@ test: lint types layers docs
 
 quick: lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/unit tests/test_*.py \
-		-m "not (spark or fault or notebook or process or soak)" $(PYTEST_ARGS)
+		-m "not (spark or fault or notebook or process or long or soak)" $(PYTEST_ARGS)
 
 .PHONY: coverage
 COVERED ?= tests/unit tests/contract

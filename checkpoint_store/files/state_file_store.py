@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -17,6 +21,10 @@ from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.objects.named_object import read_named
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
+
+_FILES_AHEAD = 8
+_BYTES_AHEAD = 64 << 20
+"""What is held in memory of files that are not used yet; a longer file is read by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +73,42 @@ class StateFileStore:
         self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
     ) -> Iterator[tuple[StateHandle, Iterator[pa.RecordBatch]]]:
         """As read, each handle in its turn. A file is read once for handles of it that follow one
-        another."""
-        name, data = "", b""
-        for handle in handles:
-            if handle.kind == "database":
-                yield handle, DatabaseFileStore(self.store, self.unique).read(handle, key_groups)
-                continue
-            if handle.name != name:
-                name, data = handle.name, read_named(self.store, handle.name, handle.epoch)
-            yield handle, decode_state_file(data, handle, key_groups, self.store.url)
+        another, and the next ones are read while one is used."""
+        files = [[*of_name] for _, of_name in groupby(handles, lambda handle: handle.name)]
+        with closing(self._read_ahead([pieces[0] for pieces in files])) as contents:
+            for pieces, data in zip(files, contents, strict=True):
+                for handle in pieces:
+                    if handle.kind == "database":
+                        databases = DatabaseFileStore(self.store, self.unique)
+                        yield handle, databases.read(handle, key_groups)
+                    else:
+                        yield handle, decode_state_file(data, handle, key_groups, self.store.url)
+
+    def _read_ahead(self, handles: Sequence[StateHandle]) -> Generator[bytes, None, None]:
+        """The bytes of files, in order; nothing for databases, which are read otherwise."""
+        if len(handles) == 1:
+            yield self._bytes_of(handles[0])
+            return
+        waiting = deque(handles)
+        reading: deque[tuple[StateHandle, Future[bytes]]] = deque()
+        with ThreadPoolExecutor(_FILES_AHEAD, "cowstate-read") as pool:
+            try:
+                while waiting or reading:
+                    while waiting and _may_begin(waiting[0], [handle for handle, _ in reading]):
+                        handle = waiting.popleft()
+                        reading.append((handle, pool.submit(self._bytes_of, handle)))
+                    yield reading.popleft()[1].result()
+            finally:
+                for _, begun in reading:
+                    begun.cancel()
+
+    def _bytes_of(self, handle: StateHandle) -> bytes:
+        if handle.kind == "database":
+            return b""
+        return read_named(self.store, handle.name, handle.epoch)
+
+
+def _may_begin(handle: StateHandle, begun: Sequence[StateHandle]) -> bool:
+    held_bytes = sum(other.length for other in begun)
+    is_fitting = len(begun) < _FILES_AHEAD and held_bytes + handle.length <= _BYTES_AHEAD
+    return not begun or is_fitting

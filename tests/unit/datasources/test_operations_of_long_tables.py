@@ -64,6 +64,7 @@ def stream_of(
     return TableStreamReader(StreamOptions("dict://store", **options), asked_columns("", COLUMNS))
 
 
+@pytest.mark.long
 def test_the_newest_state_is_read_by_a_few_requests(store: DictObjectStore) -> None:
     reader = reader_of(store)
     requests(store)

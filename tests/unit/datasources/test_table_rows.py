@@ -345,6 +345,7 @@ def test_the_winning_row_of_every_key_is_written_once(
 
 
 @given(rows=INPUT_ROWS, ignores_nulls=st.booleans())
+@pytest.mark.long
 def test_the_fold_of_a_file_is_the_fold_of_the_rows_in_their_sequence(
     rows: list[tuple[Any, ...]], ignores_nulls: bool
 ) -> None:

@@ -101,6 +101,7 @@ class Table:
     ],
     ids=lambda it: type(it).__name__ if isinstance(it, Exception) else "-".join(it),
 )
+@pytest.mark.long
 def test_no_failure_of_upkeep_reaches_a_commit(
     error: Exception, operations: tuple[str, ...]
 ) -> None:

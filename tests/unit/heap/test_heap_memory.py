@@ -95,6 +95,7 @@ def filled(fill: Fill, keys: int) -> HeapKeyedStateBackend:
 
 @pytest.mark.parametrize("fill", [values, wide_values, lists, maps, timers, values_that_expire])
 @pytest.mark.parametrize("keys", [500, 10_000])
+@pytest.mark.long
 def test_the_estimate_is_within_a_quarter_of_what_was_allocated(fill: Fill, keys: int) -> None:
     filled(fill, 1)  # imports, and what is made once
     gc.collect()

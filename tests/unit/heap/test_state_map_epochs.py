@@ -91,6 +91,7 @@ def test_a_new_base_is_taken_when_the_overlay_is_full_and_not_before() -> None:
     epochs.check_invariants()
 
 
+@pytest.mark.long
 def test_the_buckets_copied_are_proportional_to_the_changes() -> None:
     epochs: Numbers = StateMapEpochs(0, [(key, 0) for key in range(100_000)])
     buckets = len(epochs._map.primary_table)

@@ -140,6 +140,7 @@ def test_a_snapshot_that_is_given_up_leaves_nothing(
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])
+@pytest.mark.long
 def test_databases_are_cut_and_put_together(
     stored: StoredDatabases, backend: RocksDBKeyedStateBackend, parts: int
 ) -> None:

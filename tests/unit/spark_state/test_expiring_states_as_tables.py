@@ -151,6 +151,7 @@ def expected_changes(before: dict[str, Any], after: dict[str, Any]) -> set[tuple
 
 @pytest.mark.parametrize("state", ["last", "all", "counts"])
 @pytest.mark.parametrize("remembers", [False, True])
+@pytest.mark.long
 def test_what_expires_is_deleted_by_the_version_whose_time_it_is(
     host: Host, state: str, remembers: bool
 ) -> None:

@@ -60,6 +60,7 @@ def test_rows_of_a_key_come_together_in_their_order(
 
 @pytest.mark.parametrize("value_type", [pa.string(), pa.large_string()])
 @pytest.mark.parametrize(("distinct", "times"), [(3, 1), (5, 40), (70_000, 2)])
+@pytest.mark.long
 def test_text_is_in_the_order_of_its_bytes_however_often_it_comes(
     value_type: pa.DataType, distinct: int, times: int
 ) -> None:

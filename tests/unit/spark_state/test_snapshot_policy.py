@@ -212,6 +212,7 @@ class ShortRuns:
 @pytest.mark.parametrize("epochs", [1, 2, 3, 5, 8, 20, 60])
 @pytest.mark.parametrize("hundredths", [1, 5, 10, 100], ids="{}%".format)
 @pytest.mark.parametrize("skew", ["even", "hot entries", "large key groups", "hot key group"])
+@pytest.mark.long
 def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
     epochs: int, hundredths: int, skew: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.files import state_file_store
 from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import StateFileHeader
@@ -106,3 +108,49 @@ def test_damage_is_found_before_the_first_row(
     objects.objects[handle.name] = objects.objects[handle.name][:-1] + b"?"
     with pytest.raises(CorruptObjectError, match="sha256"):
         files.read(handle, HEADER.key_groups)
+
+
+class ReadTogether(DictObjectStore):
+    """Answers when as many files as `together` are asked for at once."""
+
+    together = threading.Barrier(1)
+
+    def get(self, name: str) -> bytes:
+        self.together.wait(60)
+        return super().get(name)
+
+
+def test_the_next_files_are_read_while_one_is_used() -> None:
+    objects = ReadTogether()
+    files = StateFileStore(objects)
+    handles = [files.write(ROWS, HEADER, "some/directory", number) for number in range(6)]
+    objects.together = threading.Barrier(3)
+    read = [rows_in(batches) for _, batches in files.read_each(handles, KeyGroupRange(12, 19))]
+    assert read == [[3, 4]] * 6
+
+
+def test_only_some_bytes_are_held_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = Counting()
+    files = StateFileStore(objects)
+    handles = [files.write(ROWS, HEADER, "some/directory", number) for number in range(9)]
+    monkeypatch.setattr(state_file_store, "_BYTES_AHEAD", 2 * handles[0].length)
+    for used, (handle, _) in enumerate(files.read_each(handles, KeyGroupRange(0, 99)), 1):
+        assert handle == handles[used - 1]
+        assert objects.gets <= used + 2
+
+
+def test_who_stops_reading_leaves_no_thread(files: StateFileStore) -> None:
+    handles = [files.write(ROWS, HEADER, "some/directory", number) for number in range(6)]
+    read = files.read_each(handles, KeyGroupRange(0, 99))
+    next(read)
+    read.close()  # type: ignore[attr-defined]
+    assert not [t for t in threading.enumerate() if t.name.startswith("cowstate-read")]
+
+
+def test_the_error_of_a_file_comes_in_its_turn(objects: Counting, files: StateFileStore) -> None:
+    handles = [files.write(ROWS, HEADER, "some/directory", number) for number in range(4)]
+    objects.delete([handles[2].name])
+    read = files.read_each(handles, KeyGroupRange(0, 99))
+    assert [next(read)[0], next(read)[0]] == handles[:2]
+    with pytest.raises(ObjectMissingError, match=handles[2].name):
+        next(read)

@@ -87,6 +87,7 @@ PARALLELISMS = (1, 2, 3, 5, 8)
 
 
 @pytest.mark.parametrize("before", PARALLELISMS)
+@pytest.mark.long
 def test_a_restart_at_any_parallelism_has_every_key_once(query: Query, before: int) -> None:
     for after in PARALLELISMS:
         query.restart(before)
@@ -99,6 +100,7 @@ def test_a_restart_at_any_parallelism_has_every_key_once(query: Query, before: i
 @pytest.mark.parametrize(
     "backends", [(ON_HEAP, IN_ROCKSDB), (IN_ROCKSDB, ON_HEAP), (IN_ROCKSDB, IN_ROCKSDB)]
 )
+@pytest.mark.long
 def test_a_backend_takes_over_from_the_other_one(
     query: Query, backends: tuple[BackendSettings, BackendSettings]
 ) -> None:
@@ -117,6 +119,7 @@ def test_files_of_rows_are_written_where_databases_are_not_wanted(query: Query) 
     assert query.databases()
 
 
+@pytest.mark.long
 def test_snapshots_of_short_runs_add_to_the_database(query: Query, stored: Path) -> None:
     query.restart(1)
     query.run(4)
@@ -151,6 +154,7 @@ def test_what_an_epoch_writes_counts_new_tables_only(query: Query) -> None:
     assert report.written_bytes == new + changelog
 
 
+@pytest.mark.long
 def test_retention_deletes_tables_with_their_last_user(query: Query, stored: Path) -> None:
     query.restart(1)
     query.run(3)

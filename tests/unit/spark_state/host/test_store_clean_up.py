@@ -70,6 +70,7 @@ def host(open_host: OpenHost, refusals: Refusals) -> Host:
     return open_host(checkpoints=settings)
 
 
+@pytest.mark.long
 def test_retention_that_is_refused_is_told_once_and_tried_less_and_less_often(
     host: Host, refusals: Refusals, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -38,6 +38,7 @@ def snapshots_in(folder: Path) -> int:
     return sum(len([*folder.glob(f"query/totals/epochs/*/{kind}-*")]) for kind in kinds)
 
 
+@pytest.mark.long
 def test_chains_stay_short_when_every_epoch_runs_in_a_host_of_its_own(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def no_state_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 MANY_KEYS = [f"key {number}" for number in range(400)]
 
 
+@pytest.mark.long
 def test_short_runs_replace_a_large_state_in_parts(
     open_host: OpenHost, tmp_path: Path, no_state_is_small: None
 ) -> None:

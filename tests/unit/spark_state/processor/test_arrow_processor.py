@@ -156,6 +156,7 @@ def entries(maps: dict[str, Any]) -> dict[str, dict[int, Any]]:
     return {key: {user["value"]: value for user, value in of_key} for key, of_key in maps.items()}
 
 
+@pytest.mark.long
 def test_it_does_what_a_processor_of_rows_does_over_failures_and_restarts() -> None:
     chance = random.Random(7)
     with operator(Totals()) as of_rows, operator(TotalsInArrow()) as in_arrow:
@@ -475,6 +476,7 @@ def test_keys_of_structs_arrays_and_nulls_are_shown_as_in_the_row_api() -> None:
         assert again == {key: (2 * n, 2) for key, (n, _) in counted.items()}
 
 
+@pytest.mark.long
 def test_more_timers_than_a_call_holds_fire_once_each() -> None:
     with operator(Counting()) as counting:
         fired = counting.batch([(f"key{number:05d}", 1) for number in range(11_000)], at=1)

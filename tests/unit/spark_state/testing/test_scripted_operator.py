@@ -231,6 +231,7 @@ with ScriptedOperator(Nothing(), rows="k int", key="k", output="k int") as opera
 """
 
 
+@pytest.mark.long
 def test_it_needs_neither_java_nor_pytest() -> None:
     environment = {**os.environ, "PATH": "", "JAVA_HOME": "/nowhere"}
     command = [sys.executable, "-c", WITHOUT_JAVA]
