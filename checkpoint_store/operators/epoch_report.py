@@ -20,8 +20,8 @@ class EpochReport:
 
     `timers`: how many are registered afterwards. `memory_bytes`: about what the entries take in
     memory, an estimate; see heap_memory. `states_deleted`: states that `init` deleted with
-    deleteIfExists, and which were there: of an earlier epoch, or declared before. These three are
-    None if an earlier release wrote the barrier.
+    deleteIfExists. A state counts if an earlier epoch had it, or if `init` had declared it; what it
+    held is in no other number. These three are None if an earlier release wrote the barrier.
     """
 
     rows_in: int

@@ -182,8 +182,8 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         return None if entry is None else self.remove_found(entry)
 
     def remove_found(self, entry: StateMapEntry[K, N, S]) -> S:
-        """Remove an entry that the last operation on the map, `find` or `replace`, has returned.
-        Returns its state, as `remove_and_get_old` does."""
+        """Remove an entry that an operation on the map has returned, and that none has copied or
+        removed since. Returns its state, as `remove_and_get_old` does."""
         code = entry.hash
         table = self._table_of(code) if self.incremental_rehash_table else self.primary_table
         index = code & (len(table) - 1)

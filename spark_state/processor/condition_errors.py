@@ -217,6 +217,18 @@ def timer_in_init(operation: str) -> ProcessorHandleError:
     )
 
 
+def operation_after_init(operation: str) -> ProcessorHandleError:
+    """The error of a state that is declared or deleted after `init`. `operation`: as Spark calls
+    it, such as "delete_if_exists"."""
+    return ProcessorHandleError(
+        "STATEFUL_PROCESSOR_CANNOT_PERFORM_OPERATION_WITH_INVALID_HANDLE_STATE",
+        _INVALID_PARAMETER,
+        f"Failed to perform stateful processor operation={operation} with invalid handle "
+        "state=INITIALIZED. States are declared and deleted in init only, for all keys together",
+        {"operationType": operation, "handleState": "INITIALIZED"},
+    )
+
+
 def ttl_in_time_mode(state_name: str, time_mode: str) -> ProcessorHandleError:
     """The error of a time to live in time mode "None" or "EventTime"."""
     spark_mode = "NoTime" if time_mode == "None" else time_mode

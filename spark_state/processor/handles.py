@@ -18,6 +18,7 @@ from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo, OperatorStateMode
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
 from spark_state.processor.condition_errors import (
+    operation_after_init,
     state_defined_twice,
     timer_in_init,
     ttl_in_time_mode,
@@ -133,6 +134,22 @@ class DeclaringHandle:
         """Delete a state with all it has, of all keys, if it is there. Call it in `init` only."""
         self._drop(stateName)
 
+    def end_init(self) -> None:
+        """`init` has returned, so nothing is declared or deleted any more: who would delete a state
+        while keys are handled would keep what is before him, and lose the rest."""
+
+        def declare(kind: StateKind, _name: str, _schemas: Any, _ttl_ms: int | None) -> NoReturn:
+            raise operation_after_init(f"get_{kind}_state")
+
+        def declare_operator_state(_mode: OperatorStateMode, _name: str, _schemas: Any) -> NoReturn:
+            raise operation_after_init("get_operator_state")
+
+        def drop(_name: str) -> NoReturn:
+            raise operation_after_init("delete_if_exists")
+
+        self._declare, self._drop = declare, drop
+        self._declare_operator_state = declare_operator_state
+
 
 class ProcessorHandle(DeclaringHandle):
     """PySpark's StatefulProcessorHandle, with operator state."""
@@ -216,11 +233,7 @@ def record_states(
     declared_and_dropped: set[str] = set()
 
     def check_name(name: Any) -> None:
-        if not isinstance(name, str) or not name or name.startswith(_RESERVED):
-            raise ConfigurationError(
-                f"a state's name is a non-empty str that does not begin with {_RESERVED}, not "
-                f"{name!r}"
-            )
+        _check_form(name)
         if name in states or name in operator_states:
             raise state_defined_twice(name)
 
@@ -235,7 +248,8 @@ def record_states(
         operator_states[name] = describe.operator(mode, name, schemas)
         return empty.declare(operator_states[name])
 
-    def drop(name: str) -> None:
+    def drop(name: Any) -> None:
+        _check_form(name)
         if name in operator_states:
             raise ConfigurationError(
                 f"init declares operator state {name!r} and then deletes it: leave one of the two "
@@ -253,6 +267,13 @@ def record_states(
         )
     deleted = tuple(states.pop(name) for name in sorted(declared_and_dropped))
     return DeclaredStates(tuple(states.values()), tuple(operator_states.values()), deleted)
+
+
+def _check_form(name: Any) -> None:
+    if not isinstance(name, str) or not name or name.startswith(_RESERVED):
+        raise ConfigurationError(
+            f"a state's name is a non-empty str that does not begin with {_RESERVED}, not {name!r}"
+        )
 
 
 def _check_time_to_live(name: str, ttl_ms: Any, time_mode: str) -> None:

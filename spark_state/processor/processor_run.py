@@ -117,7 +117,9 @@ def run_processor(
     )
     spool = OutputSpool(spec.output_schema, spec.spool_bytes)
     try:
-        processor.init(plan.serve(backend, spec.states, operator_states, backends.drop))
+        handle = plan.serve(backend, spec.states, operator_states, backends.drop)
+        processor.init(handle)
+        handle.end_init()
         output = chain.from_iterable(step(run) for step in plan.steps)
         for batch in plan.row_form.batches(output, spec.output_schema):
             if plan.emitted_time is not None and time is not None:

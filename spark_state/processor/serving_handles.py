@@ -77,6 +77,11 @@ def serving_handle(served: ServedStates, handle_type: type[DeclaringHandle]) -> 
         return states[name][1]
 
     def drop_state(name: str) -> None:
+        if name in states:
+            raise ConfigurationError(
+                f"init deletes state {name!r}, which it did not delete when the query was planned; "
+                "init must declare and delete the same states always"
+            )
         dropped.add(name)
         served.drop(name)
 

@@ -191,3 +191,9 @@ def test_a_state_that_was_declared_of_another_kind_is_refused_in_the_host() -> N
     state = backend.state(Described().keyed("value", "s", ("x int",)))
     with pytest.raises(ConfigurationError, match="state 's' was no map state"):
         serving({"s": ("value", state)}).getMapState("s", "k int", "v int")
+
+
+@pytest.mark.parametrize("name", ["", None, 5, ["x"], "$procTimers"])
+def test_a_name_that_no_state_can_have_is_not_deleted(name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a state's name is a non-empty str"):
+        recorded(lambda handle: handle.deleteIfExists(name))

@@ -17,7 +17,9 @@ from checkpoint_store.operators.completed_checkpoint import StateSchema
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.progress_reader import read_progress
 from checkpoint_store.state_reader import open_store
+from spark_state.errors import ConfigurationError
 from spark_state.host.maintenance import Maintenance
+from spark_state.processor.condition_errors import ProcessorHandleError
 from tests.support.subtasks import Host, operator
 from tests.support.table_rows_of import schema_json
 
@@ -210,3 +212,70 @@ def test_the_schema_of_a_state_that_is_declared_and_deleted_is_kept(
     assert barrier.deleted_states == (StateSchema("spare", "list", spare.schema_json),)
     assert [state.name for state in barrier.states] == ["kept"]
     assert total_of(host, "kept") == {"a": 1}
+
+
+class CallsLater(Declares):
+    """Keeps its handle, and calls it while keys are handled."""
+
+    def __init__(self, call: tuple[str, ...]) -> None:
+        super().__init__(("total",))
+        self._call = call
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._handle = handle
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        if key[0] == "b":
+            method, *arguments = self._call
+            getattr(self._handle, method)(*arguments)
+        yield from super().handleInputRows(key, rows, timerValues)
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        (("deleteIfExists", "total"), "delete_if_exists"),
+        (("getValueState", "total", "n bigint"), "get_value_state"),
+        (("getMapState", "other", "n bigint", "n bigint"), "get_map_state"),
+        (("getListOperatorState", "items", "n bigint"), "get_operator_state"),
+    ],
+)
+def test_states_are_declared_and_deleted_in_init_only(
+    tmp_path: Path, maintenance: Maintenance, call: tuple[str, ...], operation: str
+) -> None:
+    spec = operator(tmp_path, Declares(("total",)), key_schema_json=schema_json(key="string"))
+    host = Host(spec).open(maintenance)
+    host.epoch(0, [("a", 1), ("b", 1)])
+    later = replace(spec, processor=operator(tmp_path, CallsLater(call)).processor)
+    again = Host(later, run_id="later").open(maintenance)
+    with pytest.raises(ProcessorHandleError, match=f"operation={operation} .*INITIALIZED.* init"):
+        again.epoch(1, [("a", 1), ("b", 1)])
+    host = Host(spec, run_id="third").open(maintenance)
+    assert host.epoch(1, [("a", 1), ("b", 1)]) == {"a": (1, 2), "b": (1, 2)}
+    for opened in (host, again):
+        opened.close()
+
+
+class DeletesOnHosts(Declares):
+    """Deletes its state in `init` where the class says so: not while the query is planned."""
+
+    is_on_host = False
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        if type(self).is_on_host:
+            handle.deleteIfExists("total")
+
+
+def test_an_init_that_deletes_a_state_on_hosts_only_is_refused(
+    tmp_path: Path, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host(operator(tmp_path, DeletesOnHosts(("total",)))).open(maintenance)
+    host.epoch(0, [("a", 1)])
+    monkeypatch.setattr(DeletesOnHosts, "is_on_host", True)
+    with pytest.raises(ConfigurationError, match="init deletes state 'total', which it did not"):
+        host.epoch(1, [("a", 1)])
+    monkeypatch.undo()
+    assert host.epoch(1, [("a", 1)], attempt=9) == {"a": (1, 2)}
+    host.close()
