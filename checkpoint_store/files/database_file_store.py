@@ -7,6 +7,7 @@ again. A table never changes, so the snapshots of a database share those that th
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,14 @@ from checkpoint_store.objects.parallel_requests import in_parallel
 
 # A table is in memory while it is on its way; RocksDB makes them of 64 MB.
 _TABLES_AT_ONCE = 4
+
+
+LocalCopy = Callable[[FilePart], Path | None]
+
+
+def no_local_copy(part: FilePart) -> Path | None:
+    """There is none."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +110,24 @@ class DatabaseFileStore:
             raise CorruptObjectError(source.url, source.name, problem, source.epoch)
         return contents
 
-    def fetch(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
-        """Make `folder`, and put all files of a database into it. Raises ObjectMissingError,
+    def fetch(
+        self,
+        handle: StateHandle,
+        contents: DatabaseContents,
+        folder: Path,
+        local_copy: LocalCopy = no_local_copy,
+    ) -> None:
+        """Make `folder`, and put all files of a database into it. `local_copy`: a whole copy of a
+        part on the same disk, which is linked instead of downloaded. Raises ObjectMissingError,
         CorruptObjectError, and OSError when they cannot be written."""
         folder.mkdir(parents=True)
         for name, data in contents.small_files.items():
             (folder / name).write_bytes(data)
 
         def download(table: str, part: FilePart) -> None:
-            (folder / table).write_bytes(self._verified(part, handle.epoch))
+            held = local_copy(part)
+            if held is None or not _is_linked(held, folder / table):
+                (folder / table).write_bytes(self._verified(part, handle.epoch))
 
         tables = zip(contents.tables, handle.parts, strict=True)
         in_parallel(lambda table: download(*table), tables, _TABLES_AT_ONCE)
@@ -137,6 +155,15 @@ class DatabaseFileStore:
             )
             raise CorruptObjectError(self.store.url, part.name, problem, epoch)
         return data
+
+
+def _is_linked(path: Path, link: Path) -> bool:
+    """Link a local copy, unless its owner has let it go meanwhile or it is on another disk."""
+    try:
+        os.link(path, link)
+    except OSError:
+        return False
+    return True
 
 
 def tables_of(handle: StateHandle, contents: DatabaseContents) -> dict[str, FilePart]:

@@ -31,7 +31,12 @@ from checkpoint_store.errors import (
     StoreMismatchError,
 )
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
+from checkpoint_store.files.database_file_store import (
+    DatabaseFileStore,
+    DatabasePlace,
+    LocalCopy,
+    no_local_copy,
+)
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
@@ -217,9 +222,15 @@ class CompletedCheckpointStore:
         """What a database holds. See DatabaseFileStore."""
         return self._databases.contents(handle)
 
-    def fetch_database(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
+    def fetch_database(
+        self,
+        handle: StateHandle,
+        contents: DatabaseContents,
+        folder: Path,
+        local_copy: LocalCopy = no_local_copy,
+    ) -> None:
         """Make a local folder with all files of a database. See DatabaseFileStore."""
-        self._databases.fetch(handle, contents, folder)
+        self._databases.fetch(handle, contents, folder, local_copy)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

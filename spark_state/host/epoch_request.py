@@ -43,13 +43,15 @@ class BackendSettings:
     `kind`: on the Python heap, or in RocksDB; `local_directory`: below which RocksDB keeps its
     files, None for Spark's own local directory; `memory_mb`: how much memory the databases of a
     host use together, in MiB; `incremental`: whether a snapshot of RocksDB is its own files, and
-    only those that the store does not have.
+    only those that the store does not have; `local_recovery`: whether the files of RocksDB that the
+    store has are kept on the local disk for the next host, too.
     """
 
     kind: Literal["heap", "rocksdb"] = "heap"
     local_directory: str | None = None
     memory_mb: int = 256
     incremental: bool = True
+    local_recovery: bool = True
 
 
 @dataclass(frozen=True, slots=True)

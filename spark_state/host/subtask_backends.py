@@ -5,6 +5,7 @@ RocksDB is imported where it is first used: not all who install cowstate have it
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -31,6 +32,7 @@ from spark_state.processor.rows import STATE_FORMS
 
 if TYPE_CHECKING:
     from spark_state.rocksdb.database import DatabaseMemory
+    from spark_state.rocksdb.local_copies import LocalCopies
 
 Backend = KeyedStateBackend[Any]
 
@@ -45,6 +47,7 @@ class SubtaskBackends:
         self._executor = executor
         self._lock = threading.Lock()
         self._folders: dict[Path, Path] = {}
+        self._owned: set[Path] = set()
         self._numbers = count()
         self._memory: DatabaseMemory | None = None
 
@@ -61,6 +64,7 @@ class SubtaskBackends:
             return backend, restore.handles
         try:
             from spark_state.rocksdb.database_restore import DatabaseRestore
+            from spark_state.rocksdb.local_copies import DatabaseHome
             from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
         except ImportError as error:
             raise StateHostError(
@@ -70,11 +74,22 @@ class SubtaskBackends:
         with self._lock:
             folder = self._folder_below(_root(request)) / str(next(self._numbers))
             memory = self._memory_of(request.spec.backend)
-        new = partial(
-            RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, folder, memory
-        )
-        databases = DatabaseRestore(restore, folder)
+            home = DatabaseHome(folder, memory, self._copies(request, key_groups))
+        new = partial(RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, home)
+        databases = DatabaseRestore(restore, home)
         return databases.backend(new), databases.rest
+
+    def _copies(self, request: EpochRequest, key_groups: KeyGroupRange) -> LocalCopies | None:
+        """Where a subtask keeps copies for the next host of the executor; None for nowhere."""
+        from spark_state.rocksdb.local_copies import LocalCopies
+
+        if self._executor is None or not request.spec.backend.local_recovery:
+            return None
+        folder = private_directory(_root(request), self._executor) / "copies"
+        store = hashlib.sha256(request.store_url.encode()).hexdigest()[:16]
+        owner = f"{store}-{key_groups.start}-{key_groups.end}"
+        self._owned.add(folder / owner)
+        return LocalCopies(folder, owner)
 
     def _folder_below(self, root: Path) -> Path:
         """The folder of this process."""
@@ -109,11 +124,13 @@ class SubtaskBackends:
         return self._memory
 
     def close(self) -> None:
-        """Remove the local directories. The backends are not used any more."""
+        """Remove the local directories. The backends are not used any more. Copies for the next
+        host remain only where this one is killed."""
         with self._lock:
-            for folder in self._folders.values():
+            for folder in (*self._folders.values(), *self._owned):
                 shutil.rmtree(folder, ignore_errors=True)
             self._folders.clear()
+            self._owned.clear()
 
 
 def _root(request: EpochRequest) -> Path:

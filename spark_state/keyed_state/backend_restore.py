@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from checkpoint_store.files.database_contents import DatabaseContents
+from checkpoint_store.files.database_file_store import LocalCopy, no_local_copy
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.state_descriptor import StateDescriptor
 
@@ -18,8 +19,14 @@ class DatabaseSource(Protocol):
     def database_contents(self, handle: StateHandle) -> DatabaseContents:
         """What a database holds."""
 
-    def fetch_database(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
-        """Make a local folder with all files of a database."""
+    def fetch_database(
+        self,
+        handle: StateHandle,
+        contents: DatabaseContents,
+        folder: Path,
+        local_copy: LocalCopy = no_local_copy,
+    ) -> None:
+        """Make a local folder with all files of a database; `local_copy`: see DatabaseFileStore."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from checkpoint_store.files.database_file_store import tables_of
+from checkpoint_store.files.database_file_store import no_local_copy, tables_of
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.backend_restore import BackendRestore
 from spark_state.rocksdb.database import ReadOnlyDatabase, files_below
+from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.restored_database import RestoredDatabase, has_same_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 
@@ -46,12 +47,13 @@ class _StoredDatabase:
 
 
 class DatabaseRestore:
-    """The restore of a backend, whose database is in `folder`. `rest`: the files that are still to
+    """The restore of a backend, whose database has this `home`. `rest`: the files that are still to
     be applied to it."""
 
-    def __init__(self, restore: BackendRestore, folder: Path) -> None:
+    def __init__(self, restore: BackendRestore, home: DatabaseHome) -> None:
         self._restore = restore
-        self._folder = folder
+        self._folder = home.folder
+        self._copies = home.copies
         self._databases = sorted(self._fitting(), key=_StoredDatabase.score, reverse=True)
         names = {database.handle.name for database in self._databases}
         self.rest = tuple(handle for handle in restore.handles if handle.name not in names)
@@ -81,7 +83,9 @@ class DatabaseRestore:
         base = self._databases[0] if self._databases else None
         try:
             if base is not None:
-                self._fetch(base, files_below(self._folder))
+                files = self._fetch(base, files_below(self._folder))
+                if self._copies is not None:
+                    self._copies.keep(files, base.restored.tables)
             backend = new(None if base is None else base.restored)
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -121,7 +125,12 @@ class DatabaseRestore:
 
     def _fetch(self, database: _StoredDatabase, files: Path) -> Path:
         try:
-            self._restore.source.fetch_database(database.handle, database.restored.contents, files)
+            self._restore.source.fetch_database(
+                database.handle,
+                database.restored.contents,
+                files,
+                no_local_copy if self._copies is None else self._copies.find,
+            )
         except OSError as error:
             raise StateHostError(
                 f"{database.handle.name} cannot be restored below {self._folder}: {error}. If the "

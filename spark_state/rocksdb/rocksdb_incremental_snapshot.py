@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
 from checkpoint_store.files.state_handle import FilePart, StateHandle
@@ -21,7 +22,8 @@ class RocksDBIncrementalSnapshot:
     """A KeyedStateSnapshot of a whole database.
 
     `contents`: what it holds, without its files; `uploaded`: those tables that are in the store, by
-    their local names; `note_uploaded`: is told of all tables that are in the store at the end.
+    their local names; `note_uploaded`: is told of all tables that are in the store at the end, and
+    of the folder where they are until it returns.
     """
 
     def __init__(
@@ -29,7 +31,7 @@ class RocksDBIncrementalSnapshot:
         checkpoint: DatabaseCheckpoint,
         contents: DatabaseContents,
         uploaded: dict[str, FilePart],
-        note_uploaded: Callable[[dict[str, FilePart]], None],
+        note_uploaded: Callable[[Path, dict[str, FilePart]], None],
     ) -> None:
         self.key_groups = contents.key_groups
         self._checkpoint = checkpoint
@@ -48,7 +50,8 @@ class RocksDBIncrementalSnapshot:
             handle = files.write_database(
                 checkpoint.folder, contents, self._uploaded, self.key_groups
             )
-            self._note_uploaded(dict(zip(tables, handle.parts, strict=True)))
+            uploaded = dict(zip(tables, handle.parts, strict=True))
+            self._note_uploaded(checkpoint.folder, uploaded)
             return (handle,)
         finally:
             self.release()

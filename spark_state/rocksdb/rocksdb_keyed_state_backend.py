@@ -17,7 +17,8 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.state_serializer import StateSerializer
-from spark_state.rocksdb.database import Database, DatabaseMemory, ReadOnlyDatabase
+from spark_state.rocksdb.database import Database, ReadOnlyDatabase
+from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.restored_database import ENGINE, ROWS_VERSION, RestoredDatabase
 from spark_state.rocksdb.rocksdb_element_table import RocksDBElementTable
 from spark_state.rocksdb.rocksdb_incremental_snapshot import (
@@ -33,12 +34,12 @@ from spark_state.state_descriptor import StateDescriptor
 
 
 class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
-    """State on the local disk, in a database in `folder`, which must not be there yet.
+    """State on the local disk, in a database that has this `home`.
 
     An epoch costs what it reads and changes; a rollback and an undo cost the changes. `close` it.
-    `memory`: what it shares with other databases of the process. `restored`: of which database of
-    the store the files are in `folder`, if they are; states that are then registered as they were
-    have what it has of them, and `forget_others` gives the rest up.
+    `restored`: of which database of the store the files are there already, None if there are none;
+    states that are then registered as they were have what it has of them, and `forget_others` gives
+    the rest up.
     """
 
     def __init__(
@@ -46,14 +47,14 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         key_groups: KeyGroupRange,
         key_columns: KeyColumns,
         forms: Forms,
-        folder: Path,
-        memory: DatabaseMemory | None = None,
+        home: DatabaseHome,
         restored: RestoredDatabase | None = None,
     ) -> None:
         super().__init__(key_groups, key_columns, forms)
         self._restored = restored
         self._tables_of_store: dict[str, FilePart] = {} if restored is None else restored.tables
-        self._database = Database(folder, memory)
+        self._copies = home.copies
+        self._database = Database(home.folder, home.memory)
 
     def forget_others(self) -> None:
         """Give up what the restored database has of states that nobody has registered."""
@@ -151,8 +152,10 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
             self._database.checkpoint(), contents, uploaded, self._note_uploaded
         )
 
-    def _note_uploaded(self, tables: dict[str, FilePart]) -> None:
+    def _note_uploaded(self, files: Path, tables: dict[str, FilePart]) -> None:
         self._tables_of_store = tables
+        if self._copies is not None:
+            self._copies.keep(files, tables)
 
     def close(self) -> None:
         self._database.close()

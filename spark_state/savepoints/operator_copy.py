@@ -135,13 +135,14 @@ def _begun_in_rocksdb(
 ) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
     try:
         from spark_state.rocksdb.database_restore import DatabaseRestore
+        from spark_state.rocksdb.local_copies import DatabaseHome
         from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
     except ImportError as error:
         name = next(handle.name for handle in restore.handles if handle.kind == "database")
         raise DatabaseReaderError(history.url, name, "rocksdb", error.name) from error
-    local = folder / "backend"
-    databases = DatabaseRestore(restore, local)
-    new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, local, None)
+    home = DatabaseHome(folder / "backend")
+    databases = DatabaseRestore(restore, home)
+    new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, home)
     return databases.backend(new), databases.rest
 
 

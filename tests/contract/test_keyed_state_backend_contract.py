@@ -10,6 +10,7 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.serializers import Forms
 from spark_state.testing import KeyedStateBackendContract
@@ -26,7 +27,8 @@ class TestRocksDBKeyedStateBackend(KeyedStateBackendContract):
         def new(
             key_groups: KeyGroupRange, key_columns: KeyColumns, forms: Forms
         ) -> RocksDBKeyedStateBackend:
-            return RocksDBKeyedStateBackend(key_groups, key_columns, forms, next(folders))
+            home = DatabaseHome(next(folders))
+            return RocksDBKeyedStateBackend(key_groups, key_columns, forms, home)
 
         return new
 

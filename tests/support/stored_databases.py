@@ -9,13 +9,19 @@ from itertools import count
 from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
+from checkpoint_store.files.database_file_store import (
+    DatabaseFileStore,
+    DatabasePlace,
+    LocalCopy,
+    no_local_copy,
+)
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.rocksdb.database_restore import DatabaseRestore
+from spark_state.rocksdb.local_copies import DatabaseHome, LocalCopies
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor
@@ -32,6 +38,7 @@ class StoredDatabases(WrittenFiles):
 
     folder: Path = Path()
     epoch: int = 0
+    copies: LocalCopies | None = None
     numbers: count[int] = field(default_factory=count)
 
     @property
@@ -54,9 +61,15 @@ class StoredDatabases(WrittenFiles):
         """See DatabaseSource."""
         return self.databases.contents(handle)
 
-    def fetch_database(self, handle: StateHandle, contents: DatabaseContents, folder: Path) -> None:
+    def fetch_database(
+        self,
+        handle: StateHandle,
+        contents: DatabaseContents,
+        folder: Path,
+        local_copy: LocalCopy = no_local_copy,
+    ) -> None:
         """See DatabaseSource."""
-        self.databases.fetch(handle, contents, folder)
+        self.databases.fetch(handle, contents, folder, local_copy)
 
     def tables(self) -> set[str]:
         """The names of the tables that were uploaded."""
@@ -81,10 +94,8 @@ class StoredDatabases(WrittenFiles):
         key_groups: KeyGroupRange,
     ) -> tuple[RocksDBKeyedStateBackend, tuple[StateHandle, ...]]:
         """A backend of these files, and those of them that it does not have yet."""
-        folder = self.folder / f"backend-{next(self.numbers)}"
+        home = DatabaseHome(self.folder / f"backend-{next(self.numbers)}", copies=self.copies)
         states = [StoredState(descriptor, 0) for descriptor in descriptors]
-        restore = DatabaseRestore(
-            BackendRestore(tuple(handles), states, self, nobody_minds), folder
-        )
-        new = partial(RocksDBKeyedStateBackend, key_groups, KEYS, PLAIN_FORMS, folder, None)
+        restore = DatabaseRestore(BackendRestore(tuple(handles), states, self, nobody_minds), home)
+        new = partial(RocksDBKeyedStateBackend, key_groups, KEYS, PLAIN_FORMS, home)
         return restore.backend(new), restore.rest

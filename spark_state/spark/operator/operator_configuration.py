@@ -39,6 +39,8 @@ class OperatorConfiguration:
     rocksdb_memory_mb: how much memory the databases of a host use together, in MiB.
     rocksdb_incremental: whether a snapshot of RocksDB is its own files, and only those that the
         store does not have.
+    local_recovery: whether the files of RocksDB that the store has are kept on the local disk for
+        the next host, too.
     parallelism: number of subtasks; may differ at every restart.
     max_parallelism: number of key groups; fixed when a store is created.
     hosts_per_executor: state host processes of an executor (slots).
@@ -58,6 +60,7 @@ class OperatorConfiguration:
     rocksdb_local_directory: str | None
     rocksdb_memory_mb: int
     rocksdb_incremental: bool
+    local_recovery: bool
     parallelism: int
     max_parallelism: int
     hosts_per_executor: int
@@ -166,6 +169,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "rocksdb.localDirectory": _local_directory,
     "rocksdb.maxMemoryMB": _Integer(16, _MOST),
     "rocksdb.incremental": _Choice(("false", "true")),
+    "localRecovery": _Choice(("false", "true")),
     "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "hostsPerExecutor": _Integer(1, 1024),
@@ -185,6 +189,7 @@ _DEFAULTS = {
     "rocksdb.localDirectory": "",
     "rocksdb.maxMemoryMB": "256",
     "rocksdb.incremental": "true",
+    "localRecovery": "true",
     "maxParallelism": "128",
     "hostIdleSeconds": "600",
     "outputMemoryMB": "64",
@@ -277,6 +282,7 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         rocksdb_local_directory=values["rocksdb.localDirectory"],
         rocksdb_memory_mb=values["rocksdb.maxMemoryMB"],
         rocksdb_incremental=values["rocksdb.incremental"] == "true",
+        local_recovery=values["localRecovery"] == "true",
         parallelism=parallelism,
         max_parallelism=max_parallelism,
         hosts_per_executor=values["hostsPerExecutor"],

@@ -359,5 +359,6 @@ def _operator_spec(
             local_directory=configuration.rocksdb_local_directory,
             memory_mb=configuration.rocksdb_memory_mb,
             incremental=configuration.rocksdb_incremental,
+            local_recovery=configuration.local_recovery,
         ),
     )

@@ -12,6 +12,7 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.rocksdb.database import Database, DatabaseMemory
+from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def backend_in(folder: Path, memory: DatabaseMemory | None = None) -> RocksDBKeyedStateBackend:
-    return RocksDBKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS, folder, memory)
+    return RocksDBKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS, DatabaseHome(folder, memory))
 
 
 def put(backend: RocksDBKeyedStateBackend, descriptor: StateDescriptor, key: int) -> None:
@@ -115,7 +116,7 @@ def test_values_are_read_ahead_while_somebody_looks_at_them(folder: Path) -> Non
 
 def test_a_key_column_may_be_missing(folder: Path) -> None:
     backend = RocksDBKeyedStateBackend(
-        KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS, folder
+        KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS, DatabaseHome(folder)
     )
     state: Any = backend.state(VALUE)
     backend.set_current_key((), 0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -16,6 +18,9 @@ from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.host.epoch_request import BackendSettings
+from spark_state.host.executor import running_executor
+from spark_state.host.maintenance import Maintenance
+from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
 from tests.support.subtasks import Host, OpenHost, Totals, operator
 
@@ -245,3 +250,42 @@ def test_local_files_of_a_restore_go_with_the_host(query: Query, tmp_path: Path)
         assert isinstance(host.session, SubtaskSession)
         host.close()
     assert not [*local.rglob("CURRENT")]
+
+
+class _KilledBackends(SubtaskBackends):
+    """Backends of a host whose end removes nothing."""
+
+    def close(self) -> None:
+        self._folders.clear()
+
+
+@pytest.mark.parametrize("local_recovery", [True, False])
+def test_a_host_that_follows_a_killed_one_downloads_what_is_not_here(
+    open_host: OpenHost, maintenance: Maintenance, tmp_path: Path, local_recovery: bool
+) -> None:
+    executor = running_executor(os.getpid())
+    assert executor is not None
+    local = tmp_path / "local"
+    local.mkdir()
+    backend = replace(IN_ROCKSDB, local_directory=str(local), local_recovery=local_recovery)
+    spec = operator(tmp_path, backend=backend, checkpoints=OFTEN)
+    killed = Host(spec, backends=_KilledBackends(executor)).open(maintenance)
+    for epoch in range(5):
+        killed.epoch(epoch, [(key, 1) for key in KEYS])
+        killed.finish_maintenance()
+    tables = {part.name for handle in killed.handles for part in handle.parts}
+    assert tables
+    killed.close()
+    read: set[str] = set()
+    get = LocalObjectStore.get
+
+    def note(self: LocalObjectStore, name: str) -> bytes:
+        read.add(name)
+        return get(self, name)
+
+    with mock.patch.object(LocalObjectStore, "get", note):
+        follower = Host(spec, run_id="later", backends=SubtaskBackends(executor)).open(maintenance)
+        assert follower.epoch(5, [("key 1", 1)]) == {"key 1": (6, 6)}
+    assert read & tables == (set() if local_recovery else tables)
+    follower.close()
+    assert not [*local.rglob("table-*")], "a host that ends itself leaves nothing"
