@@ -29,7 +29,7 @@ from spark_state.checkpointing.restore_plan import (
 )
 from spark_state.checkpointing.snapshot_policy import Counts, Restored, changelogs_by_key_group
 from spark_state.host.epoch_attempt import EpochAttempt
-from spark_state.host.epoch_request import OperatorSpec
+from spark_state.host.epoch_request import BackendSettings, OperatorSpec
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.schema_evolution import check_evolution
@@ -87,6 +87,7 @@ class ResidentState:
         self.key_groups = key_groups
         self._backends = backends
         self._backend: Backend | None = None
+        self._settings: BackendSettings | None = None
         self._resident: Resident | None = None
         self._since: dict[str, int] = {}
 
@@ -103,7 +104,7 @@ class ResidentState:
 
     def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
         """How it gets to `base`."""
-        if self._backend is None or not self._may_lead_to(base, spec):
+        if self._settings != spec.backend or not self._may_lead_to(base, spec):
             return Restore(base.handles)
         return plan_restore(self._resident, base.handles)
 
@@ -129,7 +130,7 @@ class ResidentState:
                 except BaseException:
                     backend.close()
                     raise
-                self._backend = backend
+                self._backend, self._settings = backend, attempt.spec.backend
                 restored = Restored(
                     self.key_groups,
                     base.handles,
@@ -159,7 +160,7 @@ class ResidentState:
         self._resident = None
         if self._backend is not None:
             self._backend.close()
-            self._backend = None
+            self._backend = self._settings = None
 
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt

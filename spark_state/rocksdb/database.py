@@ -18,6 +18,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    DBCompressionType,
     Options,
     Rdict,
     WriteBatch,
@@ -98,6 +99,8 @@ class Database:
     def _options(self) -> Options:
         """Those of a column family."""
         options = Options(raw_mode=True)
+        # Tables go to the store as they are.
+        options.set_compression_type(DBCompressionType.zstd())
         if self._memory is not None:
             blocks = BlockBasedOptions()
             blocks.set_block_cache(self._memory.blocks)

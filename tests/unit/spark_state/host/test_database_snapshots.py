@@ -22,6 +22,7 @@ from spark_state.host.executor import running_executor
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from tests.support.subtasks import Host, OpenHost, Totals, operator
 
 IN_ROCKSDB = BackendSettings(kind="rocksdb")
@@ -289,3 +290,14 @@ def test_a_host_that_follows_a_killed_one_downloads_what_is_not_here(
     assert read & tables == (set() if local_recovery else tables)
     follower.close()
     assert not [*local.rglob("table-*")], "a host that ends itself leaves nothing"
+
+
+def test_a_host_that_holds_the_state_takes_another_backend(open_host: OpenHost) -> None:
+    host = open_host(backend=ON_HEAP)
+    host.epoch(0, [("a", 1)])
+    assert host.session is not None
+    for run, backend in enumerate((IN_ROCKSDB, ON_HEAP), 1):
+        host.spec, host.run_id = replace(host.spec, backend=backend), f"run-{run}"
+        assert host.epoch(run, [("a", 1)]) == {"a": (run + 1, run + 1)}
+        is_rocksdb = isinstance(host.session.state.backend, RocksDBKeyedStateBackend)
+        assert is_rocksdb == (backend is IN_ROCKSDB)
