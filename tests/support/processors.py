@@ -86,6 +86,32 @@ class KeepsValues(StatefulProcessor):
         pass
 
 
+class KeepsTotalsAndValues(KeepsValues):
+    """Keeps a total, too; all three states of a key must agree. A row whose value is 0 clears them.
+
+    Emits Row(key, rows, total): how many values there are since then, and their sum.
+    """
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._totals = handle.getValueState("totals", "rows bigint, total bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        values = [row.value for row in rows]
+        if 0 in values:
+            for state in (self._items, self._counts, self._totals):
+                state.clear()
+        kept = [Row(value=value) for value in values if value != 0]
+        list(super().handleInputRows(key, iter(kept), timerValues))
+        count, total = self._totals.get() if self._totals.exists() else (0, 0)
+        count, total = count + len(kept), total + sum(row.value for row in kept)
+        if kept:
+            self._totals.update((count, total))
+        items = [item[0] for item in self._items.get()]
+        assert (count, total) == (len(items), sum(items)), (key, count, total, items)
+        yield Row(key=key[0], rows=count, total=total)
+
+
 class Speaking(RunningTotals):
     """Prints and logs."""
 
