@@ -174,12 +174,16 @@ class Database:
 
     def checkpoint(self) -> DatabaseCheckpoint:
         """The rows of this moment. The files of tables are linked, not copied. Raises
-        StateHostError."""
+        StateHostError, and leaves no files then."""
         self._checkpoints += 1
-        folder = self._folder / f"checkpoint-{self._checkpoints}"
-        with self._telling_where():
-            Checkpoint(self._rdict).create_checkpoint(str(folder))
-        return DatabaseCheckpoint(folder)
+        checkpoint = DatabaseCheckpoint(self._folder / f"checkpoint-{self._checkpoints}")
+        try:
+            with self._telling_where():
+                Checkpoint(self._rdict).create_checkpoint(str(checkpoint.folder))
+        except StateHostError:
+            checkpoint.release()
+            raise
+        return checkpoint
 
     @contextmanager
     def _telling_where(self) -> Iterator[None]:
