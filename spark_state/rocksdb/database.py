@@ -78,7 +78,8 @@ class Database:
         if files.exists():
             with self._telling_where():
                 families = Rdict.list_cf(str(files))
-        folder.mkdir(parents=True, exist_ok=True)
+        with self._telling_where():
+            folder.mkdir(parents=True, exist_ok=True)
         self._kept = {family for family in families if family != _DEFAULT}
         self._families = max((int(name) for name in self._kept), default=0)
         options = self._options()

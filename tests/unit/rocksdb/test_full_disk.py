@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from spark_state.errors import StateHostError
+from spark_state.rocksdb.database import Database
+
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.process
 
 _FILLS_THE_DISK = """
@@ -34,6 +39,44 @@ except StateHostError as error:
 database.close()
 print("closed")
 """
+
+
+REFUSED = r"cannot be restored below .* File too large\. If the disk is full"
+NOT_OPENED = r"RocksDB failed below .* File too large\. What epochs have made durable"
+WELL = ""
+
+
+@pytest.mark.parametrize(
+    ("when", "keys", "attempts"),
+    [
+        # The epoch that asks for the snapshot is well; the rows that RocksDB cannot write make it
+        # refuse those of the next one.
+        ("snapshot", "20000", [WELL, NOT_OPENED, REFUSED]),
+        ("restore", "20000", [REFUSED] * 3),
+        ("restore", "10", [NOT_OPENED] * 3),
+    ],
+)
+def test_a_full_disk_fails_epochs_until_there_is_space(
+    tmp_path: Path, when: str, keys: str, attempts: list[str]
+) -> None:
+    command = [sys.executable, "-m", "tests.support.full_disk", str(tmp_path), when, keys]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr[-5_000:]
+    said = ended.stdout.splitlines()
+    for line, expected in zip(said, [WELL] * 3 + attempts + [WELL] * 4, strict=True):
+        if expected == WELL:
+            assert line == WELL, said
+        else:
+            assert re.search(expected, line), said
+            assert "spark.cowstate.rocksdb.localDirectory" in line
+    if when == "snapshot":
+        assert "a snapshot cannot be taken; changelogs are kept instead" in ended.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateHostError, match=r"RocksDB failed below .*localDirectory"):
+        Database(tmp_path / "file" / "database")
 
 
 def test_a_full_disk_fails_a_write_and_names_the_setting(tmp_path: Path) -> None:
