@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +32,7 @@ Range = tuple[bytes, bytes]
 
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
-_ROWS_OF_BATCH = 10_000
+_BYTES_OF_BATCH = 1 << 20
 _BEHIND_ALL = b"\xff\xff\xff"
 
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
@@ -147,12 +146,14 @@ class Database:
 
     def copy(self, rows: Iterable[Row], family: ColumnFamily) -> None:
         """Write rows of another database. Raises StateHostError."""
-        remaining = iter(rows)
-        while some := [*islice(remaining, _ROWS_OF_BATCH)]:
-            batch = Batch()
-            for row, data in some:
-                batch.put(row, data, family.handle)
-            self.write(batch)
+        batch, held_bytes = Batch(), 0
+        for row, data in rows:
+            batch.put(row, data, family.handle)
+            held_bytes += len(row) + len(data)
+            if held_bytes >= _BYTES_OF_BATCH:
+                self.write(batch)
+                batch, held_bytes = Batch(), 0
+        self.write(batch)
 
     def memory_bytes(self) -> int:
         """The memory of rows that are not in files yet and of what is known of files, without the

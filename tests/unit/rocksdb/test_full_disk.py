@@ -51,8 +51,8 @@ WELL = ""
     [
         # The epoch that asks for the snapshot is well; the rows that RocksDB cannot write make it
         # refuse those of the next one.
-        ("snapshot", "20000", [WELL, NOT_OPENED, REFUSED]),
-        ("restore", "20000", [REFUSED] * 3),
+        ("snapshot", "2000", [WELL, NOT_OPENED, REFUSED]),
+        ("restore", "2000", [REFUSED] * 3),
         ("restore", "10", [NOT_OPENED] * 3),
     ],
 )
@@ -71,6 +71,44 @@ def test_a_full_disk_fails_epochs_until_there_is_space(
             assert "spark.cowstate.rocksdb.localDirectory" in line
     if when == "snapshot":
         assert "a snapshot cannot be taken; changelogs are kept instead" in ended.stderr
+
+
+_COPIES = """
+import random, resource, signal, sys
+from pathlib import Path
+from spark_state.errors import StateHostError
+from spark_state.rocksdb.database import Database, DatabaseMemory
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+memory, chance = DatabaseMemory(), random.Random(1)
+memory.allow(16 << 20)
+database = Database(Path(sys.argv[1]), memory)
+family = database.new_column_family()
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+copied = 0
+
+def rows():
+    global copied
+    for number in range(1000):
+        yield b"%d" % number, chance.randbytes(100_000)
+        copied += 1
+
+try:
+    database.copy(rows(), family)
+except StateHostError as error:
+    print(error)
+print(copied < 1000)
+database.close()
+"""
+
+
+def test_a_full_disk_fails_a_copy_before_all_rows_are_read(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _COPIES, str(tmp_path / "database")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    said, stopped = ended.stdout.splitlines()
+    assert "RocksDB failed below" in said
+    assert stopped == "True"
+    assert not (tmp_path / "database" / "db").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
