@@ -173,6 +173,7 @@ class Database:
         self._open.clear()
         self._rdict = None
         shutil.rmtree(files_below(self._folder), ignore_errors=True)
+        _remove_if_empty(self._folder)
 
     def checkpoint(self) -> DatabaseCheckpoint:
         """The rows of this moment. The files of tables are linked, not copied. Raises
@@ -280,6 +281,7 @@ class DatabaseCheckpoint:
     def release(self) -> None:
         """Delete the files. Safe to call again."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        _remove_if_empty(self.folder.parent)
 
 
 class ReadOnlyDatabase:
@@ -321,6 +323,12 @@ def _rows(rows: Any, start: bytes, end: bytes) -> Iterator[Row]:
         if row[0] >= end:
             return
         yield row
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """The last of a database and its checkpoints takes their folder away."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def range_end(prefix: bytes) -> bytes:

@@ -108,7 +108,7 @@ def test_a_full_disk_fails_a_copy_before_all_rows_are_read(tmp_path: Path) -> No
     said, stopped = ended.stdout.splitlines()
     assert "RocksDB failed below" in said
     assert stopped == "True"
-    assert not (tmp_path / "database" / "db").exists()
+    assert not (tmp_path / "database").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_a_full_disk_fails_a_write_and_names_the_setting(tmp_path: Path) -> None
     assert "RocksDB failed below" in said
     assert "spark.cowstate.rocksdb.localDirectory" in said
     assert closed == "closed"
-    assert not (tmp_path / "database" / "db").exists()
+    assert not (tmp_path / "database").exists()
