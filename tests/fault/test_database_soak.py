@@ -111,7 +111,10 @@ class RandomQuery:
 
         def retrying(store: ObjectStore, seconds: float) -> RetryingObjectStore:
             passing = FakeTime()
-            return RetryingObjectStore(store, seconds, passing, passing.sleep)
+            # A shorter time would not change a number of this size.
+            return RetryingObjectStore(
+                store, seconds, passing, lambda wait: passing.sleep(max(wait, 0.001))
+            )
 
         patch.setattr(store_session, "open_object_store", opened)
         patch.setattr(store_session, "RetryingObjectStore", retrying)
@@ -194,6 +197,7 @@ class RandomQuery:
 
     def _attempt(self, subtask: int, misbehaves: bool) -> Rows | None:
         self._attempts += 1
+        print(f"run {self._runs} epoch {self.epoch} subtask {subtask} attempt {self._attempts}")
         host = None
         try:
             host = self._host_of(subtask)
@@ -202,7 +206,8 @@ class RandomQuery:
             check = self._check() if misbehaves else lambda: None
             fed = [*rows, *((key, -1) for key, _ in rows[-1:] if poisoned)]
             output = host.epoch(self.epoch, fed, self._attempts, check)
-        except (StoreUnavailableError, CorruptObjectError, TaskGoneError, StateHostError):
+        except (StoreUnavailableError, CorruptObjectError, TaskGoneError, StateHostError) as error:
+            print(f"failed: {error!r}")
             self._fail(host)
             return None
         except Exception as error:
@@ -265,7 +270,8 @@ class RandomQuery:
             if pending is not None:
                 pending._useful_until = 0.0  # the grace period is over
         checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
-        checkpoints.retain(self.chance.randrange(2, 4))
+        # A failed run may have published one epoch more than the one that is undone.
+        checkpoints.retain(self.chance.randrange(3, 5))
         checkpoints.sweep_orphans(0, time.time() + 3_600)
 
     def check_state(self) -> None:

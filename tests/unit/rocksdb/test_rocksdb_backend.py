@@ -68,7 +68,7 @@ def test_a_checkpoint_that_fails_leaves_nothing(folder: Path) -> None:
     def link_some(_: object, checkpoint: str) -> None:
         Path(checkpoint).mkdir()
         (Path(checkpoint) / "CURRENT").touch()
-        raise Exception("IO error: No space left on device")  # noqa: TRY002
+        raise Exception("IO error: No space left on device")
 
     with (
         mock.patch("spark_state.rocksdb.database.Checkpoint.create_checkpoint", link_some),
