@@ -275,8 +275,8 @@ class RandomQuery:
         checkpoints.sweep_orphans(0, time.time() + 3_600)
 
     def check_state(self) -> None:
-        """Read all that the store has of the last epoch. Of a run that failed in the next one,
-        that one may be there, too."""
+        """Read all that the store has of the last epoch. The next one may be there, too, if the run
+        failed in it."""
         if self.epoch:
             state = open_store(str(self.folder), state="totals")
             rows = state.read(self.epoch - 1).to_pylist()

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from checkpoint_store.errors import CowstateError
-from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.errors import StateHostError
@@ -30,7 +30,7 @@ from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreSession
 from spark_state.rocksdb import database
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, Row
-from tests.support.fake_object_store import DictObjectStore, FakeTime
+from tests.support.fake_object_store import DictObjectStore, FakeTime, InterceptedObjectStore
 from tests.support.leaks import in_use
 from tests.support.processors import KeepsTotalsAndValues
 from tests.support.subtasks import Host, Totals, operator
@@ -56,34 +56,6 @@ class Stop:
             return self.calls == self.at
 
 
-@dataclass
-class FaultyObjectStore:
-    """`objects`, to which these functions stand in the way."""
-
-    objects: DictObjectStore
-    putting: Callable[[str, Callable[[], None]], None] = lambda _, put: put()
-    getting: Callable[[str, bytes], bytes] = lambda _, data: data
-
-    @property
-    def url(self) -> str:
-        return self.objects.url
-
-    def put(self, name: str, data: bytes) -> None:
-        self.putting(name, lambda: self.objects.put(name, data))
-
-    def get(self, name: str) -> bytes:
-        return self.getting(name, self.objects.get(name))
-
-    def list(self, directory: str) -> Iterable[ObjectInfo]:
-        return self.objects.list(directory)
-
-    def list_directories(self, directory: str) -> Iterable[str]:
-        return self.objects.list_directories(directory)
-
-    def delete(self, names: Any) -> None:
-        self.objects.delete(names)
-
-
 class Query:
     """Epochs of an operator in RocksDB, each with a row of every key, of which every third one
     clears all states. `store` is that of all hosts."""
@@ -91,7 +63,7 @@ class Query:
     def __init__(self, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch) -> None:
         self.local = folder / "local"
         self.local.mkdir()
-        self.store = FaultyObjectStore(DictObjectStore())
+        self.store = InterceptedObjectStore(DictObjectStore())
         self.epoch = 0
         self.expected: Totals = {}
         self.hosts: list[Host] = []
@@ -376,7 +348,7 @@ def test_a_restore_that_stops_is_tried_again(
     fault: Fault,
     parallelism: int,
 ) -> None:
-    """Of three subtasks, the one in the middle has rows of both databases."""
+    """The one in the middle of three subtasks has rows of both databases."""
     stop_at, calls = 0, 1
     while stop_at <= calls:
         query.begin(two_databases)

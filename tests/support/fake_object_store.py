@@ -295,3 +295,32 @@ class MisbehavingObjectStore:
         self._before()
         self.store.delete(names)
         self._fail_sometimes()
+
+
+@dataclass
+class InterceptedObjectStore:
+    """`objects`, with functions between them and who asks: `putting` gets a name and the call that
+    puts it, `getting` a name and what was got."""
+
+    objects: DictObjectStore
+    putting: Callable[[str, Callable[[], None]], None] = lambda _, put: put()
+    getting: Callable[[str, bytes], bytes] = lambda _, data: data
+
+    @property
+    def url(self) -> str:
+        return self.objects.url
+
+    def put(self, name: str, data: bytes) -> None:
+        self.putting(name, lambda: self.objects.put(name, data))
+
+    def get(self, name: str) -> bytes:
+        return self.getting(name, self.objects.get(name))
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        return self.objects.list(directory)
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        return self.objects.list_directories(directory)
+
+    def delete(self, names: Sequence[str]) -> None:
+        self.objects.delete(names)
