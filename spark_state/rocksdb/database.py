@@ -35,6 +35,7 @@ _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
 _BYTES_OF_BATCH = 1 << 20
 _BEHIND_ALL = b"\xff\xff\xff"
 
+_ERRORS = "rocksdb.background-errors"
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
 
 
@@ -159,6 +160,11 @@ class Database:
         """The memory of rows that are not in files yet and of what is known of files, without the
         blocks of files, which databases share."""
         return sum(family.memory_bytes() for family in self._open.values())
+
+    def has_failed(self) -> bool:
+        """Whether rows could not be written to files. RocksDB refuses all rows behind them."""
+        errors: int | None = self._rdict.property_int_value(_ERRORS)
+        return bool(errors)
 
     def close(self) -> None:
         """Close the database and delete its files, but for those of checkpoints. Safe to call

@@ -1,8 +1,9 @@
 """A host whose local disk is full for a while: python -m tests.support.full_disk FOLDER WHEN KEYS
 
-`WHEN`: a "snapshot", or a "restore". A limit for the size of files stands for the full disk; the
-store is in memory. Each line that is printed is an attempt of an epoch: what went wrong, or
-nothing. At the end, the state must be whole, and nothing may be left in FOLDER.
+`WHEN`: from a "snapshot" on, at the "moment" of one, at a "restore"; or at a "part" of a snapshot,
+which short runs begin with. A limit for the size of files stands for the full disk; the store is in
+memory. Each line that is printed is an attempt of an epoch: what went wrong, or nothing. At the
+end, the state must be whole, and nothing may be left in FOLDER.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 
 from spark_state.errors import StateHostError
 from spark_state.host import store_session
-from spark_state.host.epoch_request import BackendSettings
+from spark_state.host.epoch_request import BackendSettings, OperatorSpec
 from spark_state.host.maintenance import Maintenance
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.subtasks import Host, operator
 
 STORE = DictObjectStore()
-SMALL = 4096
+SMALL, LARGE = 4_096, 50_000
 
 
 def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> DictObjectStore:
@@ -59,6 +60,34 @@ class Epochs:
         print()
 
 
+def run_shortly(spec: OperatorSpec, epochs: Epochs, maintenance: Maintenance) -> Host:
+    """Three runs; there is no space for the part of a snapshot that the last one begins with."""
+    for run in range(3):
+        let_files_have(LARGE if run == 2 else -1)
+        host = Host(spec, run_id=f"run-{run}").open(maintenance)
+        epochs.attempt(host)
+        if run < 2:
+            host.close()
+    return host
+
+
+def run_on(spec: OperatorSpec, epochs: Epochs, maintenance: Maintenance, when: str) -> Host:
+    """Some epochs, and then some without space."""
+    host = Host(spec).open(maintenance)
+    for _ in range(3):
+        epochs.attempt(host)
+    assert [handle.kind for handle in host.handles] == ["database", "changelog"]
+    if when == "restore":
+        host.close()
+        host = Host(spec, run_id="run-2").open(maintenance)
+    let_files_have(SMALL)
+    for _ in range(1 if when == "moment" else 3):
+        epochs.attempt(host)
+    files = [path for path in Path(spec.store_root).rglob("*") if path.is_file()]
+    assert when == "moment" or not files, files
+    return host
+
+
 def main() -> None:
     folder, when, keys = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -71,18 +100,10 @@ def main() -> None:
     )
     epochs = Epochs(keys)
     with Maintenance() as maintenance:
-        host = Host(spec).open(maintenance)
-        for _ in range(3):
-            epochs.attempt(host)
-        assert [handle.kind for handle in host.handles] == ["database", "changelog"]
-        if when == "restore":
-            host.close()
-            host = Host(spec, run_id="run-2").open(maintenance)
-        let_files_have(SMALL)
-        for _ in range(3):
-            epochs.attempt(host)
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        assert not files, files
+        if when == "part":
+            host = run_shortly(spec, epochs, maintenance)
+        else:
+            host = run_on(spec, epochs, maintenance, when)
         let_files_have(-1)
         for _ in range(4):
             epochs.attempt(host)
