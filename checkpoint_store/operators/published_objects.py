@@ -108,10 +108,15 @@ class PublishedObjects:
     def latest_intact(
         self, names: Iterable[ManifestName]
     ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """The latest intact manifest among those of one epoch and run, and the damage of a later
-        one, if there is any. Raises ObjectMissingError, UnsupportedFormatError."""
+        """An intact manifest of the latest barriers among those of one epoch and run, and the
+        damage of another one of them, if there is any. Subtasks that publish at the same time write
+        one each; what was written for earlier attempts does not stand for it. Raises
+        ObjectMissingError, UnsupportedFormatError."""
         damage: CorruptObjectError | None = None
-        for name in latest_first(names):
+        ordered = latest_first(names)
+        for name in ordered:
+            if name.attempts != ordered[0].attempts:
+                break
             try:
                 return self.read_manifest(name), damage
             except CorruptObjectError as error:

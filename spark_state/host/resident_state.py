@@ -104,6 +104,8 @@ class ResidentState:
 
     def plan(self, base: EpochStart, spec: OperatorSpec) -> RestorePlan:
         """How it gets to `base`."""
+        if self._backend is None or self._backend.has_failed():
+            return Restore(base.handles)
         if self._settings != spec.backend or not self._may_lead_to(base, spec):
             return Restore(base.handles)
         return plan_restore(self._resident, base.handles)

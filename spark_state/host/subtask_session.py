@@ -207,6 +207,8 @@ class SubtaskSession:
         # What another store holds is written here as a whole, see _written.
         if restored is not None and self._published is None and other is None:
             self.snapshots.begin_part(restored, attempt, self.state.backend)
+            if self.state.backend.has_failed():
+                self.state.bring_to(base, Restore(base.handles), attempt)
         taken_over = checkpoint if other is None else other[0]
         self.operator_state.bring_to(taken_over, attempt, base.other_store)
         return base

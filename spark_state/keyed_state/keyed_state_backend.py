@@ -177,6 +177,10 @@ class KeyedStateBackend(ABC, Generic[Table]):
         None if the backend does not know."""
         return None
 
+    def has_failed(self) -> bool:
+        """Whether it takes no more changes. It must be restored then."""
+        return False
+
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
         """The timers of a state that are due: the earliest first, of one time in the order of
         their keys."""

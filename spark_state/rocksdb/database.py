@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,9 +33,10 @@ Range = tuple[bytes, bytes]
 
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
-_ROWS_OF_BATCH = 10_000
+_BYTES_OF_BATCH = 1 << 20
 _BEHIND_ALL = b"\xff\xff\xff"
 
+_ERRORS = "rocksdb.background-errors"
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
 
 
@@ -79,7 +79,8 @@ class Database:
         if files.exists():
             with self._telling_where():
                 families = Rdict.list_cf(str(files))
-        folder.mkdir(parents=True, exist_ok=True)
+        with self._telling_where():
+            folder.mkdir(parents=True, exist_ok=True)
         self._kept = {family for family in families if family != _DEFAULT}
         self._families = max((int(name) for name in self._kept), default=0)
         options = self._options()
@@ -149,17 +150,24 @@ class Database:
 
     def copy(self, rows: Iterable[Row], family: ColumnFamily) -> None:
         """Write rows of another database. Raises StateHostError."""
-        remaining = iter(rows)
-        while some := [*islice(remaining, _ROWS_OF_BATCH)]:
-            batch = Batch()
-            for row, data in some:
-                batch.put(row, data, family.handle)
-            self.write(batch)
+        batch, held_bytes = Batch(), 0
+        for row, data in rows:
+            batch.put(row, data, family.handle)
+            held_bytes += len(row) + len(data)
+            if held_bytes >= _BYTES_OF_BATCH:
+                self.write(batch)
+                batch, held_bytes = Batch(), 0
+        self.write(batch)
 
     def memory_bytes(self) -> int:
         """The memory of rows that are not in files yet and of what is known of files, without the
         blocks of files, which databases share."""
         return sum(family.memory_bytes() for family in self._open.values())
+
+    def has_failed(self) -> bool:
+        """Whether rows could not be written to files. RocksDB refuses all rows behind them."""
+        errors: int | None = self._rdict.property_int_value(_ERRORS)
+        return bool(errors)
 
     def close(self) -> None:
         """Close the database and delete its files, but for those of checkpoints. Safe to call
@@ -174,15 +182,20 @@ class Database:
         self._open.clear()
         self._rdict = None
         shutil.rmtree(files_below(self._folder), ignore_errors=True)
+        _remove_if_empty(self._folder)
 
     def checkpoint(self) -> DatabaseCheckpoint:
         """The rows of this moment. The files of tables are linked, not copied. Raises
-        StateHostError."""
+        StateHostError, and leaves no files then."""
         self._checkpoints += 1
-        folder = self._folder / f"checkpoint-{self._checkpoints}"
-        with self._telling_where():
-            Checkpoint(self._rdict).create_checkpoint(str(folder))
-        return DatabaseCheckpoint(folder)
+        checkpoint = DatabaseCheckpoint(self._folder / f"checkpoint-{self._checkpoints}")
+        try:
+            with self._telling_where():
+                Checkpoint(self._rdict).create_checkpoint(str(checkpoint.folder))
+        except StateHostError:
+            checkpoint.release()
+            raise
+        return checkpoint
 
     @contextmanager
     def _telling_where(self) -> Iterator[None]:
@@ -277,6 +290,7 @@ class DatabaseCheckpoint:
     def release(self) -> None:
         """Delete the files. Safe to call again."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        _remove_if_empty(self.folder.parent)
 
 
 class ReadOnlyDatabase:
@@ -318,6 +332,12 @@ def _rows(rows: Any, start: bytes, end: bytes) -> Iterator[Row]:
         if row[0] >= end:
             return
         yield row
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """The last of a database and its checkpoints takes their folder away."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def range_end(prefix: bytes) -> bytes:

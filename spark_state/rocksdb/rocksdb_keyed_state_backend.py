@@ -123,6 +123,9 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def memory_bytes(self) -> int:
         return self._database.memory_bytes()
 
+    def has_failed(self) -> bool:
+        return self._database.has_failed()
+
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups
         tables = list(self._tables.values())

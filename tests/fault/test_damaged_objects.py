@@ -101,6 +101,20 @@ def test_a_damaged_manifest_is_rebuilt_or_named(
     assert (caught.value.name, caught.value.epoch) == (name, 1)
 
 
+def test_a_manifest_of_earlier_attempts_does_not_stand_for_a_damaged_one(
+    objects: DictObjectStore,
+) -> None:
+    again = {group: value + 10 for group, value in STATE.items()}
+    ScriptedOperator(objects).run_epoch(1, again, attempt=2)
+    earlier, name = names(objects, parse_manifest)[-2:]
+    assert parse_manifest(earlier).epoch == parse_manifest(name).epoch  # type: ignore[union-attr]
+    objects.objects[name] = b""
+    assert state_before(objects, 2) == again
+    objects.objects[names(objects, parse_barrier)[-1]] = b""
+    with pytest.raises(CorruptObjectError):
+        state_before(objects, 2)
+
+
 @pytest.mark.parametrize("damage", [*SAME_LENGTH, *OTHER_LENGTH])
 def test_a_damaged_barrier_is_named_where_it_is_needed(
     objects: DictObjectStore, damage: Callable[[bytes], bytes]

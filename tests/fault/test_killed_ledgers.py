@@ -45,7 +45,9 @@ def run_and_kill(folder: Path, chance: random.Random) -> int:
     """Run until some more batches are planned, wait, and kill the application."""
     offsets = folder / "checkpoint" / "offsets"
     target = len(list(offsets.glob("[0-9]*"))) + chance.randrange(1, 3)
-    arguments = (str(chance.randrange(1, 4)), chance.choice(["heap", "rocksdb"]))
+    # With 1, RocksDB writes a database after almost every epoch.
+    backend, epochs = chance.choice([("heap", "3"), ("rocksdb", "3"), ("rocksdb", "1")])
+    arguments = (str(chance.randrange(1, 4)), backend, epochs)
     driver = start("tests.support.ledger_job", str(folder), *arguments, log=folder / "log")
     try:
         while driver.poll() is None and len(list(offsets.glob("[0-9]*"))) < target:

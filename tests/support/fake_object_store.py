@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -228,3 +230,97 @@ class RefusingObjectStore:
     def delete(self, names: Sequence[str]) -> None:
         self._check("delete", *names)
         self.store.delete(names)
+
+
+@dataclass
+class MisbehavingObjectStore:
+    """`store`, whose calls now and then are slow, fail before or after their effect, or get a part
+    of an object. While `refused` is in the name of an object, it is not put; while `calls_left` is
+    0, nothing works. `chance` decides. Threads may share it.
+    """
+
+    store: ObjectStore
+    chance: random.Random
+    slow: float = 0.0
+    failing: float = 0.0
+    truncating: float = 0.0
+    refused: str | None = None
+    calls_left: int | None = None
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    def behave(self) -> None:
+        """Do all calls well from now on."""
+        self.slow = self.failing = self.truncating = 0.0
+        self.refused = self.calls_left = None
+
+    def _before(self) -> None:
+        if self.chance.random() < self.slow:
+            time.sleep(self.chance.uniform(0, 0.003))
+        if self.calls_left is not None:
+            self.calls_left = max(0, self.calls_left - 1)
+            if not self.calls_left:
+                raise OSError(errno.EIO, "the network is down")
+        self._fail_sometimes()
+
+    def _fail_sometimes(self) -> None:
+        if self.chance.random() < self.failing:
+            raise OSError(errno.EIO, "the connection was reset")
+
+    def put(self, name: str, data: bytes) -> None:
+        self._before()
+        if self.refused is not None and self.refused in name:
+            raise OSError(errno.EDQUOT, "the quota is used up")
+        self.store.put(name, data)
+        self._fail_sometimes()
+
+    def get(self, name: str) -> bytes:
+        self._before()
+        data = self.store.get(name)
+        if data and self.chance.random() < self.truncating:
+            return data[: self.chance.randrange(len(data))]
+        return data
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        self._before()
+        return self.store.list(directory)
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        self._before()
+        return self.store.list_directories(directory)
+
+    def delete(self, names: Sequence[str]) -> None:
+        self._before()
+        self.store.delete(names)
+        self._fail_sometimes()
+
+
+@dataclass
+class InterceptedObjectStore:
+    """`objects`, with functions between them and who asks: `putting` gets a name and the call that
+    puts it, `getting` a name and what was got."""
+
+    objects: DictObjectStore
+    putting: Callable[[str, Callable[[], None]], None] = lambda _, put: put()
+    getting: Callable[[str, bytes], bytes] = lambda _, data: data
+
+    @property
+    def url(self) -> str:
+        return self.objects.url
+
+    def put(self, name: str, data: bytes) -> None:
+        self.putting(name, lambda: self.objects.put(name, data))
+
+    def get(self, name: str) -> bytes:
+        return self.getting(name, self.objects.get(name))
+
+    def list(self, directory: str) -> Sequence[ObjectInfo]:
+        return self.objects.list(directory)
+
+    def list_directories(self, directory: str) -> Sequence[str]:
+        return self.objects.list_directories(directory)
+
+    def delete(self, names: Sequence[str]) -> None:
+        self.objects.delete(names)

@@ -94,7 +94,7 @@ def main() -> None:
     spark = start_spark("local[2]", folder)
     spark.conf.set("spark.cowstate.parallelism", sys.argv[2])
     spark.conf.set("spark.cowstate.backend", sys.argv[3])
-    spark.conf.set("spark.cowstate.minEpochsForSnapshot", "3")
+    spark.conf.set("spark.cowstate.minEpochsForSnapshot", sys.argv[4])
     stream, output = ledger(spark, folder)
     try:
         stream.run(output)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +89,32 @@ class KeepsValues(StatefulProcessor):
         pass
 
 
+class KeepsTotalsAndValues(KeepsValues):
+    """Keeps a total, too; all three states of a key must agree. A row whose value is 0 clears them.
+
+    Emits Row(key, rows, total): how many values there are since then, and their sum.
+    """
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._totals = handle.getValueState("totals", "rows bigint, total bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        values = [row.value for row in rows]
+        if 0 in values:
+            for state in (self._items, self._counts, self._totals):
+                state.clear()
+        kept = [Row(value=value) for value in values if value != 0]
+        list(super().handleInputRows(key, iter(kept), timerValues))
+        count, total = self._totals.get() if self._totals.exists() else (0, 0)
+        count, total = count + len(kept), total + sum(row.value for row in kept)
+        if kept:
+            self._totals.update((count, total))
+        items = [item[0] for item in self._items.get()]
+        assert (count, total) == (len(items), sum(items)), (key, count, total, items)
+        yield Row(key=key[0], rows=count, total=total)
+
+
 class Speaking(RunningTotals):
     """Prints and logs."""
 
@@ -113,6 +142,66 @@ class KillingOnce(RunningTotals):
             self._marker.touch()
             executor = int(sys.argv[sys.argv.index("--executor") + 1])
             os.kill(os.getpid() if self._victim == "host" else executor, signal.SIGKILL)
+
+
+class KillingAtDatabases(RunningTotals):
+    """Counts the last digits of a key's values in a map, too; and kills its host, once at each of
+    the points where it writes or restores a database. `markers`: a folder for a file a point."""
+
+    # Which call of a method kills, when the call is over.
+    points = (
+        ("spark_state.rocksdb.database", "Database", "checkpoint", 1),
+        ("checkpoint_store.files.database_file_store", "DatabaseFileStore", "_upload", 2),
+        ("checkpoint_store.files.database_file_store", "DatabaseFileStore", "write", 1),
+        (
+            "checkpoint_store.operators.completed_checkpoint_store",
+            "CompletedCheckpointStore",
+            "publish_barrier",
+            4,
+        ),
+        ("checkpoint_store.files.database_file_store", "DatabaseFileStore", "contents", 1),
+        ("checkpoint_store.files.database_file_store", "DatabaseFileStore", "_verified", 3),
+        ("checkpoint_store.files.database_file_store", "DatabaseFileStore", "fetch", 1),
+        ("spark_state.rocksdb.database", "ColumnFamily", "clip", 1),
+        ("spark_state.rocksdb.database", "Database", "copy", 1),
+    )
+
+    def __init__(self, markers: Path) -> None:
+        self._markers = markers
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._digits = handle.getMapState("digits", "digit bigint", "times bigint")
+        if "--executor" in sys.argv:  # it is a host, which may have been told before
+            for module, owner, method, call in self.points:
+                self._kill_at(getattr(importlib.import_module(module), owner), method, call)
+
+    def _kill_at(self, owner: Any, method: str, fatal: int) -> None:
+        function, calls = getattr(owner, method), count(1)
+        if hasattr(function, "kills"):
+            return
+        marker = self._markers / f"{owner.__name__}.{method}"
+
+        @wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            result = function(*arguments, **named)
+            if next(calls) >= fatal and not marker.exists():
+                marker.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        call.kills = True  # type: ignore[attr-defined]
+        setattr(owner, method, call)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        seen = list(rows)
+        for row in seen:
+            digit = (row.value % 10,)
+            before = self._digits.getValue(digit)
+            self._digits.updateValue(digit, (before[0] + 1 if before else 1,))
+        for total in super().handleInputRows(key, iter(seen), timerValues):
+            assert sum(times for _, (times,) in self._digits.iterator()) == total.rows
+            yield total
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.errors import StateHostError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.rocksdb.database import Database, DatabaseMemory
 from spark_state.rocksdb.local_copies import DatabaseHome
@@ -57,7 +58,26 @@ def test_a_closed_backend_leaves_nothing(folder: Path) -> None:
     backend.snapshot().release()
     backend.close()
     backend.close()
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert not folder.exists()
+
+
+def test_a_checkpoint_that_fails_leaves_nothing(folder: Path) -> None:
+    backend = backend_in(folder)
+    put(backend, VALUE, 1)
+    backend.seal()
+
+    def link_some(_: object, checkpoint: str) -> None:
+        Path(checkpoint).mkdir()
+        (Path(checkpoint) / "CURRENT").touch()
+        raise Exception("IO error: No space left on device")
+
+    with (
+        mock.patch("spark_state.rocksdb.database.Checkpoint.create_checkpoint", link_some),
+        pytest.raises(StateHostError, match="No space left"),
+    ):
+        backend.incremental_snapshot(())
+    assert [path.name for path in folder.iterdir()] == ["db"]
+    backend.close()
 
 
 def test_a_snapshot_outlives_its_backend(folder: Path) -> None:
@@ -69,7 +89,7 @@ def test_a_snapshot_outlives_its_backend(folder: Path) -> None:
     files = WrittenFiles()
     snapshot.write(files)
     assert [rows.num_rows for rows, _ in files.files] == [1]
-    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert not folder.exists()
 
 
 def test_a_dropped_state_loses_its_column_families_when_nobody_can_take_it_back(

@@ -1,0 +1,342 @@
+"""Random rounds of an operator in RocksDB, over a store and a local disk that misbehave.
+
+A round is some runs of a query, each at a parallelism and in a backend of its own; RocksDB writes
+databases as snapshots all the time. Attempts of epochs fail at any point, epochs run again, hosts
+go away or lag behind, retention and the orphan sweep run in between. The output of each attempt
+that succeeds, and the state at the end of each run, equal those of a plain dict.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from checkpoint_store.errors import CorruptObjectError, StoreUnavailableError
+from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.state_reader import open_store
+from spark_state.errors import StateHostError
+from spark_state.host import store_session
+from spark_state.host.epoch_request import BackendSettings, CheckpointSettings
+from spark_state.host.maintenance import Maintenance
+from spark_state.rocksdb.database import Batch, Database, DatabaseCheckpoint
+from tests.support.fake_object_store import FakeTime, MisbehavingObjectStore
+from tests.support.leaks import in_use
+from tests.support.processors import KeepsTotalsAndValues
+from tests.support.subtasks import Host, Totals, operator
+
+pytestmark = pytest.mark.fault
+
+KEYS = [f"key {number}" for number in range(40)]
+KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
+CHECKPOINTS = CheckpointSettings(3, 2, 86_400, 120, start_empty=False)
+ATTEMPTS = 4
+POISONED = "a negative value"
+SEEDS = [*range(20), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 200))]
+
+Rows = list[tuple[str, int]]
+
+
+class TaskGoneError(Exception):
+    """The task of an attempt was killed."""
+
+
+class LocalDisk:
+    """The local disk; while it is full, `refuses` decides about each write."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.refuses: Callable[[], bool] = lambda: False
+        write_bytes, write, checkpoint = Path.write_bytes, Database.write, Database.checkpoint
+
+        def write_file(path: Path, data: bytes) -> int:
+            if "local" in path.parts and self.refuses():
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            return write_bytes(path, data)
+
+        def write_rows(database: Database, batch: Batch) -> None:
+            if self.refuses():
+                raise StateHostError("RocksDB failed: No space left on device")
+            write(database, batch)
+
+        def take(database: Database) -> DatabaseCheckpoint:
+            if self.refuses():
+                raise StateHostError("RocksDB failed: No space left on device")
+            return checkpoint(database)
+
+        patch.setattr(Path, "write_bytes", write_file)
+        patch.setattr(Database, "write", write_rows)
+        patch.setattr(Database, "checkpoint", take)
+
+
+class RandomQuery:
+    """A query whose runs, hosts and faults are drawn. `expected`: what its state must be after
+    `epoch` epochs; `before`: after one less, None if one was undone since."""
+
+    def __init__(
+        self, seed: int, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.folder = folder / "query" / "totals"
+        self.local = folder / "local"
+        self.local.mkdir()
+        self.disk = LocalDisk(patch)
+        self.store = MisbehavingObjectStore(LocalObjectStore(self.folder), random.Random(seed))
+        self.epoch = 0
+        self.expected: Totals = {}
+        self.before: Totals | None = None
+        self.failures = 0
+        self.databases = 0
+        self._operator = operator(
+            folder,
+            KeepsTotalsAndValues(),
+            checkpoints=CHECKPOINTS,
+            key_schema_json=KEY_SCHEMA,
+        )
+        self._maintenance = maintenance
+        self._runs = 0
+        self._attempts = 0
+        self._hosts: list[Host] = []
+
+        def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+            return self.store
+
+        def retrying(store: ObjectStore, seconds: float) -> RetryingObjectStore:
+            passing = FakeTime()
+            # A shorter time would not change a number of this size.
+            return RetryingObjectStore(
+                store, seconds, passing, lambda wait: passing.sleep(max(wait, 0.001))
+            )
+
+        patch.setattr(store_session, "open_object_store", opened)
+        patch.setattr(store_session, "RetryingObjectStore", retrying)
+
+    def behave(self) -> None:
+        """No more faults."""
+        self.store.behave()
+        self.disk.refuses = lambda: False
+
+    def misbehave(self) -> None:
+        """Draw what goes wrong in the next attempt."""
+        chance, store = self.chance, self.store
+        self.behave()
+        match chance.randrange(10):
+            case 0:
+                store.failing = 0.2
+            case 1:
+                store.truncating = 0.1
+            case 2:
+                store.calls_left = chance.randrange(1, 30)
+            case 3:
+                store.refused = chance.choice(["/table-", "/database-", "/changelog-", "/barrier-"])
+            case 4:
+                works = chance.randrange(4)
+                self.disk.refuses = lambda: chance.randrange(4) >= works
+            case _:
+                store.slow = 0.5
+
+    def restart(self) -> None:
+        """Begin a run. Some hosts of the one before go on, unless its parallelism is another."""
+        chance = self.chance
+        self._runs += 1
+        backend = BackendSettings(
+            kind=chance.choice(["rocksdb", "rocksdb", "rocksdb", "heap"]),
+            local_directory=str(self.local),
+            incremental=chance.random() < 0.9,
+        )
+        parallelism = chance.choice([1, 1, 2, 2, 3, 3, 5, 8])
+        spec = replace(self._operator, parallelism=parallelism, backend=backend)
+        for host in [*self._hosts]:
+            if host.spec.parallelism != parallelism or chance.random() < 0.5:
+                self._end(host)
+            else:
+                host.spec, host.run_id = spec, f"run-{self._runs}"
+        self._spec = spec
+
+    def _end(self, host: Host) -> None:
+        self._hosts.remove(host)
+        host.close()
+
+    def end(self) -> None:
+        """End all hosts."""
+        for host in [*self._hosts]:
+            self._end(host)
+
+    def run_epoch(self, misbehaves: bool = True) -> bool:
+        """Run the next epoch; False if the run has failed. Output is checked."""
+        fed: Rows = []
+        for subtask in range(self._spec.parallelism):
+            rows = self._run_subtask(subtask, misbehaves)
+            if rows is None:
+                return False
+            fed += rows
+        self.before, self.expected = self.expected, after(self.expected, fed)
+        self.epoch += 1
+        return True
+
+    def _run_subtask(self, subtask: int, misbehaves: bool) -> Rows | None:
+        """The rows of the attempt that counts; None if there is none."""
+        counted = None
+        for _ in range(ATTEMPTS):
+            if misbehaves:
+                self.misbehave()
+            # One that fails may have published its barrier: another one must come after it.
+            counted = self._attempt(subtask, misbehaves)
+            # A stage may run again although the subtask has succeeded: the later attempt counts.
+            if counted is not None and self.chance.random() < 0.8:
+                return counted
+        return counted
+
+    def _attempt(self, subtask: int, misbehaves: bool) -> Rows | None:
+        self._attempts += 1
+        print(f"run {self._runs} epoch {self.epoch} subtask {subtask} attempt {self._attempts}")
+        host = None
+        try:
+            host = self._host_of(subtask)
+            rows = [row for row in self._rows() if host.own_key(row[0])]
+            poisoned = misbehaves and self.chance.random() < 0.1
+            check = self._check() if misbehaves else lambda: None
+            fed = [*rows, *((key, -1) for key, _ in rows[-1:] if poisoned)]
+            output = host.epoch(self.epoch, fed, self._attempts, check)
+        except (StoreUnavailableError, CorruptObjectError, TaskGoneError, StateHostError) as error:
+            print(f"failed: {error!r}")
+            self._fail(host)
+            return None
+        except Exception as error:
+            if POISONED not in str(error):
+                raise
+            self._fail(host)
+            return None
+        expected = after(self.expected, rows)
+        assert output == {key: expected.get(key, (0, 0)) for key, _ in rows}
+        self.databases += sum(handle.kind == "database" for handle in host.handles)
+        if self.chance.random() < 0.5:
+            host.finish_maintenance()
+        return rows
+
+    def _fail(self, host: Host | None) -> None:
+        self.failures += 1
+        if host is not None and self.chance.random() < 0.2:
+            self._end(host)
+
+    def _host_of(self, subtask: int) -> Host:
+        """One of the hosts of a subtask, which may lag behind, or a new one."""
+        hosts = [host for host in self._hosts if host.subtask == subtask]
+        if hosts and (len(hosts) > 1 or self.chance.random() < 0.8):
+            return self.chance.choice(hosts)
+        host = Host(self._spec, subtask, f"run-{self._runs}").open(self._maintenance)
+        self._hosts.append(host)
+        return host
+
+    def _rows(self) -> Rows:
+        """Rows of some keys; a 0 clears what its key has."""
+        keys = self.chance.sample(KEYS, self.chance.randrange(len(KEYS) + 1))
+        return [(key, self.chance.choice([0, 1, 2, 3, 4, 5])) for key in keys]
+
+    def _check(self) -> Callable[[], None]:
+        """Raises at some call if the task is killed."""
+        left = self.chance.randrange(15) if self.chance.random() < 0.2 else None
+
+        def check() -> None:
+            nonlocal left
+            if left is not None:
+                left -= 1
+                if left < 0:
+                    raise TaskGoneError
+
+        return check
+
+    def undo_epoch(self) -> None:
+        """The sink has failed: the last epoch runs again, in another run."""
+        if self.before is not None:
+            self.epoch -= 1
+            self.expected, self.before = self.before, None
+
+    def clean_up(self) -> None:
+        """Retention, and a sweep of all that no barrier names."""
+        self.behave()
+        for host in self._hosts:
+            host.finish_maintenance()
+            assert host.session is not None
+            pending = host.session.snapshots._pending
+            if pending is not None:
+                pending._useful_until = 0.0  # the grace period is over
+        checkpoints = CompletedCheckpointStore(LocalObjectStore(self.folder))
+        # A failed run may have published one epoch more than the one that is undone.
+        checkpoints.retain(self.chance.randrange(3, 5))
+        checkpoints.sweep_orphans(0, time.time() + 3_600)
+
+    def check_state(self) -> None:
+        """Read all that the store has of the last epoch. The next one may be there, too, if the run
+        failed in it."""
+        if self.epoch:
+            state = open_store(str(self.folder), state="totals")
+            rows = state.read(self.epoch - 1).to_pylist()
+            assert {row["key"]: (row["rows"], row["total"]) for row in rows} == self.expected
+
+    def check_local_files(self) -> None:
+        """No files but those of open databases; call it when no snapshot is under way."""
+        folders = {path.parent for path in self.local.rglob("*") if path.is_file()}
+        assert {folder.name for folder in folders} <= {"db"}, folders
+        open_databases = sum(
+            host.session is not None and host.session.state._backend is not None
+            for host in self._hosts
+        )
+        assert len(folders) <= open_databases
+
+
+def after(state: Totals, rows: Rows) -> Totals:
+    """The state after these rows."""
+    totals = dict(state)
+    for key, value in rows:
+        count, total = totals.get(key, (0, 0))
+        totals[key] = (count + 1, total + value)
+        if not value:
+            del totals[key]
+    return totals
+
+
+@pytest.fixture
+def maintenance() -> Iterator[Maintenance]:
+    with Maintenance() as threads:
+        yield threads
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_round_has_the_state_of_a_dict(
+    seed: int, tmp_path: Path, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seed {seed}")
+    query = RandomQuery(seed, tmp_path, maintenance, monkeypatch)
+    threads = in_use().threads
+    try:
+        for _ in range(query.chance.randrange(3, 6)):
+            query.restart()
+            for _ in range(query.chance.randrange(2, 7)):
+                if not query.run_epoch():
+                    break
+                if query.chance.random() < 0.2:
+                    query.clean_up()
+                    query.check_local_files()
+            query.behave()
+            if query.chance.random() < 0.4:
+                query.undo_epoch()
+            else:
+                query.check_state()
+        query.restart()
+        query.clean_up()
+        assert query.run_epoch(misbehaves=False)
+        query.check_state()
+        assert query.failures
+    finally:
+        query.end()
+    assert not [*query.local.rglob("*")]
+    assert not {name for name in in_use().threads - threads if "restore" in name}
