@@ -89,8 +89,10 @@ def decode_database(data: bytes, source: Source) -> DatabaseContents:
             key_schema=_decode_schema(body["key_schema"]),
             key_type_names=tuple(map(decode_text, body["key_type_names"])),
             states=tuple(map(_state, body["states"])),
-            tables=tuple(map(decode_text, body["tables"])),
-            small_files={name: _decode(text) for name, text in body["small_files"].items()},
+            tables=tuple(map(_plain_name, body["tables"])),
+            small_files={
+                _plain_name(name): _decode(text) for name, text in body["small_files"].items()
+            },
         )
 
     return decode_document("database", data, source, build, WITH_DATABASES)
@@ -121,6 +123,14 @@ def _state(body: Body) -> DatabaseState:
             decode_number(key_group): decode_number(count) for key_group, count in body["entries"]
         },
     )
+
+
+def _plain_name(name: object) -> str:
+    """The name of a file in a folder. Raises ValueError."""
+    text = decode_text(name)
+    if text in ("", ".", "..") or "/" in text or "\\" in text:
+        raise ValueError(f"{text!r} is not the name of a file")
+    return text
 
 
 def _encode_schema(schema: pa.Schema) -> str:

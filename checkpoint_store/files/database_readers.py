@@ -26,21 +26,21 @@ GROUP = "cowstate.database_readers"
 
 @dataclass(eq=False)
 class DatabaseReaderError(CheckpointStoreError):
-    """This Python cannot read the databases of an engine. `module`: the one that it lacks, None if
+    """This Python cannot read the databases of an engine. `problem`: what an import said, None if
     cowstate is not installed as a package."""
 
     url: str
     name: str
     engine: str
-    module: str | None
+    problem: str | None
 
     def __str__(self) -> str:
-        lacks = f"does not have {self.module}"
-        if self.module is None:
-            lacks = "has no installed package that reads it"
+        cannot = f"cannot read it ({self.problem})"
+        if self.problem is None:
+            cannot = "has no installed package that reads it"
         return (
             f"{self.name} in {self.url} is a database of {self.engine}, and {sys.executable} "
-            f"{lacks}: pip install 'cowstate[{self.engine}]', on all executors if it is one of "
+            f"{cannot}: pip install 'cowstate[{self.engine}]', on all executors if it is one of "
             f"Spark. A query with spark.cowstate.{self.engine}.incremental=false writes snapshots "
             "that need nothing more"
         )
@@ -64,4 +64,4 @@ def database_reader(contents: DatabaseContents, source: Source) -> DatabaseReade
     try:
         return cast(DatabaseReader, next(iter(readers)).load())
     except ImportError as error:
-        raise DatabaseReaderError(source.url, source.name, contents.engine, error.name) from error
+        raise DatabaseReaderError(source.url, source.name, contents.engine, str(error)) from error

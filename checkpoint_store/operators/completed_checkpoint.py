@@ -80,7 +80,8 @@ class Barrier:
     epoch. `handles`: everything needed to restore the subtask's key groups, oldest first. `report`:
     what the epoch did; None if an early build wrote the barrier. `time`: None if the operator knows
     no time. `operator_state`: None if the subtask has none. `deleted_states`: those that `init`
-    declares and then deletes, so nothing is stored of them.
+    declares and then deletes, so nothing is stored of them. `restored`: whether it was written from
+    a savepoint, so that the epoch after it must be the next one.
     """
 
     barrier_id: str
@@ -98,6 +99,7 @@ class Barrier:
     time: SubtaskTime | None = None
     operator_state: OperatorStateHandle | None = None
     deleted_states: tuple[StateSchema, ...] = ()
+    restored: bool = False
 
     def object_names(self) -> frozenset[str]:
         """The objects that a restore may need."""

@@ -63,8 +63,12 @@ class EpochPins:
         finally:
             ended.set()
             renewing.join()
-            over = [pin.name for pin in self.store.list(PINS) if self._is_over(pin)]
-            self.store.delete([*names, *(name for name in over if _NAME.fullmatch(name))])
+            try:
+                over = [pin.name for pin in self.store.list(PINS) if self._is_over(pin)]
+                self.store.delete([*names, *(name for name in over if _NAME.fullmatch(name))])
+            except CheckpointStoreError:
+                # It ends by itself; what was read while it was there is right all the same.
+                _log.warning("the pin of epoch %s cannot be removed", epoch, exc_info=True)
 
     def _put(self, epoch: int) -> str:
         name = f"{PINS}/{epoch:019d}-{self.unique()}.json"

@@ -34,7 +34,7 @@ def add_savepoint(commands: Commands) -> None:
         "--epoch",
         type=natural_number,
         metavar="N",
-        help="the epoch whose state it is (default: the newest of each operator)",
+        help="the epoch whose state it is (default: the newest that all operators have)",
     )
     _add_options(savepoint)
     savepoint.set_defaults(run=_run_savepoint, stopped="the savepoint is not complete: delete it")

@@ -10,6 +10,7 @@ import threading
 import time
 from uuid import NAMESPACE_URL, uuid5
 
+from checkpoint_store.damage_advice import HOW_TO_GO_BACK
 from checkpoint_store.errors import RunOverError
 from checkpoint_store.objects.chore import try_chore
 from checkpoint_store.objects.deletion import deletion_chores
@@ -135,6 +136,13 @@ class StoreSession:
                 base = self.checkpoints.latest_before(epoch, run)
         except RunOverError as error:
             raise FencedError(str(error)) from error
+        if base is not None and base.barriers[0].restored and base.epoch != epoch - 1:
+            raise ConfigurationError(
+                f"{self.url} was restored from a savepoint of epoch {base.epoch}, but the query is "
+                f"at epoch {epoch}: the rows of the batches between would be lost. Let batch "
+                f"{base.epoch} be the last one of its checkpoint, see {HOW_TO_GO_BACK}, or restore "
+                f"a savepoint of epoch {epoch - 1}"
+            )
         had_state = resident_epoch is not None and resident_epoch < epoch
         lost = had_state or not spec.checkpoints.start_empty
         if base is None and epoch > 0 and lost:

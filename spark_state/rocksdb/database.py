@@ -34,6 +34,7 @@ Range = tuple[bytes, bytes]
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
 _BYTES_OF_BATCH = 1 << 20
+_MANIFEST_BYTES = 64 << 10
 _BEHIND_ALL = b"\xff\xff\xff"
 
 _ERRORS = "rocksdb.background-errors"
@@ -85,6 +86,9 @@ class Database:
         self._families = max((int(name) for name in self._kept), default=0)
         options = self._options()
         options.create_if_missing(True)
+        # Each snapshot has the manifest, which notes every change of the tables until it is begun
+        # anew.
+        options.set_max_manifest_file_size(_MANIFEST_BYTES)
         if memory is not None:
             options.set_write_buffer_manager(memory.write_buffers)
         with self._telling_where():

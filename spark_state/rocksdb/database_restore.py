@@ -1,6 +1,6 @@
 """How a backend begins with databases of a store, whose rows are not read one by one.
 
-The database that has most of what is wanted becomes the backend's own: its files are downloaded,
+The best database becomes the backend's own, see `score`: its files are downloaded,
 and rows of other key groups are deleted as ranges, which costs nothing for each row. After a change
 of parallelism there may be others: their rows are copied as bytes, and the next one is downloaded
 meanwhile. See Flink's RocksDBIncrementalRestoreOperation. A database whose rows this release would
@@ -14,8 +14,9 @@ the rows of half a database costs more than to delete the other half.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class _StoredDatabase:
 
     def score(self) -> float:
         """How good it is to begin with: the key groups that count, times the square of their share
-        of its own."""
+        of its own. What does not count stays in its files for a time."""
         wanted = sum(map(len, self.restored.key_groups))
         return wanted * (wanted / len(self.restored.contents.key_groups)) ** 2
 
@@ -94,19 +95,20 @@ class DatabaseRestore:
             for state in self._restore.states:
                 backend.restore_descriptor(state.descriptor)
             backend.forget_others()
-            for database, files in self._others():
-                families = [f for state in database.contents.states for f in state.families]
-                with ReadOnlyDatabase(files, families) as rows:
-                    backend.copy(rows, database)
-                shutil.rmtree(files)
-                self._restore.check()
+            with closing(self._others()) as others:
+                for database, files in others:
+                    families = [f for state in database.contents.states for f in state.families]
+                    with ReadOnlyDatabase(files, families) as rows:
+                        backend.copy(rows, database)
+                    shutil.rmtree(files)
+                    self._restore.check()
         except BaseException:
             backend.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
         return backend
 
-    def _others(self) -> Iterator[tuple[RestoredDatabase, Path]]:
+    def _others(self) -> Generator[tuple[RestoredDatabase, Path], None, None]:
         """The databases behind the first one, and their files. The next one is downloaded while
         one is used, so the disk has no more than two of them."""
         others = self._databases[1:]
@@ -134,8 +136,8 @@ class DatabaseRestore:
         except OSError as error:
             raise StateHostError(
                 f"{database.handle.name} cannot be restored below {self._folder}: {error}. If the "
-                "disk is full, free space, or set spark.cowstate.rocksdb.localDirectory to a "
-                "directory on a larger one"
+                "disk is full, free space, or name a directory on a larger one: for a query with "
+                "spark.cowstate.rocksdb.localDirectory, for a command with TMPDIR"
             ) from error
         self._restore.check()
         return files

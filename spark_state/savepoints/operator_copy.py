@@ -139,7 +139,7 @@ def _begun_in_rocksdb(
         from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
     except ImportError as error:
         name = next(handle.name for handle in restore.handles if handle.kind == "database")
-        raise DatabaseReaderError(history.url, name, "rocksdb", error.name) from error
+        raise DatabaseReaderError(history.url, name, "rocksdb", str(error)) from error
     home = DatabaseHome(folder / "backend")
     databases = DatabaseRestore(restore, home)
     new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, home)

@@ -8,16 +8,17 @@ is not complete has no epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
-from uuid import UUID
 
 from checkpoint_store.files.state_handle import bytes_of
 from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operator_stores import operators_at
+from checkpoint_store.operators.completed_checkpoint import Barrier
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
@@ -53,18 +54,25 @@ def savepoint(
     """Write a savepoint of an operator, whose query may run meanwhile.
 
     `store`: the URL of the operator's store, or the directory of its query: then each operator gets
-    a savepoint below `target`, under its name. `target`: a URL where nothing is yet. `epoch`: the
-    one whose state it is, None for the newest of each operator. `storage_options` are fsspec's, for
-    both. Retention leaves alone what is read.
+    a savepoint below `target`, under its name, all of the same epoch. `target`: a URL where nothing
+    is yet. `epoch`: the one whose state it is, None for the newest that all operators have.
+    `storage_options` are fsspec's, for both. Retention leaves alone what is read.
 
-    Raises ConfigurationError if something is at `target` already; NotAStoreError,
-    NotAnOperatorError; VersionNotRetainedError if the epoch is not there; CorruptObjectError; the
-    errors of object stores. Then `target` has no epoch.
+    Raises ConfigurationError if something is at `target` already, or the operators have no epoch in
+    common; NotAStoreError, NotAnOperatorError; VersionNotRetainedError if the epoch is not there;
+    CorruptObjectError; the errors of object stores. Then no operator has an epoch at `target`.
     """
     pairs = _pairs(store, target, storage_options)
+    _check_apart(store, target, storage_options)
     for _, place in pairs:
         _check_nothing_there(place)
-    return tuple(_written(history, place, epoch) for history, place in pairs)
+    chosen = _common_epoch(store, [history for history, _ in pairs], epoch)
+    # Retention never takes the newest epochs, so their pins come in time. An older one may be gone
+    # all the same: then reading it says so.
+    with ExitStack() as pins:
+        for history, _ in pairs:
+            pins.enter_context(EpochPins(history.store).pinned(chosen))
+        return _written([_Operator(*pair, chosen) for pair in pairs])
 
 
 def restore(
@@ -72,19 +80,21 @@ def restore(
 ) -> tuple[Savepoint, ...]:
     """Write the store of an operator from a savepoint, so that its query goes on from there.
 
-    `savepoint`: the URL of one, or of a directory with one for each operator; a store of an
-    operator is taken, too. `store`: <spark.cowstate.store>/<query id>/<operator>, or
-    <spark.cowstate.store>/<query id> for all operators; there is no epoch yet. The query must be
-    the one that the savepoint is of, and its checkpoint must have the batch of the savepoint as its
-    last one: a query of another id begins with a savepoint by spark.cowstate.restoreFrom.
+    `savepoint`: the URL of one, or of a directory with one for each operator. `store`:
+    <spark.cowstate.store>/<query id>/<operator>, or <spark.cowstate.store>/<query id> for all
+    operators; there is no epoch yet. The query must be the one that the savepoint is of, and its
+    checkpoint must have the batch of the savepoint as its last one; its first epoch is refused
+    otherwise. A query of another id begins with a savepoint by spark.cowstate.restoreFrom.
 
-    Raises ConfigurationError if the store has epochs, or is one of another query; and what
-    `savepoint` raises. Then the store has no epoch.
+    Raises ConfigurationError if the store has epochs, or is one of another query, and if the
+    operators have no epoch in common; and what `savepoint` raises. Then no operator has an epoch in
+    its store.
     """
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
         _check_may_be_restored(history, place)
-    return tuple(_written(history, place, None) for history, place in pairs)
+    chosen = _common_epoch(savepoint, [history for history, _ in pairs], None)
+    return _written([_Operator(*pair, chosen, is_restored=True) for pair in pairs])
 
 
 def _pairs(
@@ -103,12 +113,22 @@ def _pairs(
     return pairs
 
 
+def _check_apart(source: str, target: str, storage_options: Mapping[str, Any] | None) -> None:
+    urls = [open_object_store(url, storage_options).url.rstrip("/") for url in (source, target)]
+    first, second = (f"{url}/" for url in urls)
+    if first.startswith(second) or second.startswith(first):
+        raise ConfigurationError(
+            f"{urls[1]} is not apart from {urls[0]}: name a place that is neither in it nor around "
+            "it"
+        )
+
+
 def _check_nothing_there(place: ObjectStore) -> None:
     held = [*(info.name for info in place.list("")), *place.list_directories("")]
     if held:
         raise ConfigurationError(
-            f"{place.url} is not empty: it has {min(held)}. Name a place where nothing is; a "
-            "savepoint that was not completed may be deleted"
+            f"{place.url} is not empty: it has {min(held).lstrip('/')}. Name a place where nothing "
+            "is"
         )
 
 
@@ -120,49 +140,79 @@ def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None
             f"{history.url}. Move it away first, or name another place"
         )
     query_id, operator = place.url.rstrip("/").split("/")[-2:]
-    if _is_query_id(query_id) and store_id(query_id, operator) != history.metadata.store_id:
+    if store_id(query_id, operator) != history.metadata.store_id:
         raise ConfigurationError(
-            f"{history.url} is of another query or operator than {place.url}: to begin a new query "
-            f"with its state, set spark.cowstate.restoreFrom to {history.url}"
+            f"{place.url} is not where the query of {history.url} has its store: name "
+            "<spark.cowstate.store>/<query id>/<operator> of that query, or "
+            "<spark.cowstate.store>/<query id> for all its operators. To begin a new query with "
+            f"this state, set spark.cowstate.restoreFrom to {history.url}"
         )
 
 
-def _is_query_id(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
+def _common_epoch(url: str, histories: Sequence[OperatorHistory], epoch: int | None) -> int:
+    """The epoch that is asked for, or the newest one that all operators have."""
+    held = [history.versions() for history in histories]
+    for history, versions in zip(histories, held, strict=True):
+        if not versions or (epoch is not None and epoch not in versions):
+            raise history.absent(-1 if epoch is None else epoch, versions)
+    if epoch is not None:
+        return epoch
+    common = set(held[0]).intersection(*held)
+    if not common:
+        ranges = ", ".join(
+            f"{history.metadata.operator} has {min(versions)} to {max(versions)}"
+            for history, versions in zip(histories, held, strict=True)
+        )
+        raise ConfigurationError(
+            f"the operators below {url} have no epoch in common: {ranges}. Name the store of one"
+        )
+    return max(common)
 
 
-def _written(history: OperatorHistory, place: ObjectStore, epoch: int | None) -> Savepoint:
-    versions = history.versions()
-    chosen = max(versions, default=None) if epoch is None else epoch
-    if chosen is None or chosen not in versions:
-        raise history.absent(-1 if chosen is None else chosen, versions)
-    # Retention never takes the newest epoch, so its pin comes in time. An older one may be gone
-    # all the same: then reading it says so.
-    with EpochPins(history.store).pinned(chosen):
-        return _copied(history, place, chosen)
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """What is copied: an operator's epoch, to a place. `is_restored`: see Barrier."""
+
+    history: OperatorHistory
+    place: ObjectStore
+    epoch: int
+    is_restored: bool = False
+
+    def copied(self, target: CompletedCheckpointStore) -> tuple[Barrier, ...]:
+        """The barriers of the copy, whose files are durable. They are not published."""
+        source = CompletedCheckpointStore(self.history.store)
+        checkpoint = self.history.checkpoint_at(self.epoch)
+        copy = OperatorCopy(self.history, source, target, checkpoint)
+        barriers = map(copy.of_subtask, checkpoint.barriers)
+        return tuple(replace(barrier, restored=self.is_restored) for barrier in barriers)
+
+    def written(self, barriers: Sequence[Barrier]) -> Savepoint:
+        """What these barriers say."""
+        handles = [handle for barrier in barriers for handle in barrier.handles]
+        return Savepoint(
+            url=self.place.url,
+            source=self.history.url,
+            operator=self.history.metadata.operator,
+            epoch=self.epoch,
+            subtasks=len(barriers),
+            entries=sum(handle.rows for handle in handles),
+            bytes=bytes_of(handles),
+        )
 
 
-def _copied(history: OperatorHistory, place: ObjectStore, epoch: int) -> Savepoint:
-    source = CompletedCheckpointStore(history.store)
-    checkpoint = history.checkpoint_at(epoch)
-    target = CompletedCheckpointStore(place)
-    target.open(history.metadata)
-    copy = OperatorCopy(history, source, target, checkpoint)
-    barriers = [copy.of_subtask(barrier) for barrier in checkpoint.barriers]
-    for barrier in barriers:
-        target.publish_barrier(barrier)
-    completed = target.complete(epoch, checkpoint.run, checkpoint.parallelism)
-    assert completed is not None, "all barriers were published"
-    handles = [handle for barrier in barriers for handle in barrier.handles]
-    return Savepoint(
-        url=place.url,
-        source=history.url,
-        operator=history.metadata.operator,
-        epoch=epoch,
-        subtasks=checkpoint.parallelism,
-        entries=sum(handle.rows for handle in handles),
-        bytes=bytes_of(handles),
+def _written(operators: Sequence[_Operator]) -> tuple[Savepoint, ...]:
+    """Write the copies. All stores are there before one has an epoch, and no epoch is complete
+    before all files are durable: so what is left of a copy that failed is known as such."""
+    targets = [CompletedCheckpointStore(operator.place) for operator in operators]
+    for target, operator in zip(targets, operators, strict=True):
+        target.open(operator.history.metadata)
+    copies = [operator.copied(target) for target, operator in zip(targets, operators, strict=True)]
+    for target, barriers in zip(targets, copies, strict=True):
+        for barrier in barriers:
+            target.publish_barrier(barrier)
+        first = barriers[0]
+        completed = target.complete(first.epoch, first.run, first.parallelism)
+        assert completed is not None, "all barriers were published"
+    return tuple(
+        operator.written(barriers) for operator, barriers in zip(operators, copies, strict=True)
     )

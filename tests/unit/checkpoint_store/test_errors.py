@@ -53,8 +53,8 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (ObjectMissingError(URL, "data/q/7.arrow", 7), ["data/q/7.arrow", URL, "does not need it"]),
     (ObjectMissingError(URL, "data/compacted/7.arrow"), [URL, "backup", "compactions/"]),
     (
-        DatabaseReaderError(URL, "database.json", "rocksdb", "rocksdict"),
-        [URL, "database.json", "does not have rocksdict", "pip install", "incremental=false"],
+        DatabaseReaderError(URL, "database.json", "rocksdb", "No module named 'rocksdict'"),
+        [URL, "database.json", "No module named 'rocksdict'", "pip install", "incremental=false"],
     ),
     (
         DatabaseReaderError(URL, "database.json", "rocksdb", None),

@@ -12,7 +12,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.operators.checkpoint_codec import (
     decode_barrier,
     decode_manifest,
@@ -59,6 +59,15 @@ WITH_OPERATOR_STATE = replace(BARRIER, operator_state=OPERATOR_STATE)
 WITH_DELETED_STATES = replace(
     BARRIER, deleted_states=(StateSchema("old", "list", '{"type":"long"}', ttl_ms=5),)
 )
+RESTORED = replace(BARRIER, restored=True)
+WITH_DATABASE = replace(
+    BARRIER,
+    handles=(
+        replace(
+            BARRIER.handles[0], kind="database", parts=(FilePart("epochs/table.sst", 7, "cd" * 32),)
+        ),
+    ),
+)
 CHECKPOINT = CompletedCheckpoint(12, Run(3, "run-c"), 2, (BARRIER, replace(BARRIER, subtask=1)))
 
 DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
@@ -73,6 +82,8 @@ DOCUMENTS: list[tuple[bytes, Callable[[bytes, Source], object], object]] = [
     (encode_barrier(WITH_OPERATOR_STATE), decode_barrier, WITH_OPERATOR_STATE),
     (encode_barrier(WITH_DELETED_STATES), decode_barrier, WITH_DELETED_STATES),
     (encode_manifest(CHECKPOINT), decode_manifest, CHECKPOINT),
+    (encode_barrier(RESTORED), decode_barrier, RESTORED),
+    (encode_barrier(WITH_DATABASE), decode_barrier, WITH_DATABASE),
 ]
 each_document = pytest.mark.parametrize(
     ("data", "decode", "value"),
@@ -85,6 +96,8 @@ each_document = pytest.mark.parametrize(
         "with operator state",
         "with deleted states",
         "manifest",
+        "restored",
+        "with a database",
     ],
 )
 
@@ -183,6 +196,14 @@ def test_a_report_says_only_what_its_release_knew() -> None:
     assert decode_barrier(sealed(document), SOURCE) == old
     written["of_a_later_release"] = 1
     assert decode_barrier(sealed(document), SOURCE) == old
+
+
+def test_only_what_names_databases_has_a_later_version() -> None:
+    checkpoint = replace(CHECKPOINT, barriers=(BARRIER, replace(WITH_DATABASE, subtask=1)))
+    encoded = [encode_barrier(WITH_DATABASE), encode_manifest(checkpoint)]
+    assert [json.loads(data)["version"] for data in encoded] == [2, 2]
+    encoded = [encode_barrier(RESTORED), encode_manifest(CHECKPOINT)]
+    assert [json.loads(data)["version"] for data in encoded] == [1, 1]
 
 
 def test_a_barrier_without_deleted_states_does_not_mention_them() -> None:

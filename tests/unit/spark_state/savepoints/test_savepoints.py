@@ -200,11 +200,11 @@ def test_a_target_that_has_something_is_refused(
     open_host: OpenHost, store: Path, tmp_path: Path
 ) -> None:
     run(open_host, range(1))
-    for taken in (store, tmp_path / "query"):
-        before = names_below(tmp_path)
-        with pytest.raises(ConfigurationError, match="is not empty: it has"):
-            savepoint(str(store), str(taken))
-        assert names_below(tmp_path) == before
+    savepoint(str(store), str(tmp_path / "saved"))
+    before = names_below(tmp_path)
+    with pytest.raises(ConfigurationError, match="is not empty: it has epochs"):
+        savepoint(str(store), str(tmp_path / "saved"))
+    assert names_below(tmp_path) == before
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
@@ -238,22 +238,107 @@ def test_a_store_of_another_kind_is_not_restored_into(
 ) -> None:
     run(open_host, range(2))
     savepoint(str(store), str(tmp_path / "saved"))
-    other = CompletedCheckpointStore(LocalObjectStore(tmp_path / "other" / "totals"))
     metadata = open_store(str(store))._history.metadata  # type: ignore[attr-defined]
-    other.open(replace(metadata, max_parallelism=16))
+    shutil.rmtree(store)
+    CompletedCheckpointStore(LocalObjectStore(store)).open(replace(metadata, max_parallelism=16))
+    before = names_below(store)
     with pytest.raises(StoreMismatchError, match="max_parallelism"):
-        restore(str(tmp_path / "saved"), str(tmp_path / "other" / "totals"))
+        restore(str(tmp_path / "saved"), str(store))
+    assert names_below(store) == before
 
 
-def test_a_store_of_another_query_is_told_of_restore_from(
-    open_host: OpenHost, store: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    "target", [f"root/{uuid4()}/totals", "query/others", "query", "query/totals/totals"]
+)
+def test_a_place_that_is_not_the_store_of_the_query_is_told_of_restore_from(
+    open_host: OpenHost, store: Path, tmp_path: Path, target: str
 ) -> None:
     run(open_host, range(2))
     savepoint(str(store), str(tmp_path / "saved"))
-    target = tmp_path / "root" / str(uuid4()) / "totals"
-    with pytest.raises(ConfigurationError, match=r"another query .*restoreFrom to .*saved"):
-        restore(str(tmp_path / "saved"), str(target))
-    assert not target.exists()
+    shutil.rmtree(tmp_path / "query")
+    with pytest.raises(
+        ConfigurationError, match=r"is not where the query .*restoreFrom to .*saved"
+    ):
+        restore(str(tmp_path / "saved"), str(tmp_path / target))
+    assert not (tmp_path / target).exists()
+
+
+def test_a_query_whose_checkpoint_is_ahead_of_a_restored_store_is_refused(
+    open_host: OpenHost, store: Path, tmp_path: Path
+) -> None:
+    run(open_host, range(6))
+    savepoint(str(store), str(tmp_path / "saved"), epoch=3)
+    shutil.rmtree(store)
+    restore(str(tmp_path / "saved"), str(store))
+    with pytest.raises(ConfigurationError, match="epoch 3, but the query is at epoch 6"):
+        run(open_host, range(6, 7), run_id="later")
+    output = run(open_host, range(4, 9), run_id="later")
+    assert output == {key: (9, sum(range(9))) for key in KEYS}
+    output = run(open_host, range(11, 12), run_id="last")  # Spark left batches out
+    assert output == {key: (10, sum(range(9)) + 11) for key in KEYS}
+
+
+def test_operators_get_one_epoch_or_none(open_host: OpenHost, tmp_path: Path) -> None:
+    run(open_host, range(6))
+    run(open_host, range(4), operator="others")
+    of_query, saved = str(tmp_path / "query"), tmp_path / "saved"
+    written = savepoint(of_query, str(saved))
+    assert [each.epoch for each in written] == [3, 3]
+    with pytest.raises(VersionNotRetainedError, match=r"version 5 .*others is not written yet"):
+        savepoint(of_query, str(tmp_path / "new"), epoch=5)
+    assert not (tmp_path / "new").exists()
+    shutil.rmtree(saved / "others")
+    savepoint(f"{of_query}/others", str(saved / "others"), epoch=1)
+    shutil.rmtree(of_query)
+    with pytest.raises(ConfigurationError, match="no epoch in common: others has 1 to 1, totals"):
+        restore(str(saved), of_query)
+    assert not (tmp_path / "query").exists()
+
+
+def test_a_savepoint_whose_second_operator_fails_has_no_epoch_at_all(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    for name in ("totals", "others"):
+        run(open_host, range(3), operator=name)
+    of_query, saved = tmp_path / "query", tmp_path / "saved"
+    damaged = max((of_query / "totals").glob("epochs/*/changelog-00001-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(CorruptObjectError):
+        savepoint(str(of_query), str(saved))
+    shutil.rmtree(of_query)
+    with pytest.raises(CheckpointStoreError, match="holds no version yet"):
+        restore(str(saved), str(of_query))
+    assert not of_query.exists()
+
+
+def test_a_savepoint_that_nobody_may_write_is_restored(
+    open_host: OpenHost, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run(open_host, range(3))
+    savepoint(str(store), str(tmp_path / "saved"))
+    shutil.rmtree(store)
+    put = LocalObjectStore.put
+
+    def refuse(self: LocalObjectStore, name: str, data: bytes) -> None:
+        if self.root == tmp_path / "saved":
+            raise PermissionError(name)
+        put(self, name, data)
+
+    monkeypatch.setattr(LocalObjectStore, "put", refuse)
+    restore(str(tmp_path / "saved"), str(store))
+    assert totals_in(store) == expected
+
+
+@pytest.mark.parametrize("inside", ["query/totals/saved", "query/saved", "."])
+def test_a_target_in_or_around_the_source_is_refused(
+    open_host: OpenHost, store: Path, tmp_path: Path, inside: str
+) -> None:
+    run(open_host, range(1))
+    before = names_below(tmp_path)
+    source = tmp_path / "query" if inside == "query/saved" else store
+    with pytest.raises(ConfigurationError, match="is not apart from"):
+        savepoint(str(source), str(tmp_path / inside))
+    assert names_below(tmp_path) == before
 
 
 @pytest.mark.parametrize("at", ["read", "write"])
@@ -279,8 +364,9 @@ def test_a_savepoint_that_fails_is_no_store_of_an_epoch(
     assert not [*store.glob("pins/*")]
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
         open_store(str(tmp_path / "saved")).read()
+    shutil.rmtree(store)
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
-        restore(str(tmp_path / "saved"), str(tmp_path / "again"))
+        restore(str(tmp_path / "saved"), str(store))
 
 
 def test_databases_need_rocksdict(
