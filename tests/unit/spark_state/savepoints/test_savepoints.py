@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
@@ -248,7 +247,13 @@ def test_a_store_of_another_kind_is_not_restored_into(
 
 
 @pytest.mark.parametrize(
-    "target", [f"root/{uuid4()}/totals", "query/others", "query", "query/totals/totals"]
+    "target",
+    [
+        "root/00000000-0000-4000-8000-000000000000/totals",
+        "query/others",
+        "query",
+        "query/totals/totals",
+    ],
 )
 def test_a_place_that_is_not_the_store_of_the_query_is_told_of_restore_from(
     open_host: OpenHost, store: Path, tmp_path: Path, target: str
