@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
-from checkpoint_store.objects.named_object import read_named
+from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 
@@ -66,19 +66,19 @@ class DatabaseFileStore:
         self,
         folder: Path,
         contents: DatabaseContents,
-        uploaded: dict[str, FilePart],
+        uploaded: Mapping[str, FilePart],
         place: DatabasePlace,
     ) -> StateHandle:
         """Write the database in `folder`, durable on return. Its tables are `contents.tables`;
-        those in `uploaded`, by their local names, are in the store. What is uploaded now is added.
-        Raises OSError when a local file cannot be read."""
+        those in `uploaded`, by their local names, are in the store. Raises OSError when a local
+        file cannot be read."""
         missing = [table for table in contents.tables if table not in uploaded]
         parts = in_parallel(
             lambda table: self._upload((folder / table).read_bytes(), "table", place),
             missing,
             _TABLES_AT_ONCE,
         )
-        uploaded.update(zip(missing, parts, strict=True))
+        in_store = {**uploaded, **dict(zip(missing, parts, strict=True))}
         described = self._upload(encode_database(contents), "database", place)
         return StateHandle(
             kind="database",
@@ -88,7 +88,7 @@ class DatabaseFileStore:
             key_groups=place.key_groups,
             epoch=place.epoch,
             rows=sum(sum(state.entries.values()) for state in contents.states),
-            parts=tuple(uploaded[table] for table in contents.tables),
+            parts=tuple(in_store[table] for table in contents.tables),
         )
 
     def _upload(self, data: bytes, kind: NamedKind, place: DatabasePlace) -> FilePart:
@@ -147,14 +147,7 @@ class DatabaseFileStore:
             yield from read_database(folder, contents, wanted)
 
     def _verified(self, part: FilePart, epoch: int) -> bytes:
-        data = read_named(self.store, part.name, epoch)
-        if (len(data), hashlib.sha256(data).hexdigest()) != (part.length, part.checksum):
-            problem = (
-                f"its {len(data)} bytes are not the {part.length} bytes with SHA-256 "
-                f"{part.checksum} that were written"
-            )
-            raise CorruptObjectError(self.store.url, part.name, problem, epoch)
-        return data
+        return read_verified(self.store, part.name, epoch, part.length, part.checksum)
 
 
 def _is_linked(path: Path, link: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from checkpoint_store.errors import ObjectMissingError
+import hashlib
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore
 
 
@@ -12,3 +14,16 @@ def read_named(store: ObjectStore, name: str, epoch: int) -> bytes:
         return store.get(name)
     except ObjectMissingError as error:
         raise ObjectMissingError(store.url, name, epoch) from error
+
+
+def read_verified(store: ObjectStore, name: str, epoch: int, length: int, checksum: str) -> bytes:
+    """As read_named, of an object with this length and checksum (sha256, hex). Raises
+    CorruptObjectError, too."""
+    data = read_named(store, name, epoch)
+    if (len(data), hashlib.sha256(data).hexdigest()) != (length, checksum):
+        problem = (
+            f"its {len(data)} bytes are not the {length} bytes with SHA-256 {checksum} that were "
+            "written"
+        )
+        raise CorruptObjectError(store.url, name, problem, epoch)
+    return data

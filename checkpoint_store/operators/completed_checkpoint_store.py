@@ -31,12 +31,7 @@ from checkpoint_store.errors import (
     StoreMismatchError,
 )
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import (
-    DatabaseFileStore,
-    DatabasePlace,
-    LocalCopy,
-    no_local_copy,
-)
+from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.schema_columns import are_same_types
@@ -106,7 +101,7 @@ class CompletedCheckpointStore:
         self._store = store
         self._unique = unique
         self._files = StateFileStore(store, unique)
-        self._databases = DatabaseFileStore(store, unique)
+        self.databases = DatabaseFileStore(store, unique)
         self._operator_states = OperatorStateStore(store, unique)
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
@@ -205,7 +200,7 @@ class CompletedCheckpointStore:
         self,
         folder: Path,
         contents: DatabaseContents,
-        uploaded: dict[str, FilePart],
+        uploaded: Mapping[str, FilePart],
         writer: StateFileWriter,
     ) -> StateHandle:
         """Write a database in a local folder; durable on return. See DatabaseFileStore."""
@@ -216,21 +211,7 @@ class CompletedCheckpointStore:
             attempt=writer.attempt,
             key_groups=writer.key_groups,
         )
-        return self._databases.write(folder, contents, uploaded, place)
-
-    def database_contents(self, handle: StateHandle) -> DatabaseContents:
-        """What a database holds. See DatabaseFileStore."""
-        return self._databases.contents(handle)
-
-    def fetch_database(
-        self,
-        handle: StateHandle,
-        contents: DatabaseContents,
-        folder: Path,
-        local_copy: LocalCopy = no_local_copy,
-    ) -> None:
-        """Make a local folder with all files of a database. See DatabaseFileStore."""
-        self._databases.fetch(handle, contents, folder, local_copy)
+        return self.databases.write(folder, contents, uploaded, place)
 
     def publish_barrier(self, barrier: Barrier) -> None:
         """Publish a barrier, durable on return. Its files must be durable before (I3)."""

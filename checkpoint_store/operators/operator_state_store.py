@@ -10,8 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from checkpoint_store.errors import CorruptObjectError
-from checkpoint_store.objects.named_object import read_named
+from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle
@@ -50,11 +49,4 @@ class OperatorStateStore:
         return in_parallel(self._read, handles)
 
     def _read(self, handle: OperatorStateHandle) -> bytes:
-        data = read_named(self.store, handle.name, handle.epoch)
-        if (len(data), hashlib.sha256(data).hexdigest()) != (handle.length, handle.checksum):
-            problem = (
-                f"its {len(data)} bytes are not the {handle.length} bytes with SHA-256 "
-                f"{handle.checksum} that were written"
-            )
-            raise CorruptObjectError(self.store.url, handle.name, problem, handle.epoch)
-        return data
+        return read_verified(self.store, handle.name, handle.epoch, handle.length, handle.checksum)

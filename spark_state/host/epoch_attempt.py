@@ -59,7 +59,7 @@ class EpochAttempt:
         self,
         folder: Path,
         contents: DatabaseContents,
-        uploaded: dict[str, FilePart],
+        uploaded: Mapping[str, FilePart],
         key_groups: KeyGroupRange,
     ) -> StateHandle:
         """See SnapshotFiles."""

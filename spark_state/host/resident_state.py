@@ -123,7 +123,7 @@ class ResidentState:
                 restore = BackendRestore(
                     base.handles,
                     [*_announced(base, attempt.spec)],
-                    base.other_store or attempt.checkpoints,
+                    (base.other_store or attempt.checkpoints).databases,
                     attempt.check,
                 )
                 backend, rest = self._backends.restored(attempt.request, self.key_groups, restore)

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
-from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import LocalCopy, no_local_copy
+from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.state_descriptor import StateDescriptor
-
-
-class DatabaseSource(Protocol):
-    """A store with databases."""
-
-    def database_contents(self, handle: StateHandle) -> DatabaseContents:
-        """What a database holds."""
-
-    def fetch_database(
-        self,
-        handle: StateHandle,
-        contents: DatabaseContents,
-        folder: Path,
-        local_copy: LocalCopy = no_local_copy,
-    ) -> None:
-        """Make a local folder with all files of a database; `local_copy`: see DatabaseFileStore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +26,5 @@ class BackendRestore:
 
     handles: tuple[StateHandle, ...]
     states: Sequence[StoredState]
-    source: DatabaseSource
+    source: DatabaseFileStore
     check: Callable[[], None]

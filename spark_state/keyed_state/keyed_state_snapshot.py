@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -26,11 +27,11 @@ class SnapshotFiles(RowFiles, Protocol):
         self,
         folder: Path,
         contents: DatabaseContents,
-        uploaded: dict[str, FilePart],
+        uploaded: Mapping[str, FilePart],
         key_groups: KeyGroupRange,
     ) -> StateHandle:
         """A database in a local folder; durable on return. `uploaded`: those of its tables that are
-        in the store, by their local names; those that are written now are added."""
+        in the store, by their local names."""
 
 
 class KeyedStateSnapshot(Protocol):

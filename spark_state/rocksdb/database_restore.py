@@ -66,7 +66,7 @@ class DatabaseRestore:
             if handle.kind == "database":
                 pieces.setdefault(handle.name, []).append(handle)
         for handle, *others in pieces.values():
-            contents = self._restore.source.database_contents(handle)
+            contents = self._restore.source.contents(handle)
             held = [s.descriptor for s in self._restore.states if s.since <= handle.epoch]
             if has_same_rows(contents, held):
                 key_groups = [piece.key_groups for piece in (handle, *others)]
@@ -127,7 +127,7 @@ class DatabaseRestore:
 
     def _fetch(self, database: _StoredDatabase, files: Path) -> Path:
         try:
-            self._restore.source.fetch_database(
+            self._restore.source.fetch(
                 database.handle,
                 database.restored.contents,
                 files,

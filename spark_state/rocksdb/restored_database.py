@@ -60,9 +60,5 @@ def has_same_rows(contents: DatabaseContents, states: Iterable[StateDescriptor])
 
 
 def _is_same(held: DatabaseState, state: StateDescriptor) -> bool:
-    expire = held.ttl_ms is not None, state.ttl_ms is not None
-    return (
-        held.kind == state.kind
-        and expire[0] == expire[1]
-        and (held.value_type.equals(state.value_type))
-    )
+    expire_alike = (held.ttl_ms is None) == (state.ttl_ms is None)
+    return held.kind == state.kind and expire_alike and held.value_type.equals(state.value_type)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents, DatabaseState
+from checkpoint_store.files.database_file_store import tables_of
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from spark_state.keyed_state.keyed_state_snapshot import SnapshotFiles
 from spark_state.rocksdb.database import DatabaseCheckpoint
@@ -50,8 +51,7 @@ class RocksDBIncrementalSnapshot:
             handle = files.write_database(
                 checkpoint.folder, contents, self._uploaded, self.key_groups
             )
-            uploaded = dict(zip(tables, handle.parts, strict=True))
-            self._note_uploaded(checkpoint.folder, uploaded)
+            self._note_uploaded(checkpoint.folder, tables_of(handle, contents))
             return (handle,)
         finally:
             self.release()

@@ -89,7 +89,7 @@ class OperatorCopy:
             for state in barrier.states
         ]
         with TemporaryDirectory(prefix="cowstate-") as folder:
-            restore = BackendRestore(handles, states, self.source, lambda: None)
+            restore = BackendRestore(handles, states, self.source.databases, lambda: None)
             backend, rest = self._begun(restore, key_groups, Path(folder))
             try:
                 for handle, batches in self.source.read_states(rest, key_groups):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 from checkpoint_store.files.database_contents import DatabaseContents
-from checkpoint_store.files.database_file_store import (
-    DatabaseFileStore,
-    DatabasePlace,
-    LocalCopy,
-    no_local_copy,
-)
+from checkpoint_store.files.database_file_store import DatabaseFileStore, DatabasePlace
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import FilePart, StateHandle
 from checkpoint_store.objects.object_store import LocalObjectStore
@@ -50,26 +45,12 @@ class StoredDatabases(WrittenFiles):
         self,
         folder: Path,
         contents: DatabaseContents,
-        uploaded: dict[str, FilePart],
+        uploaded: Mapping[str, FilePart],
         key_groups: KeyGroupRange,
     ) -> StateHandle:
         """See SnapshotFiles."""
         place = DatabasePlace("epochs", self.epoch, 0, 0, key_groups)
         return self.databases.write(folder, contents, uploaded, place)
-
-    def database_contents(self, handle: StateHandle) -> DatabaseContents:
-        """See DatabaseSource."""
-        return self.databases.contents(handle)
-
-    def fetch_database(
-        self,
-        handle: StateHandle,
-        contents: DatabaseContents,
-        folder: Path,
-        local_copy: LocalCopy = no_local_copy,
-    ) -> None:
-        """See DatabaseSource."""
-        self.databases.fetch(handle, contents, folder, local_copy)
 
     def tables(self) -> set[str]:
         """The names of the tables that were uploaded."""
@@ -96,6 +77,7 @@ class StoredDatabases(WrittenFiles):
         """A backend of these files, and those of them that it does not have yet."""
         home = DatabaseHome(self.folder / f"backend-{next(self.numbers)}", copies=self.copies)
         states = [StoredState(descriptor, 0) for descriptor in descriptors]
-        restore = DatabaseRestore(BackendRestore(tuple(handles), states, self, nobody_minds), home)
+        files = BackendRestore(tuple(handles), states, self.databases, nobody_minds)
+        restore = DatabaseRestore(files, home)
         new = partial(RocksDBKeyedStateBackend, key_groups, KEYS, PLAIN_FORMS, home)
         return restore.backend(new), restore.rest

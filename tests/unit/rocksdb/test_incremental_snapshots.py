@@ -20,6 +20,7 @@ from checkpoint_store.errors import (
 )
 from checkpoint_store.files import database_contents, database_readers
 from checkpoint_store.files.database_contents import decode_database, encode_database
+from checkpoint_store.files.database_file_store import DatabaseFileStore
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.document import Source, decode_handle, encode_handle
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -311,7 +312,7 @@ def test_rows_of_a_later_release_are_refused(
 def test_contents_are_read_as_they_were_written(
     stored: StoredDatabases, handle: StateHandle
 ) -> None:
-    held = stored.database_contents(handle)
+    held = stored.databases.contents(handle)
     source = Source("file:///s", handle.name)
     assert decode_database(encode_database(held), source) == held
     assert [state.name for state in held.states] == ["value", "list", "map"]
@@ -321,7 +322,7 @@ def test_contents_are_read_as_they_were_written(
 def test_contents_of_a_later_release_are_refused(
     stored: StoredDatabases, handle: StateHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = stored.database_contents(handle)
+    held = stored.databases.contents(handle)
     monkeypatch.setattr(database_contents, "WITH_DATABASES", 3)
     newer = encode_database(held)
     monkeypatch.undo()
@@ -332,10 +333,10 @@ def test_contents_of_a_later_release_are_refused(
 def test_files_that_are_no_database_are_told(
     stored: StoredDatabases, handle: StateHandle, tmp_path: Path
 ) -> None:
-    held = stored.database_contents(handle)
+    held = stored.databases.contents(handle)
     broken = replace(held, small_files={**held.small_files, "CURRENT": b"MANIFEST-999999\n"})
     with (
-        mock.patch.object(StoredDatabases, "database_contents", return_value=broken),
+        mock.patch.object(DatabaseFileStore, "contents", return_value=broken),
         pytest.raises(StateHostError, match="RocksDB"),
     ):
         stored.restored([handle], STATES, KEY_GROUPS)
@@ -347,7 +348,7 @@ def test_files_that_are_no_database_are_told(
 def test_a_file_outside_of_the_folder_is_damage(
     stored: StoredDatabases, handle: StateHandle, where: str, name: str
 ) -> None:
-    held = stored.database_contents(handle)
+    held = stored.databases.contents(handle)
     changed = (
         replace(held, tables=(name,))
         if where == "tables"

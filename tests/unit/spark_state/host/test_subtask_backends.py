@@ -41,7 +41,7 @@ def executor() -> Executor:
 
 def opened(backends: SubtaskBackends, request: EpochRequest) -> Backend:
     """An empty backend."""
-    nothing = BackendRestore((), (), StoredDatabases(), nobody_minds)
+    nothing = BackendRestore((), (), StoredDatabases().databases, nobody_minds)
     backend, rest = backends.restored(request, KEY_GROUPS, nothing)
     assert rest == ()
     return backend
