@@ -35,7 +35,8 @@ from checkpoint_store.errors import (
 UNPUBLISHED = ".unpublished"
 
 _DELETING_THREADS = 16
-_CREATE_TRIES = 5
+# Each one that fails has met a deletion of its own.
+_CREATE_TRIES = 100
 _UNUSABLE = {
     errno.EACCES,
     errno.EINVAL,
