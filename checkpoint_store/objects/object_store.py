@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -106,9 +107,9 @@ class ObjectStore(Protocol):
     def get(self, name: str) -> bytes:
         """The whole object. Raises ObjectMissingError."""
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
-        """The objects directly in `directory`, in any order, as they are now; in
-        `UNPUBLISHED`, what writers have begun."""
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+        """The objects directly in `directory` whose names there begin with `prefix`, in any order,
+        as they are now; in `UNPUBLISHED`, what writers have begun."""
 
     def list_directories(self, directory: str) -> Sequence[str]:
         """The names of the directories directly in `directory`, as they are now, without
@@ -205,12 +206,12 @@ class LocalObjectStore:
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
         infos = []
         for entry in self._scan(directory):
             with suppress(FileNotFoundError):
-                if entry.is_file():
+                if entry.name.startswith(prefix) and entry.is_file():
                     status = entry.stat()
                     name = f"{directory}/{entry.name}"
                     infos.append(ObjectInfo(name, status.st_size, status.st_mtime))
@@ -291,11 +292,11 @@ class FsspecObjectStore:
                 raise ObjectMissingError(self.url, name) from error
             return data
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
         return [
             ObjectInfo(name, int(entry["size"]), _modified(entry))
-            for name, entry in self._entries(directory)
+            for name, entry in self._entries(directory, prefix)
             if entry["type"] == "file"
         ]
 
@@ -303,19 +304,25 @@ class FsspecObjectStore:
         """See ObjectStore."""
         return [n for n, entry in self._entries(directory) if entry["type"] == "directory"]
 
-    def _entries(self, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _entries(self, directory: str, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
         filesystem = self._filesystem()
         path = self._path(directory)
         with self._access():
             filesystem.invalidate_cache(path)
             try:
-                entries = filesystem.ls(path, detail=True)
+                if prefix and "prefix" in signature(filesystem.find).parameters:
+                    # The server leaves the other names out, which may be very many.
+                    found = filesystem.find(path, detail=True, prefix=prefix)
+                    entries = [*found.values()]
+                else:
+                    entries = filesystem.ls(path, detail=True)
             except FileNotFoundError:
                 return
         for entry in entries:
             # Some clients list the directory's own placeholder object as well.
             parent, _, base = entry["name"].rstrip("/").rpartition("/")
-            if parent.strip("/") == filesystem._strip_protocol(path).strip("/"):
+            in_directory = parent.strip("/") == filesystem._strip_protocol(path).strip("/")
+            if in_directory and base.startswith(prefix):
                 yield f"{directory}/{base}", entry
 
     def delete(self, names: Sequence[str]) -> None:

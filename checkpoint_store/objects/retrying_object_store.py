@@ -83,9 +83,9 @@ class RetryingObjectStore:
         """See ObjectStore."""
         return self._call(f"reading {name}", lambda: self._store.get(name))
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
-        return self._call(f"listing {directory}", lambda: self._store.list(directory))
+        return self._call(f"listing {directory}", lambda: self._store.list(directory, prefix))
 
     def list_directories(self, directory: str) -> Sequence[str]:
         """See ObjectStore."""

@@ -68,6 +68,15 @@ class ObjectStoreContract:
         store.put("a/b", b"x")
         assert list(store.list("a/c")) == []
 
+    def test_a_listing_shows_only_the_names_with_a_prefix(self, store: ObjectStore) -> None:
+        """Those of the directory itself, and not of directories in it."""
+        for name in ("d/aa-1", "d/aa-2", "d/ab-1", "d/aa/1", "daa-1"):
+            store.put(name, b"x")
+        assert {info.name for info in store.list("d", "aa-")} == {"d/aa-1", "d/aa-2"}
+        assert {info.name for info in store.list("d", "aa")} == {"d/aa-1", "d/aa-2"}
+        assert {info.name: info.length for info in store.list("d", "ab-1")} == {"d/ab-1": 1}
+        assert list(store.list("d", "b")) == list(store.list("nowhere", "a")) == []
+
     def test_a_listing_is_never_stale(self, store: ObjectStore) -> None:
         for number in range(3):
             store.put(f"d/{number}", b"x")

@@ -57,9 +57,9 @@ class _AnsweredStore:
     def put(self, name: str, data: bytes) -> None:
         self._answer(Creation(name))
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         pages = [self._answer(Page(number)) for number in range(self.pages)]
-        return [ObjectInfo(name, 0, None) for page in pages for name in page]
+        return [ObjectInfo(name, 0, None) for page in pages for name in page if prefix in name]
 
     def _answer(self, call: Page | Creation) -> Names:
         if not self.answers:

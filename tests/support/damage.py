@@ -78,9 +78,9 @@ class DamagedStore:
 class LengthlessObjectStore(DictObjectStore):
     """A store whose listings say of each object that it is empty."""
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
-        return [replace(info, length=0) for info in super().list(directory)]
+        return [replace(info, length=0) for info in super().list(directory, prefix)]
 
 
 @dataclass(frozen=True, slots=True)

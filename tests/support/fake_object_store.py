@@ -36,12 +36,12 @@ class DictObjectStore:
             raise ObjectMissingError(self.url, name)
         return self.objects[name]
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self.listings.append(directory)
         return [
             ObjectInfo(name, len(data), self.modified[name])
             for name, data in self.objects.items()
-            if name.rpartition("/")[0] == directory
+            if name.rpartition("/")[0] == directory and name.startswith(f"{directory}/{prefix}")
         ]
 
     def list_directories(self, directory: str) -> Sequence[str]:
@@ -120,8 +120,8 @@ class StoppingObjectStore:
     def get(self, name: str) -> bytes:
         return self.objects.get(name)
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
-        return self.objects.list(directory)
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+        return self.objects.list(directory, prefix)
 
     def list_directories(self, directory: str) -> Sequence[str]:
         return self.objects.list_directories(directory)
@@ -180,9 +180,9 @@ class FlakyObjectStore:
         self._trip()
         return self.store.get(name)
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self._trip()
-        return self.store.list(directory)
+        return self.store.list(directory, prefix)
 
     def list_directories(self, directory: str) -> Sequence[str]:
         self._trip()
@@ -219,9 +219,9 @@ class RefusingObjectStore:
         self._check("get", name)
         return self.store.get(name)
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self._check("list", directory)
-        return self.store.list(directory)
+        return self.store.list(directory, prefix)
 
     def list_directories(self, directory: str) -> Sequence[str]:
         self._check("list", directory)
@@ -283,9 +283,9 @@ class MisbehavingObjectStore:
             return data[: self.chance.randrange(len(data))]
         return data
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self._before()
-        return self.store.list(directory)
+        return self.store.list(directory, prefix)
 
     def list_directories(self, directory: str) -> Sequence[str]:
         self._before()
@@ -316,8 +316,8 @@ class InterceptedObjectStore:
     def get(self, name: str) -> bytes:
         return self.getting(name, self.objects.get(name))
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
-        return self.objects.list(directory)
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+        return self.objects.list(directory, prefix)
 
     def list_directories(self, directory: str) -> Sequence[str]:
         return self.objects.list_directories(directory)

@@ -182,8 +182,8 @@ class PublishingStore(DictObjectStore):
     def list_directories(self, directory: str) -> Sequence[str]:
         return [str(name.directory) for name in self.names]
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         there = self.names[:1] if self.listed_before else self.names
         self.listed_before = max(0, self.listed_before - 1)
-        names = [name for name in there if str(name.directory) == directory]
+        names = [name for name in there if str(name).startswith(f"{directory}/{prefix}")]
         return [ObjectInfo(str(name), 1, 0.0) for name in names]

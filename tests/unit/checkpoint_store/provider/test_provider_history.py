@@ -230,9 +230,9 @@ def test_a_reader_of_a_partition_lists_no_other_one(store: ObjectStore, tmp_path
     listed: list[str] = []
 
     class Listing(LocalObjectStore):
-        def list(self, directory: str) -> Sequence[ObjectInfo]:
+        def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
             listed.append(directory)
-            return super().list(directory)
+            return super().list(directory, prefix)
 
     opened = reader(Listing(tmp_path))
     listed.clear()

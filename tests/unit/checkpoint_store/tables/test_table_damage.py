@@ -93,10 +93,10 @@ class TestTheTableItself:
         class Racing(DictObjectStore):
             """Another writer is faster, after this one has found nothing."""
 
-            def list(self, directory: str) -> Sequence[ObjectInfo]:
+            def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
                 if "table.json" not in self.objects:
                     ScriptedTable(objects).commit(0, put(1, "a", 1))
-                return super().list(directory)
+                return super().list(directory, prefix)
 
         racing = Racing(objects=objects.objects, modified=objects.modified)
         assert TableStore(racing).create(METADATA) == METADATA
@@ -146,8 +146,8 @@ class TestVersions:
         self, objects: DictObjectStore
     ) -> None:
         class Vanishing(DictObjectStore):
-            def list(self, directory: str) -> Sequence[ObjectInfo]:
-                listed = super().list(directory)
+            def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+                listed = super().list(directory, prefix)
                 self.delete([version_name(1)])
                 return listed
 

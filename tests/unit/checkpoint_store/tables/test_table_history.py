@@ -246,7 +246,7 @@ class TestCompactions:
         class CleaningStore(DictObjectStore):
             """Retention deletes a compaction between a reader's listing and its read."""
 
-            def list(self, directory: str) -> Sequence[ObjectInfo]:
+            def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
                 listed = [*objects.list(directory)]
                 if directory == "compactions":
                     objects.delete([info.name for info in listed])

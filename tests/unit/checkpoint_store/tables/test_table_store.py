@@ -69,8 +69,8 @@ class InterruptedObjectStore:
     def get(self, name: str) -> bytes:
         return self.store.get(name)
 
-    def list(self, directory: str) -> Sequence[ObjectInfo]:
-        return self.store.list(directory)
+    def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
+        return self.store.list(directory, prefix)
 
     def list_directories(self, directory: str) -> Sequence[str]:
         return self.store.list_directories(directory)
