@@ -7,6 +7,7 @@ from __future__ import annotations
 
 STORE = "store.json"
 RUNS = "runs"
+BEGUN = "begun"
 MANIFESTS = "manifests"
 EPOCHS = "epochs"
 PINS = "pins"

@@ -24,6 +24,8 @@ from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHa
 FORMAT_VERSION = 1
 WITH_DATABASES = 2
 """The format version of documents that name databases, and of databases."""
+WITH_GROUPS = 3
+"""The format version of groups of barriers, and of the manifests that name them."""
 
 Body = dict[str, Any]
 _T = TypeVar("_T")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 from checkpoint_store.files.document import (
     WITH_DATABASES,
+    WITH_GROUPS,
     Body,
     Source,
     decode_document,
@@ -19,6 +21,7 @@ from checkpoint_store.files.document import (
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
+    GroupedCheckpoint,
     OperatorStateHandle,
     Run,
     StateSchema,
@@ -26,6 +29,7 @@ from checkpoint_store.operators.completed_checkpoint import (
 )
 from checkpoint_store.operators.epoch_report import EpochReport
 from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
 
 def encode_metadata(metadata: StoreMetadata) -> bytes:
@@ -80,10 +84,38 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
     return encode_document("manifest", body, version_of(handles))
 
 
-def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
+def encode_grouped_manifest(checkpoint: GroupedCheckpoint) -> bytes:
+    """A manifest that names the groups of barriers."""
+    body = {
+        "epoch": checkpoint.epoch,
+        "run": _run_body(checkpoint.run),
+        "parallelism": checkpoint.parallelism,
+        "groups": [[group.first, group.last, name] for group, name in checkpoint.groups],
+    }
+    return encode_document("manifest", body, WITH_GROUPS)
+
+
+def encode_group(barriers: Sequence[Barrier]) -> bytes:
+    """The barriers of a group."""
+    body = {"barriers": [_barrier_body(barrier) for barrier in barriers]}
+    return encode_document("group", body, WITH_GROUPS)
+
+
+def decode_group(data: bytes, source: Source) -> tuple[Barrier, ...]:
     """Raises CorruptObjectError, UnsupportedFormatError."""
 
-    def build(body: Body) -> CompletedCheckpoint:
+    def build(body: Body) -> tuple[Barrier, ...]:
+        return tuple(map(_barrier, body["barriers"]))
+
+    return decode_document("group", data, source, build, WITH_GROUPS)
+
+
+def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint | GroupedCheckpoint:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> CompletedCheckpoint | GroupedCheckpoint:
+        if "groups" in body:
+            return _grouped(body)
         return CompletedCheckpoint(
             epoch=decode_number(body["epoch"]),
             run=_run(body["run"]),
@@ -91,11 +123,23 @@ def decode_manifest(data: bytes, source: Source) -> CompletedCheckpoint:
             barriers=tuple(_barrier(barrier) for barrier in body["barriers"]),
         )
 
-    return decode_document("manifest", data, source, build, WITH_DATABASES)
+    return decode_document("manifest", data, source, build, WITH_GROUPS)
 
 
 def _run_body(run: Run) -> Body:
     return {"number": run.number, "run_id": run.run_id}
+
+
+def _grouped(body: Body) -> GroupedCheckpoint:
+    return GroupedCheckpoint(
+        epoch=decode_number(body["epoch"]),
+        run=_run(body["run"]),
+        parallelism=decode_number(body["parallelism"]),
+        groups=tuple(
+            (SubtaskGroup(decode_number(first), decode_number(last)), decode_text(name))
+            for first, last, name in body["groups"]
+        ),
+    )
 
 
 def _run(body: Body) -> Run:

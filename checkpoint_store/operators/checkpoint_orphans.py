@@ -40,7 +40,8 @@ class CheckpointOrphans:
     def may_be_orphans(self) -> Iterable[ObjectInfo]:
         """See SweptObjects."""
         directories = self._published.epoch_directories()
-        listings = in_parallel(self._store.list, [*map(str, directories), object_names.RUNS])
+        of_runs = (object_names.RUNS, object_names.BEGUN)
+        listings = in_parallel(self._store.list, [*map(str, directories), *of_runs])
         return chain.from_iterable(listings)
 
     def needed(self) -> IsNeeded:
@@ -104,8 +105,10 @@ class _Needs:
         """Whether something that counts needs this object. What is not ours stays, too."""
         if directory := layout.parse_state_file(name):
             return name in self._files or directory.epoch <= self._unknown_epoch
-        if entry := layout.parse_run(name):
+        if entry := layout.parse_run(name) or layout.parse_begun(name):
             return entry.run.number > self._oldest_run - RUNS_TO_RETAIN
+        if group := layout.parse_group(name):
+            return name in self._files or self._is_waiting(group.directory)
         barrier = layout.parse_barrier(name)
         return barrier is None or not self._is_replaced(barrier)
 

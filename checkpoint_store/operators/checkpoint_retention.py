@@ -3,8 +3,8 @@
 The live timeline is the newest run's epochs, preceded by those epochs of older runs that it was
 built upon: after a rollback to an older Spark checkpoint, the later epochs of the older run are not
 on it. The newest `min_to_retain` epochs of the timeline are retained, and with them every
-checkpoint that is not older. What is expired goes in order: manifests, then barriers, then the
-state files that no retained manifest needs.
+checkpoint that is not older. What is expired goes in order: manifests, groups, barriers, and then
+the state files that no retained manifest needs.
 
 A retained manifest that cannot be read stands for what its barriers say. If these do not tell, no
 file is deleted while it is retained, for it may need any older one. What expires meanwhile goes all
@@ -91,10 +91,12 @@ class CheckpointRetention:
         if self._unknown:
             unneeded = set()
         listings = in_parallel(self._store.list, map(str, directories))
-        barriers = [i.name for infos in listings for i in infos if layout.parse_barrier(i.name)]
-        deleted = delete_in_turn(self._store, [str(name) for name in expired], barriers)
+        names = [info.name for infos in listings for info in infos]
+        groups = [name for name in names if layout.parse_group(name)]
+        barriers = [name for name in names if layout.parse_barrier(name)]
+        deleted = delete_in_turn(self._store, [str(name) for name in expired], groups, barriers)
         self._without_barriers.update(directories)
-        return deleted + delete_in_turn(self._store, sorted(unneeded))
+        return deleted + delete_in_turn(self._store, sorted(unneeded.difference(groups)))
 
     def _directories_before(self, oldest_retained: int) -> list[EpochDirectory]:
         """Directories of expired epochs that may hold barriers."""

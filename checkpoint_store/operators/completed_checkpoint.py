@@ -10,11 +10,12 @@ key groups of the barrier that names it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
 from checkpoint_store.operators.epoch_report import EpochReport
+from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,19 +109,24 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class CompletedCheckpoint:
-    """The aligned barriers of one epoch, ordered by subtask."""
+class GroupedCheckpoint:
+    """A completed checkpoint whose barriers are in objects of their own, each with those of a group
+    of subtasks. `groups`: for each one, in order, its subtasks and the name of its object."""
+
+    epoch: int
+    run: Run
+    parallelism: int
+    groups: tuple[tuple[SubtaskGroup, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedBarriers:
+    """Barriers of a completed checkpoint, ordered by subtask."""
 
     epoch: int
     run: Run
     parallelism: int
     barriers: tuple[Barrier, ...]
-
-    def batch_ms(self) -> int | None:
-        """When the epoch's batch was planned, in ms since 1970: what has expired by then is not
-        there any more. None if the operator knows no time."""
-        times = [barrier.time.batch_ms for barrier in self.barriers if barrier.time is not None]
-        return max((time_ms for time_ms in times if time_ms is not None), default=None)
 
     def handles_for(self, key_groups: KeyGroupRange) -> tuple[StateHandle, ...]:
         """What to apply, in this order, for the state of `key_groups`: narrowed, no duplicates."""
@@ -143,6 +149,21 @@ class CompletedCheckpoint:
             ).intersection(key_groups)
         )
 
+
+@dataclass(frozen=True, slots=True)
+class CompletedCheckpoint(CompletedBarriers):
+    """The aligned barriers of all subtasks of one epoch. `group_objects`: the objects that hold
+    them, if these are of groups."""
+
+    group_objects: tuple[str, ...] = field(default=(), compare=False)
+
+    def batch_ms(self) -> int | None:
+        """When the epoch's batch was planned, in ms since 1970: what has expired by then is not
+        there any more. None if the operator knows no time."""
+        times = [barrier.time.batch_ms for barrier in self.barriers if barrier.time is not None]
+        return max((time_ms for time_ms in times if time_ms is not None), default=None)
+
     def object_names(self) -> frozenset[str]:
         """The objects that a restore may need."""
-        return frozenset().union(*(barrier.object_names() for barrier in self.barriers))
+        of_barriers = (barrier.object_names() for barrier in self.barriers)
+        return frozenset(self.group_objects).union(*of_barriers)

@@ -26,6 +26,7 @@ from checkpoint_store import object_names
 from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
+    ObjectMissingError,
     PartialEpochError,
     RunOverError,
     StoreMismatchError,
@@ -38,19 +39,28 @@ from checkpoint_store.files.schema_columns import are_same_types
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_store import StateFileStore
 from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
-from checkpoint_store.objects.created_once import read_or_create
+from checkpoint_store.objects.created_once import put_if_absent, read_or_create
 from checkpoint_store.objects.deletion import sweep_orphans
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.barrier_alignment import Alignment, align
 from checkpoint_store.operators.checkpoint_codec import (
     decode_metadata,
     encode_barrier,
-    encode_manifest,
     encode_metadata,
+    encode_run,
 )
+from checkpoint_store.operators.checkpoint_completion import CheckpointCompletion
 from checkpoint_store.operators.checkpoint_orphans import CheckpointOrphans
 from checkpoint_store.operators.checkpoint_retention import CheckpointRetention
+from checkpoint_store.operators.checkpoint_share import (
+    AskedKeyGroups,
+    CheckpointShare,
+    share_of_all,
+    share_of_own,
+)
+from checkpoint_store.operators.checkpoint_summary import CheckpointSummary
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
     CompletedCheckpoint,
@@ -59,14 +69,18 @@ from checkpoint_store.operators.completed_checkpoint import (
 )
 from checkpoint_store.operators.operator_layout import (
     BarrierName,
+    BegunName,
     EpochDirectory,
     ManifestName,
+    agreed_summary,
+    begun_prefix,
 )
 from checkpoint_store.operators.operator_state_store import OperatorStateStore
-from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.published_objects import PublishedObjects, latest_first
 from checkpoint_store.operators.readable_objects import ReadableObjects
 from checkpoint_store.operators.run_registry import RunRegistry
 from checkpoint_store.operators.store_metadata import StoreMetadata
+from checkpoint_store.operators.subtask_groups import HUNDREDS, SubtaskGroups
 
 __all__ = ["CompletedCheckpointStore", "StateFileWriter", "StoreMetadata", "unique_of_uuid"]
 
@@ -94,10 +108,16 @@ class StateFileWriter:
 class CompletedCheckpointStore:
     """The checkpoints in `store`. `open` first. Safe to use from several threads and processes.
 
-    `unique` draws the part of a name that makes it the writer's own: 12 hex digits.
+    `unique` draws the part of a name that makes it the writer's own: 12 hex digits. `groups`: of
+    what size groups of subtasks are.
     """
 
-    def __init__(self, store: ObjectStore, unique: Callable[[], str] = unique_of_uuid) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        unique: Callable[[], str] = unique_of_uuid,
+        groups: SubtaskGroups = HUNDREDS,
+    ) -> None:
         self._store = store
         self._unique = unique
         self._files = StateFileStore(store, unique)
@@ -106,8 +126,10 @@ class CompletedCheckpointStore:
         self._published = PublishedObjects(store)
         readable = ReadableObjects(self._published)
         self._retention = CheckpointRetention(store, self._published, readable)
-        self._runs = RunRegistry(store, unique)
+        self._completion = CheckpointCompletion(store, self._published, unique, groups)
+        self._runs = RunRegistry(store)
         self._metadata: StoreMetadata | None = None
+        self._begun: set[Run] = set()
 
     def open(self, metadata: StoreMetadata) -> StoreMetadata:
         """Check that the store belongs to `metadata`; create it if there is none.
@@ -135,7 +157,7 @@ class CompletedCheckpointStore:
     def register_run(self, run_id: str) -> Run:
         """The run of this id, the same for every host of it, later than all runs that were
         registered before or have written here. See run_registry."""
-        return self._runs.register(run_id, self._greatest_run_number())
+        return self._runs.register(run_id, self._greatest_run_number)
 
     def _greatest_run_number(self) -> int:
         """The greatest number that any run had, also one whose marks are gone: what a later run
@@ -230,51 +252,99 @@ class CompletedCheckpointStore:
             unique=self._unique(),
             length=len(data),
         )
+        self._begin(barrier.run)
         self._store.put(str(name), data)
         self._published.remember_barrier(name, barrier)
 
-    def complete(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
-        """Write the manifest of `epoch` if every subtask has published its barrier, else None.
+    def _begin(self, run: Run) -> None:
+        """Say that a run writes, before it does: see _just_before."""
+        if run not in self._begun:
+            put_if_absent(self._store, str(BegunName(run)), encode_run(run))
+            self._begun.add(run)
 
-        Call it after each barrier: whoever publishes the last one sees all of them.
-        """
-        names = self._barrier_names(epoch, run, parallelism)
-        if len({name.subtask for name in names}) < parallelism:
-            return None  # known from the names; no barrier is read for it
-        completed = align(self._published.read_barriers(names), epoch, run, parallelism).completed()
-        if completed is not None:
-            self._write_manifest(completed)
-        return completed
+    def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
+        """Write the manifest of `epoch` if every subtask has published its barrier; whether they
+        have. Call it after each barrier, with the subtask whose barrier it is: whoever publishes
+        the last one sees all of them. See checkpoint_completion."""
+        return self._completion.complete(epoch, run, parallelism, subtask)
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
-        """The subtasks that have published no barrier of `epoch` in this run: one listing."""
-        present = {name.subtask for name in self._barrier_names(epoch, run, parallelism)}
-        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+        """The subtasks that have published no barrier of `epoch` in this run: two listings."""
+        return self._completion.missing_subtasks(epoch, run, parallelism)
 
-    def completed_at(self, epoch: int, run: Run, parallelism: int) -> CompletedCheckpoint | None:
+    def completed_at(
+        self, epoch: int, run: Run, parallelism: int, own: Barrier | None = None
+    ) -> CheckpointShare | None:
         """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
 
-        The hot path: one listing of the manifests, and a read only if the manifest is not known.
-        Raises PartialEpochError (I5); RunOverError (I9); CorruptObjectError if neither a manifest
-        nor its barriers are intact.
+        `own`: the barrier of the subtask that asks, which it has published and completed; None:
+        the checkpoint is read as a whole. The hot path: one listing, of the epoch's manifests. One
+        of them is read only if a barrier was published twice, and its own may not be the one that
+        counts. Raises PartialEpochError (I5); RunOverError (I9), if a later run has completed this
+        epoch; CorruptObjectError if neither a manifest nor its barriers are intact.
         """
-        manifests = self._published.manifests()
+        manifests = self._published.manifests(epoch)
         self._check_no_later(run, manifests)
-        names = [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
-        checkpoint, damage = self._published.latest_intact(names)
-        if checkpoint is not None and checkpoint.run == run:
-            return checkpoint
+        names = [name for name in manifests if name.run_number == run.number]
+        if own is not None:
+            summary = agreed_summary(names)
+            if summary is not None:
+                return share_of_own(own, summary)
+        asked = None if own is None else self._asked(own)
+        share, damage = self._published.latest_read(names, lambda name: self._read(name, asked))
+        if share is not None and share.run == run:
+            return share
+        if not names and self._completion.complete_from_groups(EpochDirectory(epoch, run.number)):
+            return self.completed_at(epoch, run, parallelism, own)
         alignment = self._alignment(epoch, run, parallelism)
-        return self._rebuilt(alignment, damage, write=True)
+        rebuilt = self._rebuilt(alignment, damage, write=True)
+        return None if rebuilt is None else share_of_all(rebuilt)
 
     def latest_before(self, epoch: int, run: Run | None = None) -> CompletedCheckpoint | None:
         """The checkpoint that `epoch` starts from; None if nothing was before. Writes nothing.
 
-        `run`: the run that is to go on from it, None if no run is. The cold path: two listings, one
-        more per epoch that has no manifest, and one read. Raises PartialEpochError when the newest
-        epoch before has barriers of some subtasks only (I5), EpochNotRetainedError when what was
-        before has been deleted, RunOverError (I9), CorruptObjectError.
+        As latest_share_before, whole.
         """
+        share = self._latest_before(epoch, run, None)
+        return None if share is None else share.whole
+
+    def latest_share_before(
+        self, epoch: int, run: Run | None, asked: AskedKeyGroups
+    ) -> CheckpointShare | None:
+        """What the checkpoint that `epoch` starts from says of these key groups; None if nothing
+        was before.
+
+        `run`: the run that is to go on from it, None if no run is. The cold path: listings of the
+        runs and of one epoch's manifests, if the run before wrote that epoch; otherwise two
+        listings of all epochs, one or two more for each epoch that has no manifest; and a few
+        reads. Raises PartialEpochError when the newest epoch before has barriers of some subtasks
+        only (I5), EpochNotRetainedError when what was before has been deleted, RunOverError (I9),
+        CorruptObjectError.
+        """
+        names = [] if run is None else self._just_before(epoch, run)
+        if names:
+            share, _ = self._published.latest_read(names, lambda name: self._read(name, asked))
+            if share is not None:
+                return share
+        return self._latest_before(epoch, run, asked)
+
+    def _just_before(self, epoch: int, run: Run) -> list[ManifestName]:
+        """The manifests of the epoch before, if it is certain that nothing else counts: they are of
+        this run, or of the run that was registered before it, and this one has written nothing.
+        Otherwise this run may have left the epoch before out, and be built upon an older one."""
+        if epoch == 0:
+            return []
+        manifests = self._published.manifests(epoch - 1)
+        newest = max((name.run_number for name in manifests), default=0)
+        if newest == 0 or any(newest < other.number != run.number for other in self.runs()):
+            return []
+        if newest != run.number and self._store.list(object_names.BEGUN, begun_prefix(run.number)):
+            return []
+        return [name for name in manifests if name.run_number == newest <= run.number]
+
+    def _latest_before(
+        self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
+    ) -> CheckpointShare | None:
         manifests = self._published.manifests()
         if run is not None:
             self._check_no_later(run, manifests)
@@ -284,25 +354,42 @@ class CompletedCheckpointStore:
             if key.epoch >= epoch:
                 continue
             names = [m for m in manifests if (m.epoch, m.run_number) == (key.epoch, key.run_number)]
-            checkpoint = self._checkpoint_of(key, names)
-            if checkpoint is not None:
-                return checkpoint
+            if not names and run is not None and self._completion.complete_from_groups(key):
+                names = self._published.manifests(key.epoch, key.run_number)
+            share = self._share_of(key, names, asked)
+            if share is not None:
+                return share
         self._check_retained(epoch, manifests)
         return None
 
-    def newest(self) -> CompletedCheckpoint | None:
-        """The newest checkpoint that has a manifest: one listing, and one read. For those who may
-        be an epoch behind. Raises CorruptObjectError, UnsupportedFormatError."""
+    def whole(self, share: CheckpointShare) -> CompletedCheckpoint:
+        """All barriers of the checkpoint of a share. Raises as completed_at."""
+        if share.whole is not None:
+            return share.whole
+        key = EpochDirectory(share.epoch, share.run.number)
+        names = self._published.manifests(key.epoch, key.run_number)
+        read = self._share_of(key, names, None)
+        if read is None or read.whole is None:
+            text = layout.manifest_prefix(key.epoch, key.run_number)
+            raise ObjectMissingError(self._store.url, f"{object_names.MANIFESTS}/{text}*")
+        return read.whole
+
+    def newest(self) -> CheckpointSummary | None:
+        """The summary of the newest checkpoint that has a manifest: one listing, and a read only of
+        one that an earlier release wrote. For those who may be an epoch behind. Raises
+        CorruptObjectError, UnsupportedFormatError."""
         manifests = self._published.manifests()
         latest = max(manifests, key=lambda name: (name.run_number, name.epoch), default=None)
         if latest is None:
             return None
         key = latest.run_number, latest.epoch
-        names = [name for name in manifests if (name.run_number, name.epoch) == key]
+        names = latest_first(name for name in manifests if (name.run_number, name.epoch) == key)
+        if names[0].summary is not None:
+            return names[0].summary
         checkpoint, damage = self._published.latest_intact(names)
         if checkpoint is None and damage is not None:
             raise damage
-        return checkpoint
+        return None if checkpoint is None else share_of_all(checkpoint).summary
 
     def retain(self, min_epochs: int) -> int:
         """Retain the newest `min_epochs` epochs (at least 2); the number of objects that were
@@ -314,27 +401,38 @@ class CompletedCheckpointStore:
         orphans = CheckpointOrphans(self._store)
         return sweep_orphans(self._store, orphans, grace_seconds, now)
 
-    def _barrier_names(self, epoch: int, run: Run, parallelism: int) -> list[BarrierName]:
-        names = self._published.barriers(EpochDirectory(epoch, run.number))
-        return [name for name in names if name.parallelism == parallelism]
+    def _asked(self, own: Barrier) -> AskedKeyGroups:
+        assert self._metadata is not None, "open the store first"
+        most = self._metadata.max_parallelism
+        key_groups = key_group_range_of_subtask(most, own.parallelism, own.subtask)
+        return AskedKeyGroups(key_groups, most)
+
+    def _read(self, name: ManifestName, asked: AskedKeyGroups | None) -> CheckpointShare:
+        if asked is None:
+            return share_of_all(self._published.read_manifest(name))
+        return self._published.read_share(name, asked)
 
     def _alignment(self, epoch: int, run: Run, parallelism: int) -> Alignment | None:
         """The alignment of the published barriers, None if there are none."""
-        names = self._barrier_names(epoch, run, parallelism)
+        names = self._completion.barrier_names(EpochDirectory(epoch, run.number), parallelism)
         alignment = align(self._published.read_barriers(names), epoch, run, parallelism)
         return alignment if alignment.barriers else None
 
-    def _checkpoint_of(
-        self, key: EpochDirectory, manifests: Sequence[ManifestName]
-    ) -> CompletedCheckpoint | None:
+    def _share_of(
+        self,
+        key: EpochDirectory,
+        manifests: Sequence[ManifestName],
+        asked: AskedKeyGroups | None,
+    ) -> CheckpointShare | None:
         """What one run completed at one epoch, None if it published nothing there."""
-        checkpoint, damage = self._published.latest_intact(manifests)
-        if checkpoint is not None:
-            return checkpoint
+        share, damage = self._published.latest_read(manifests, lambda name: self._read(name, asked))
+        if share is not None:
+            return share
         barriers = self._published.read_barriers(self._published.barriers(key))
         writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
         alignment = None if writer is None else align(barriers, key.epoch, *writer)
-        return self._rebuilt(alignment, damage, write=False)
+        rebuilt = self._rebuilt(alignment, damage, write=False)
+        return None if rebuilt is None else share_of_all(rebuilt)
 
     def _rebuilt(
         self, alignment: Alignment | None, damage: CorruptObjectError | None, *, write: bool
@@ -343,7 +441,7 @@ class CompletedCheckpointStore:
         completed = None if alignment is None else alignment.completed()
         if completed is not None:
             if write:
-                self._write_manifest(completed)
+                self._completion.write(completed)
             return completed
         if damage is not None:
             raise damage
@@ -352,18 +450,6 @@ class CompletedCheckpointStore:
                 self._store.url, alignment.epoch, alignment.present(), alignment.missing()
             )
         return None
-
-    def _write_manifest(self, checkpoint: CompletedCheckpoint) -> None:
-        data = encode_manifest(checkpoint)
-        name = ManifestName(
-            epoch=checkpoint.epoch,
-            run_number=checkpoint.run.number,
-            attempts=sum(barrier.attempt for barrier in checkpoint.barriers),
-            unique=self._unique(),
-            length=len(data),
-        )
-        self._store.put(str(name), data)
-        self._published.remember_manifest(name, checkpoint)
 
     def _check_no_later(self, run: Run, manifests: Sequence[ManifestName]) -> None:
         """Raise RunOverError for a run that a later one has overtaken. It may go on for a while, or

@@ -3,7 +3,10 @@
     store.json
     runs/<run>-<run id>-<unique>.json
     runs/<run>-<run id>-<unique>-<level>.json
-    manifests/<epoch>-<run>-<attempts>-<unique>-<length>.json
+    begun/<run>-<run id>.json
+    manifests/<epoch>-<run>-<attempts>-<unique>-<length>[-<summary>].json
+    epochs/<epoch>-<run>/group-<first>-<last>-of-<parallelism>-<base>-<attempts>-<unique>-
+                         <length>[-<summary>].json
     epochs/<epoch>-<run>/barrier-<subtask>-of-<parallelism>-<attempt>-<unique>-<length>.json
     epochs/<epoch>-<run>/changelog-<subtask>-<attempt>-<unique>.arrow
     epochs/<epoch>-<run>/snapshot-<subtask>-<attempt>-<unique>.arrow
@@ -14,7 +17,11 @@
 Numbers are decimal and padded with zeros: epoch, attempt and attempts to 19 digits, run to 10,
 subtask and parallelism to 5; a length is not padded. `unique` is 12 hex digits that the writer
 draws, so two writers never meet in one name (I1). `attempts` is the sum of the attempts of a
-manifest's barriers: it grows whenever a barrier is replaced by a later attempt's.
+manifest's barriers: it grows whenever a barrier is replaced by a later attempt's. `summary`: see
+checkpoint_summary; manifests of earlier releases have none.
+
+A group has the barriers of the subtasks from `first` to `last`, see subtask_groups. `base` is the
+epoch that they start from, or 19 letters n if they start from nothing.
 
 The run is part of the directory, so one listing of `epochs/` tells which runs touched which epochs
 and a restore reads only the directories that matter. Barriers and manifests carry the length of
@@ -24,17 +31,30 @@ their body, which early builds needed. Names that do not parse are not ours and 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from checkpoint_store.files.state_file_name import parse_state_file_name
-from checkpoint_store.object_names import EPOCHS, MANIFESTS, RUNS
+from checkpoint_store.object_names import BEGUN, EPOCHS, MANIFESTS, RUNS
+from checkpoint_store.operators.checkpoint_summary import CheckpointSummary, summary_of_text
 from checkpoint_store.operators.completed_checkpoint import Run
+from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
+BARRIER_PREFIX = "barrier-"
+GROUP_PREFIX = "group-"
+
+_NO_BASE = "n" * 19
 _UNIQUE = r"(?P<unique>[0-9a-f]{12})"
 _RUN = re.compile(rf"runs/(?P<run>\d{{10}})-(?P<run_id>.+)-{_UNIQUE}(?:-(?P<level>\d{{5}}))?\.json")
+_BEGUN = re.compile(r"begun/(?P<run>\d{10})-(?P<run_id>.+)\.json")
 _MANIFEST = re.compile(
     r"manifests/(?P<epoch>\d{19})-(?P<run>\d{10})-(?P<attempts>\d{19,})"
-    rf"-{_UNIQUE}-(?P<length>\d+)\.json"
+    rf"-{_UNIQUE}-(?P<length>\d+)(?:-(?P<summary>[a-z0-9._]+))?\.json"
+)
+_GROUP = re.compile(
+    r"group-(?P<first>\d{5})-(?P<last>\d{5})-of-(?P<parallelism>\d{5})-(?P<base>\d{19}|n{19})"
+    rf"-(?P<attempts>\d{{19,}})-{_UNIQUE}-(?P<length>\d+)(?:-(?P<summary>[a-z0-9._]+))?\.json"
 )
 _DIRECTORY = re.compile(r"epochs/(?P<epoch>\d{19})-(?P<run>\d{10})")
 _BARRIER = re.compile(
@@ -60,6 +80,21 @@ class RunName:
 
 
 @dataclass(frozen=True, slots=True)
+class BegunName:
+    """Says that a run has begun to publish barriers."""
+
+    run: Run
+
+    def __str__(self) -> str:
+        return f"{BEGUN}/{begun_prefix(self.run.number)}{self.run.run_id}.json"
+
+
+def begun_prefix(run_number: int) -> str:
+    """What the name of a BegunName begins with."""
+    return f"{run_number:010d}-"
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestName:
     """A completed checkpoint's manifest."""
 
@@ -68,12 +103,18 @@ class ManifestName:
     attempts: int
     unique: str
     length: int
+    summary_text: str = ""
 
     def __str__(self) -> str:
         return (
-            f"{MANIFESTS}/{self.epoch:019d}-{self.run_number:010d}-{self.attempts:019d}"
-            f"-{self.unique}-{self.length}.json"
+            f"{MANIFESTS}/{manifest_prefix(self.epoch, self.run_number)}{self.attempts:019d}"
+            f"-{self.unique}-{self.length}{_suffix(self.summary_text)}.json"
         )
+
+    @property
+    def summary(self) -> CheckpointSummary | None:
+        """The summary of the barriers; None if the name has none that this release reads."""
+        return _summary(self.summary_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +141,42 @@ class BarrierName:
 
     def __str__(self) -> str:
         return (
-            f"{self.directory}/barrier-{self.subtask:05d}-of-{self.parallelism:05d}"
+            f"{self.directory}/{BARRIER_PREFIX}{self.subtask:05d}-of-{self.parallelism:05d}"
             f"-{self.attempt:019d}-{self.unique}-{self.length}.json"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """The barriers of a group of subtasks, as one object. `base_epoch`: that of its barriers."""
+
+    directory: EpochDirectory
+    group: SubtaskGroup
+    parallelism: int
+    base_epoch: int | None
+    attempts: int
+    unique: str
+    length: int
+    summary_text: str = ""
+
+    def __str__(self) -> str:
+        base = _NO_BASE if self.base_epoch is None else f"{self.base_epoch:019d}"
+        return (
+            f"{self.directory}/{GROUP_PREFIX}{self.group.first:05d}-{self.group.last:05d}"
+            f"-of-{self.parallelism:05d}-{base}-{self.attempts:019d}-{self.unique}-{self.length}"
+            f"{_suffix(self.summary_text)}.json"
+        )
+
+    @property
+    def summary(self) -> CheckpointSummary | None:
+        """The summary of the barriers; None if the name has none that this release reads."""
+        return _summary(self.summary_text)
+
+
+def manifest_prefix(epoch: int, run_number: int | None = None) -> str:
+    """What the names of an epoch's manifests begin with, of all runs or of one."""
+    run = "" if run_number is None else f"{run_number:010d}-"
+    return f"{epoch:019d}-{run}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +204,12 @@ def parse_run(name: str) -> RunName | None:
     return RunName(run, match["unique"], int(match["level"] or 1))
 
 
+def parse_begun(name: str) -> BegunName | None:
+    """The parts of a name under `begun/`; None if it is not ours."""
+    match = _BEGUN.fullmatch(name)
+    return None if match is None else BegunName(Run(int(match["run"]), match["run_id"]))
+
+
 def parse_manifest(name: str) -> ManifestName | None:
     """The parts of a name under `manifests/`; None if it is not ours."""
     match = _MANIFEST.fullmatch(name)
@@ -141,6 +221,7 @@ def parse_manifest(name: str) -> ManifestName | None:
         attempts=int(match["attempts"]),
         unique=match["unique"],
         length=int(match["length"]),
+        summary_text=match["summary"] or "",
     )
 
 
@@ -166,6 +247,24 @@ def parse_barrier(name: str) -> BarrierName | None:
     )
 
 
+def parse_group(name: str) -> GroupName | None:
+    """The parts of a group's name; None if it is not one."""
+    parent, _, file = name.rpartition("/")
+    directory, match = parse_epoch_directory(parent), _GROUP.fullmatch(file)
+    if directory is None or match is None:
+        return None
+    return GroupName(
+        directory=directory,
+        group=SubtaskGroup(int(match["first"]), int(match["last"])),
+        parallelism=int(match["parallelism"]),
+        base_epoch=None if match["base"] == _NO_BASE else int(match["base"]),
+        attempts=int(match["attempts"]),
+        unique=match["unique"],
+        length=int(match["length"]),
+        summary_text=match["summary"] or "",
+    )
+
+
 def parse_state_file(name: str) -> EpochDirectory | None:
     """The directory of a state file, of keyed state or of operator state; None if the name is not
     that of one."""
@@ -173,3 +272,22 @@ def parse_state_file(name: str) -> EpochDirectory | None:
     if parse_state_file_name(name) is None and _OPERATOR_STATE.fullmatch(file) is None:
         return None
     return parse_epoch_directory(parent)
+
+
+def _suffix(summary_text: str) -> str:
+    return f"-{summary_text}" if summary_text else ""
+
+
+def _summary(text: str) -> CheckpointSummary | None:
+    with suppress(ValueError):
+        return summary_of_text(text)
+    return None
+
+
+def agreed_summary(manifests: Sequence[ManifestName]) -> CheckpointSummary | None:
+    """What these manifests of one epoch and run say, if there is one and nobody contests it."""
+    summaries = {name.summary for name in manifests}
+    if len(summaries) != 1:
+        return None
+    summary = summaries.pop()
+    return None if summary is None or summary.is_contested else summary

@@ -9,6 +9,8 @@ bounded, and so is the number of files that they name, which take most of the me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from checkpoint_store import object_names
@@ -20,11 +22,31 @@ from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.passed_over import tell_passed_over
 from checkpoint_store.objects.remembered import Remembered
 from checkpoint_store.operators import operator_layout as layout
-from checkpoint_store.operators.checkpoint_codec import decode_barrier, decode_manifest
-from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
-from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory, ManifestName
+from checkpoint_store.operators.checkpoint_codec import (
+    decode_barrier,
+    decode_group,
+    decode_manifest,
+)
+from checkpoint_store.operators.checkpoint_share import (
+    AskedKeyGroups,
+    CheckpointShare,
+    share_of_all,
+)
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    GroupedCheckpoint,
+)
+from checkpoint_store.operators.operator_layout import (
+    BarrierName,
+    EpochDirectory,
+    GroupName,
+    ManifestName,
+)
+from checkpoint_store.operators.subtask_groups import SubtaskGroup
 
 _REMEMBERED_BARRIERS = 1024
+_REMEMBERED_GROUPS = 128
 _REMEMBERED_HANDLES = 100_000
 
 _T = TypeVar("_T")
@@ -42,15 +64,19 @@ class PublishedObjects:
         self._most_manifests = manifests
         self._manifests = _remembered(manifests, _handles_of_checkpoint)
         self._barriers = _remembered(_REMEMBERED_BARRIERS, _handles_of_barrier)
+        self._groups = _remembered(_REMEMBERED_GROUPS, _handles_of_barriers)
 
     def __reduce__(self) -> tuple[type[PublishedObjects], tuple[ObjectStore, int]]:
         return PublishedObjects, (self._store, self._most_manifests)
 
-    def manifests(self) -> list[ManifestName]:
-        """All manifests: one listing."""
+    def manifests(
+        self, epoch: int | None = None, run_number: int | None = None
+    ) -> list[ManifestName]:
+        """All manifests, or those of an epoch, or those of a run of an epoch: one listing."""
+        prefix = "" if epoch is None else layout.manifest_prefix(epoch, run_number)
         return [
             name
-            for info in self._store.list(object_names.MANIFESTS)
+            for info in self._store.list(object_names.MANIFESTS, prefix)
             if (name := layout.parse_manifest(info.name))
         ]
 
@@ -59,16 +85,81 @@ class PublishedObjects:
         names = self._store.list_directories(object_names.EPOCHS)
         return [name for text in names if (name := layout.parse_epoch_directory(text))]
 
-    def barriers(self, directory: EpochDirectory) -> list[BarrierName]:
-        """The barriers of one epoch and run: one listing."""
+    def barriers(self, directory: EpochDirectory, digits: str = "") -> list[BarrierName]:
+        """The barriers of one epoch and run, of subtasks whose numbers begin with these digits: one
+        listing."""
         return [
             name
-            for info in self._store.list(str(directory))
+            for info in self._store.list(str(directory), f"{layout.BARRIER_PREFIX}{digits}")
             if (name := layout.parse_barrier(info.name))
+        ]
+
+    def groups(
+        self, directory: EpochDirectory, group: SubtaskGroup | None = None
+    ) -> list[GroupName]:
+        """The groups of barriers of one epoch and run, or the objects of one of them: one
+        listing."""
+        digits = "" if group is None else f"{group.first:05d}-"
+        return [
+            name
+            for info in self._store.list(str(directory), f"{layout.GROUP_PREFIX}{digits}")
+            if (name := layout.parse_group(info.name))
         ]
 
     def read_manifest(self, name: ManifestName) -> CompletedCheckpoint:
         """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        said = self._manifest(name)
+        if isinstance(said, CompletedCheckpoint):
+            return said
+        return CompletedCheckpoint(
+            said.epoch,
+            said.run,
+            said.parallelism,
+            self._barriers_of(said, said.groups),
+            tuple(text for _, text in said.groups),
+        )
+
+    def read_share(self, name: ManifestName, asked: AskedKeyGroups) -> CheckpointShare:
+        """What a manifest says of these key groups. Raises as read_manifest."""
+        said, summary = self._manifest(name), name.summary
+        if isinstance(said, CompletedCheckpoint) or summary is None:
+            whole = self.read_manifest(name)
+            share = share_of_all(whole)
+            return share if summary is None else replace(share, summary=summary)
+        needed = [entry for entry in said.groups if asked.are_in(entry[0], said.parallelism)]
+        barriers = self._barriers_of(said, needed)
+        return CheckpointShare(said.epoch, said.run, said.parallelism, barriers, summary)
+
+    def _barriers_of(
+        self, checkpoint: GroupedCheckpoint, groups: Sequence[tuple[SubtaskGroup, str]]
+    ) -> tuple[Barrier, ...]:
+        def read(entry: tuple[SubtaskGroup, str]) -> tuple[Barrier, ...]:
+            group, text = entry
+            barriers = self._group(text, checkpoint.epoch)
+            expected = [
+                (checkpoint.epoch, checkpoint.run, checkpoint.parallelism, subtask)
+                for subtask in range(group.first, group.last + 1)
+            ]
+            if [(b.epoch, b.run, b.parallelism, b.subtask) for b in barriers] != expected:
+                problem = f"not the barriers of subtasks {group.first} to {group.last}"
+                raise CorruptObjectError(self._store.url, text, problem, checkpoint.epoch)
+            return barriers
+
+        return tuple(chain.from_iterable(in_parallel(read, groups)))
+
+    def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
+        """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+        return self._group(str(name), name.directory.epoch)
+
+    def _group(self, text: str, epoch: int) -> tuple[Barrier, ...]:
+        barriers = self._groups.get(text)
+        if barriers is None:
+            data = read_named(self._store, text, epoch)
+            barriers = decode_group(data, Source(self._store.url, text, epoch))
+            self._groups.put(text, barriers)
+        return barriers
+
+    def _manifest(self, name: ManifestName) -> CompletedCheckpoint | GroupedCheckpoint:
         text = str(name)
         checkpoint = self._manifests.get(text)
         if checkpoint is None:
@@ -108,23 +199,31 @@ class PublishedObjects:
     def latest_intact(
         self, names: Iterable[ManifestName]
     ) -> tuple[CompletedCheckpoint | None, CorruptObjectError | None]:
-        """An intact manifest of the latest barriers among those of one epoch and run, and the
-        damage of another one of them, if there is any. Subtasks that publish at the same time write
-        one each; what was written for earlier attempts does not stand for it. Raises
-        ObjectMissingError, UnsupportedFormatError."""
+        """As latest_read, whole."""
+        return self.latest_read(names, self.read_manifest)
+
+    def latest_read(
+        self, names: Iterable[ManifestName], read: Callable[[ManifestName], _T]
+    ) -> tuple[_T | None, CorruptObjectError | None]:
+        """What `read` makes of an intact manifest of the latest barriers among those of one epoch
+        and run, and the damage of another one of them, if there is any. Subtasks that publish at
+        the same time write one each; what was written for earlier attempts does not stand for it.
+        Raises ObjectMissingError, UnsupportedFormatError."""
         damage: CorruptObjectError | None = None
         ordered = latest_first(names)
         for name in ordered:
             if name.attempts != ordered[0].attempts:
                 break
             try:
-                return self.read_manifest(name), damage
+                return read(name), damage
             except CorruptObjectError as error:
                 tell_passed_over("manifest", error)
                 damage = damage or error
         return None, damage
 
-    def remember_manifest(self, name: ManifestName, checkpoint: CompletedCheckpoint) -> None:
+    def remember_manifest(
+        self, name: ManifestName, checkpoint: CompletedCheckpoint | GroupedCheckpoint
+    ) -> None:
         """Spare a later read of what this process wrote."""
         self._manifests.put(str(name), checkpoint)
 
@@ -162,5 +261,11 @@ def _handles_of_barrier(barrier: Barrier) -> int:
     return len(barrier.handles) + parts + (barrier.operator_state is not None)
 
 
-def _handles_of_checkpoint(checkpoint: CompletedCheckpoint) -> int:
-    return sum(map(_handles_of_barrier, checkpoint.barriers))
+def _handles_of_barriers(barriers: tuple[Barrier, ...]) -> int:
+    return sum(map(_handles_of_barrier, barriers))
+
+
+def _handles_of_checkpoint(checkpoint: CompletedCheckpoint | GroupedCheckpoint) -> int:
+    if isinstance(checkpoint, GroupedCheckpoint):
+        return len(checkpoint.groups)
+    return _handles_of_barriers(checkpoint.barriers)

@@ -44,10 +44,12 @@ finds such runs where they are, and rule 4 settles the greatest number before it
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from checkpoint_store import object_names
+from checkpoint_store.objects.created_once import put_if_absent
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.checkpoint_codec import encode_run
@@ -87,29 +89,29 @@ def next_step(marks: Iterable[Mark], run_id: str, written: int = 0) -> Run | Mar
 
 
 class RunRegistry:
-    """The runs of `store`. Safe to use from several threads and processes.
+    """The runs of `store`. Safe to use from several threads and processes."""
 
-    `unique` draws the part of a name that makes it the writer's own.
-    """
-
-    def __init__(self, store: ObjectStore, unique: Callable[[], str]) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._unique = unique
 
-    def register(self, run_id: str, written: int = 0) -> Run:
+    def register(self, run_id: str, written: Callable[[], int] = lambda: 0) -> Run:
         """The run of this id, the same for every caller, later than all runs registered before, and
-        later than run number `written`, the greatest that something was written under."""
+        later than the greatest number that something was written under. `written` finds that; it is
+        called only by who marks a new number."""
         seen_names: set[RunName] = set()
         while True:
             shown = set(self._names())
             if not shown <= seen_names:
                 seen_names |= shown
                 continue
-            step = next_step({Mark(name.run, name.level) for name in shown}, run_id, written)
+            marks = {Mark(name.run, name.level) for name in shown}
+            step = next_step(marks, run_id)
+            if isinstance(step, Mark) and step.level == 1:
+                step = next_step(marks, run_id, written())
             if isinstance(step, Run):
                 return step
-            name = RunName(step.run, self._unique(), step.level)
-            self._store.put(str(name), encode_run(step.run))
+            name = RunName(step.run, _unique(step), step.level)
+            put_if_absent(self._store, str(name), encode_run(step.run))
             seen_names.add(name)
 
     def registered(self, run_id: str) -> Run | None:
@@ -124,3 +126,10 @@ class RunRegistry:
     def _names(self) -> list[RunName]:
         names = (layout.parse_run(info.name) for info in self._store.list(object_names.RUNS))
         return [name for name in names if name is not None]
+
+
+def _unique(mark: Mark) -> str:
+    """All hosts that make a mark write the same object. Ten thousand of them may begin at once, and
+    each of them looks at all marks."""
+    text = f"{mark.run.number}/{mark.run.run_id}/{mark.level}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

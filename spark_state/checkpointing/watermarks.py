@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Literal
 
+from checkpoint_store.operators.checkpoint_summary import farthest
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 
 Policy = Literal["min", "max"]
@@ -52,8 +52,4 @@ def watermarks_after(base: Sequence[SubtaskTime], upstreams: int, policy: Policy
 
 def joined(upstreams: int, *reached: tuple[int | None, ...]) -> tuple[int | None, ...]:
     """For each of the `upstreams`, the farthest that any has come."""
-    by_upstream = [
-        max((ms for ms in candidates if ms is not None), default=None)
-        for candidates in zip_longest((None,) * upstreams, *reached)
-    ]
-    return tuple(by_upstream[:upstreams])
+    return farthest([(None,) * upstreams, *reached])[:upstreams]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from checkpoint_store.operators.checkpoint_share import CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
     CompletedCheckpoint,
     OperatorStateHandle,
@@ -50,7 +51,7 @@ class ResidentOperatorState:
 
     def bring_to(
         self,
-        base: CompletedCheckpoint | None,
+        base: CheckpointShare | None,
         attempt: EpochAttempt,
         other_store: CompletedCheckpointStore | None = None,
     ) -> None:
@@ -59,13 +60,18 @@ class ResidentOperatorState:
 
         Raises BroadcastStateError if the subtasks of the base hold different broadcast states.
         """
-        handles = () if base is None else tuple(b.operator_state for b in base.barriers)
-        check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
-        is_of_run = base is not None and base.run == attempt.claim.run and other_store is None
-        if not is_of_run:
-            self._deal(handles, attempt, other_store or attempt.checkpoints)
-        elif not self._has(handles[attempt.task.subtask]):
-            self._read(handles[attempt.task.subtask], attempt)
+        store = other_store or attempt.checkpoints
+        if base is not None and base.summary.broadcast is None:
+            handles = _handles(store.whole(base))
+            check_broadcast_agrees([{} if h is None else dict(h.broadcast) for h in handles])
+        if base is not None and base.run == attempt.claim.run and other_store is None:
+            own = base.barrier_of(attempt.task.subtask).operator_state
+            if not self._has(own):
+                self._read(own, attempt)
+        else:
+            has_any = base is not None and base.summary.has_operator_state
+            handles = _handles(store.whole(base)) if base is not None and has_any else ()
+            self._deal(handles, attempt, store)
         self._start = self.backend.mark()
 
     def rollback(self) -> None:
@@ -118,3 +124,7 @@ class ResidentOperatorState:
     def _restored(self, backend: OperatorStateBackend) -> None:
         self.backend, self._is_dealt = backend, False
         self._sealed = self._before = None
+
+
+def _handles(checkpoint: CompletedCheckpoint) -> tuple[OperatorStateHandle | None, ...]:
+    return tuple(barrier.operator_state for barrier in checkpoint.barriers)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.operators.checkpoint_share import CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
-    CompletedCheckpoint,
     StateSchema,
     SubtaskTime,
 )
@@ -40,8 +40,9 @@ from spark_state.processor.schemas import state_descriptor
 @dataclass(frozen=True, slots=True)
 class EpochStart:
     """What an epoch starts from: the files of the subtask's state, and the barriers (by id) and
-    schemas of those who wrote them (I4). `times`: those of all subtasks of the base, see
-    watermarks. `other_store`: where the files are, if they are not in the operator's store."""
+    schemas of those who wrote them (I4). `times`: what the barriers of all subtasks of the base say
+    of time, see watermarks. `other_store`: where the files are, if they are not in the operator's
+    store."""
 
     handles: Handles = ()
     barriers: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class EpochStart:
 
     @classmethod
     def of(
-        cls, checkpoint: CompletedCheckpoint | None, key_groups: KeyGroupRange, max_parallelism: int
+        cls, checkpoint: CheckpointShare | None, key_groups: KeyGroupRange, max_parallelism: int
     ) -> EpochStart:
         """The part of a checkpoint (None: of an empty state) that is of these key groups."""
         if checkpoint is None:
@@ -63,13 +64,13 @@ class EpochStart:
             barriers=tuple(barrier.barrier_id for barrier in barriers),
             epoch=checkpoint.epoch,
             states=tuple(state for barrier in barriers for state in barrier.states),
-            times=tuple(b.time for b in checkpoint.barriers if b.time is not None),
+            times=checkpoint.times(),
         )
 
     @classmethod
     def of_other_store(
         cls,
-        checkpoint: CompletedCheckpoint,
+        checkpoint: CheckpointShare,
         store: CompletedCheckpointStore,
         key_groups: KeyGroupRange,
         max_parallelism: int,

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.damage_advice import HOW_TO_GO_BACK
 from checkpoint_store.errors import RunOverError
+from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.objects.chore import try_chore
 from checkpoint_store.objects.deletion import deletion_chores
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
+from checkpoint_store.operators.completed_checkpoint import Barrier, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.store_metadata import StoreMetadata
 from spark_state.errors import ConfigurationError, FencedError
@@ -55,6 +58,24 @@ def store_metadata(request: EpochRequest) -> StoreMetadata:
 def store_id(query_id: str, operator: str) -> str:
     """The id of the store of an operator of a query."""
     return str(uuid5(NAMESPACE_URL, f"cowstate:{query_id}/{operator}"))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedEpoch:
+    """The barrier that a subtask published. `is_completed`: it has looked afterwards whether the
+    epoch is complete, so that another barrier in its place would have been noticed."""
+
+    barrier: Barrier
+    is_completed: bool
+
+
+def asked_by(request: EpochRequest) -> AskedKeyGroups:
+    """The key groups of the request's subtask."""
+    spec = request.spec
+    key_groups = key_group_range_of_subtask(
+        spec.max_parallelism, spec.parallelism, request.task.subtask
+    )
+    return AskedKeyGroups(key_groups, spec.max_parallelism)
 
 
 class StoreBegunAnewError(FencedError):
@@ -119,21 +140,24 @@ class StoreSession:
             return run
 
     def base_of(
-        self, request: EpochRequest, run: Run, resident_epoch: int | None
-    ) -> CompletedCheckpoint | None:
-        """The completed checkpoint that the request's epoch starts from, None for an empty state.
+        self, request: EpochRequest, run: Run, published: PublishedEpoch | None
+    ) -> CheckpointShare | None:
+        """What the completed checkpoint that the request's epoch starts from says of its subtask,
+        None for an empty state.
 
-        `resident_epoch`: the epoch whose barrier the calling subtask published last in this run,
-        None if there is none. Raises PartialEpochError (I5), FencedError when a later run has
+        `published`: what the calling subtask published last in this run, None if it published
+        nothing. Raises PartialEpochError (I5), FencedError when a later run has
         completed an epoch (I9), and ConfigurationError when the state of the epochs before is not
         there.
         """
         spec, task, epoch = request.spec, request.task, request.task.epoch
+        resident_epoch = None if published is None else published.barrier.epoch
         try:
-            if resident_epoch is not None and resident_epoch == epoch - 1:
-                base = self.checkpoints.completed_at(resident_epoch, run, spec.parallelism)
+            if published is not None and resident_epoch == epoch - 1:
+                own = published.barrier if published.is_completed else None
+                base = self.checkpoints.completed_at(epoch - 1, run, spec.parallelism, own)
             else:
-                base = self.checkpoints.latest_before(epoch, run)
+                base = self.checkpoints.latest_share_before(epoch, run, asked_by(request))
         except RunOverError as error:
             raise FencedError(str(error)) from error
         if base is not None and base.barriers[0].restored and base.epoch != epoch - 1:
@@ -155,7 +179,7 @@ class StoreSession:
 
     def restored_from(
         self, request: EpochRequest
-    ) -> tuple[CompletedCheckpoint, CompletedCheckpointStore] | None:
+    ) -> tuple[CheckpointShare, CompletedCheckpointStore] | None:
         """What the first epoch of an empty store begins with, and where its files are; None if it
         begins with nothing. Raises ConfigurationError if it is not there any more."""
         settings = request.spec.checkpoints
@@ -165,7 +189,7 @@ class StoreSession:
         other = CompletedCheckpointStore(
             RetryingObjectStore(open_object_store(source.url), settings.store_retry_seconds)
         )
-        checkpoint = other.latest_before(source.epoch + 1)
+        checkpoint = other.latest_share_before(source.epoch + 1, None, asked_by(request))
         if checkpoint is None or checkpoint.epoch != source.epoch:
             raise ConfigurationError(
                 f"epoch {source.epoch} of {source.url}, which {self.url} was to begin with, is not "
@@ -174,9 +198,9 @@ class StoreSession:
             )
         return checkpoint, other
 
-    def complete(self, epoch: int, run: Run, parallelism: int) -> None:
-        """Write the manifest of `epoch` if this was its last barrier (aligned)."""
-        self.checkpoints.complete(epoch, run, parallelism)
+    def complete(self, barrier: Barrier) -> None:
+        """Write the manifest of an epoch if this was its last barrier (aligned)."""
+        self.checkpoints.complete(barrier.epoch, barrier.run, barrier.parallelism, barrier.subtask)
 
     def housekeep(self, spec: OperatorSpec, epoch: int) -> None:
         """Delete what retention allows, now and then, in the background."""

@@ -34,7 +34,7 @@ from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.resident_operator_state import ResidentOperatorState
 from spark_state.host.resident_state import EpochStart, ResidentState
-from spark_state.host.store_session import StoreSession
+from spark_state.host.store_session import PublishedEpoch, StoreSession
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
@@ -82,7 +82,7 @@ class SubtaskSession:
         self._claims = threading.Lock()
         self._newest: Claim | None = None
         self._plan: tuple[Run, str] | None = None
-        self._published: tuple[Run, int] | None = None
+        self._published: PublishedEpoch | None = None
         self._taken_over: KeyedStateSnapshot | None = None
         self._last_publish_ms: int | None = None
 
@@ -190,10 +190,10 @@ class SubtaskSession:
     def _bring_to_base(self, attempt: EpochAttempt) -> EpochStart:
         """Bring the resident state to what the attempt's epoch starts from."""
         run, spec = attempt.claim.run, attempt.spec
-        own_epoch = None
-        if self._published is not None and self._published[0] == run:
-            own_epoch = self._published[1]
-        checkpoint = self._store.base_of(attempt.request, run, own_epoch)
+        published = self._published
+        if published is not None and published.barrier.run != run:
+            published = None
+        checkpoint = self._store.base_of(attempt.request, run, published)
         base = EpochStart.of(checkpoint, self.key_groups, spec.max_parallelism)
         other = None if checkpoint is not None else self._store.restored_from(attempt.request)
         if other is not None:
@@ -259,9 +259,9 @@ class SubtaskSession:
             raise
         self.state.seal(handles, barrier.states)
         self.operator_state.seal(operator_state)
-        self._published = (attempt.claim.run, attempt.task.epoch)
+        self._published = PublishedEpoch(barrier, is_completed=False)
         with attempt.timed("publish"):
-            self._after_barrier(attempt, handles)
+            self._after_barrier(attempt, barrier)
         self._last_publish_ms = attempt.milliseconds("publish")
         return replace(report, publish_ms=self._last_publish_ms)
 
@@ -281,9 +281,10 @@ class SubtaskSession:
         attempt.check()
         attempt.checkpoints.publish_barrier(barrier)
 
-    def _after_barrier(self, attempt: EpochAttempt, handles: Handles) -> None:
-        spec, task = attempt.spec, attempt.task
-        self._store.complete(task.epoch, attempt.claim.run, spec.parallelism)
+    def _after_barrier(self, attempt: EpochAttempt, barrier: Barrier) -> None:
+        spec, task, handles = attempt.spec, attempt.task, barrier.handles
+        self._store.complete(barrier)
+        self._published = PublishedEpoch(barrier, is_completed=True)
         if task.subtask == 0:
             self._store.housekeep(spec, task.epoch)
         self.snapshots.begin_if_due(handles, attempt, self.state.backend)

@@ -212,7 +212,7 @@ def _written(operators: Sequence[_Operator]) -> tuple[Savepoint, ...]:
             target.publish_barrier(barrier)
         first = barriers[0]
         completed = target.complete(first.epoch, first.run, first.parallelism)
-        assert completed is not None, "all barriers were published"
+        assert completed, "all barriers were published"
     return tuple(
         operator.written(barriers) for operator, barriers in zip(operators, copies, strict=True)
     )

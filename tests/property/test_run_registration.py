@@ -78,10 +78,9 @@ class _AnsweredStore:
 
 @dataclass(frozen=True)
 class Host:
-    """A host of a run, with the answers it got. `unique`: of the names that it makes."""
+    """A host of a run, with the answers it got."""
 
     run_id: str
-    unique: str = "0" * 12
     pages: int = 1
     answers: tuple[Names, ...] = ()
 
@@ -101,7 +100,7 @@ def _next_call(host: Host) -> Run | Page | Creation:
     """Most orders bring a host to where it has been in another one."""
     store = _AnsweredStore([*host.answers], host.pages)
     try:
-        return RunRegistry(store, lambda: host.unique).register(host.run_id)
+        return RunRegistry(store).register(host.run_id)
     except _NextCall as caught:
         return caught.call
 
@@ -168,7 +167,7 @@ def all_orders(race: Race, steps: int) -> Iterable[Race]:
 
 
 def test_every_order_of_two_hosts_of_a_run_and_one_of_another_gives_each_run_one_number() -> None:
-    # Hosts of one run may even draw the same names: what they mark is then one object.
+    # Hosts of one run mark the same objects.
     start = Race((Host("a"), Host("a"), Host("b")))
     outcomes = set()
     for number, race in enumerate(all_orders(start, LONGEST_ORDER)):
@@ -187,11 +186,11 @@ def races(draw: st.DrawFn) -> Race:
     """Hosts of several runs, listings in pages, and marks of runs that came before."""
     ids = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=7))
     hosts = [
-        Host(run_id, f"{number:012x}", pages=draw(st.integers(1, 3)))
+        Host(run_id, pages=draw(st.integers(1, 3)))
         for number, run_id in enumerate(ids)
     ]
     before = draw(st.lists(st.sampled_from(["w", "x", "yz"]), max_size=3))
-    race = Race(tuple(Host(run_id, f"{number:011x}f") for number, run_id in enumerate(before)))
+    race = Race(tuple(Host(run_id) for run_id in before))
     return Race(tuple(hosts), race.finished().names)
 
 

@@ -6,6 +6,7 @@ import errno
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -41,7 +42,7 @@ class DictObjectStore:
         return [
             ObjectInfo(name, len(data), self.modified[name])
             for name, data in self.objects.items()
-            if name.rpartition("/")[0] == directory and name.startswith(f"{directory}/{prefix}")
+            if name.rpartition("/")[0] == directory and name.rpartition("/")[2].startswith(prefix)
         ]
 
     def list_directories(self, directory: str) -> Sequence[str]:
@@ -102,7 +103,8 @@ class StoppingObjectStore:
             written = data if whole else data[: len(data) // 2]
             self.objects.put(f"{UNPUBLISHED}/{self.writes}", written)
         if self.mode in ("after the link", "after the write"):
-            self.objects.put(name, data)
+            with suppress(ObjectExistsError):  # it is killed all the same
+                self.objects.put(name, data)
         raise Stopped(name)
 
     def delete(self, names: Sequence[str]) -> None:

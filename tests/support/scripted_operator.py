@@ -61,7 +61,8 @@ class ScriptedOperator:
         base = self.checkpoints.latest_before(epoch)
         for subtask in range(self.parallelism):
             self.run_subtask(epoch, subtask, changes, base, kind=kind, attempt=attempt)
-        return self.checkpoints.complete(epoch, self.run, self.parallelism)
+        completed = self.checkpoints.complete(epoch, self.run, self.parallelism)
+        return self.checkpoints.latest_before(epoch + 1) if completed else None
 
     def run_subtask(
         self,

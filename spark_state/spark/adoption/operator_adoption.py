@@ -255,7 +255,7 @@ def _fill(spark: SparkSession, checked: CheckedAdoption, progress: Progress) -> 
     for barrier in _barriers(checked, target, written):
         checkpoints.publish_barrier(barrier)
     completed = checkpoints.complete(plan.epoch, target.run, configuration.parallelism)
-    assert completed is not None, "every subtask has its barrier"
+    assert completed, "every subtask has its barrier"
     return _verified(spark, checked, target, progress)
 
 

@@ -161,8 +161,7 @@ class ClockFiles:
             url = operator_store_url(self._settings.store_root, query_id, self._settings.operator)
             self._stores[query_id] = CompletedCheckpointStore(open_object_store(url))
         newest = self._stores[query_id].newest()
-        barriers = () if newest is None else newest.barriers
-        return [barrier.time for barrier in barriers if barrier.time is not None]
+        return [] if newest is None or newest.time is None else [newest.time]
 
 
 @dataclass(frozen=True, slots=True)

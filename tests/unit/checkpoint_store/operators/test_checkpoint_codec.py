@@ -154,8 +154,8 @@ def test_every_truncation_is_found(
 def test_a_newer_version_is_told_from_damage(
     data: bytes, decode: Callable[[bytes, Source], object], value: object
 ) -> None:
-    newer = sealed({**json.loads(data), "version": 3})
-    with pytest.raises(UnsupportedFormatError, match="version 3") as caught:
+    newer = sealed({**json.loads(data), "version": 4})
+    with pytest.raises(UnsupportedFormatError, match="version 4") as caught:
         decode(newer, SOURCE)
     assert caught.value.name == SOURCE.name
 

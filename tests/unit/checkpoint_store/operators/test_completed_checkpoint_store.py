@@ -17,7 +17,12 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.checkpoint_codec import encode_metadata
-from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, Run
+from checkpoint_store.operators.checkpoint_share import CheckpointShare
+from checkpoint_store.operators.completed_checkpoint import (
+    CompletedBarriers,
+    CompletedCheckpoint,
+    Run,
+)
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import (
@@ -39,7 +44,12 @@ def published(objects: DictObjectStore, part: str) -> list[str]:
     return sorted(name for name in objects.objects if part in name)
 
 
-def where(checkpoint: CompletedCheckpoint | None) -> tuple[int, str] | None:
+def whole(share: CheckpointShare | None) -> CompletedCheckpoint | None:
+    """The checkpoint of a share that was read as a whole."""
+    return None if share is None else share.whole
+
+
+def where(checkpoint: CompletedBarriers | None) -> tuple[int, str] | None:
     """Epoch and run of a checkpoint."""
     return None if checkpoint is None else (checkpoint.epoch, checkpoint.run.run_id)
 
@@ -125,10 +135,11 @@ class TestCompleting:
         operator = ScriptedOperator(objects, parallelism=3)
         for subtask in range(2):
             operator.run_subtask(0, subtask, {0: 1}, None)
-            assert operator.checkpoints.complete(0, operator.run, 3) is None
+            assert not operator.checkpoints.complete(0, operator.run, 3)
             assert published(objects, "manifests/") == []
         last = operator.run_subtask(0, 2, {}, None)
-        completed = operator.checkpoints.complete(0, operator.run, 3)
+        assert operator.checkpoints.complete(0, operator.run, 3)
+        completed = operator.checkpoints.latest_before(1)
         assert completed is not None
         assert completed.barriers[2] == last
         assert len(published(objects, "manifests/")) == 1
@@ -138,9 +149,10 @@ class TestCompleting:
         first, second = ScriptedOperator(objects), ScriptedOperator(objects)
         first.run_subtask(0, 0, {0: 1}, None)
         second.run_subtask(0, 1, {7: 1}, None)
-        completed = second.checkpoints.complete(0, second.run, 2)
-        assert completed is not None
-        assert first.checkpoints.complete(0, first.run, 2) == completed
+        assert second.checkpoints.complete(0, second.run, 2)
+        assert first.checkpoints.complete(0, first.run, 2)
+        # Whoever comes later sees that it is written, and does not write it again.
+        assert len(published(objects, "manifests/")) == 1
         assert state_before(objects, 1) == {0: 1, 7: 1}
 
     def test_the_latest_attempts_make_the_manifest_that_wins(
@@ -388,7 +400,7 @@ class TestCompletedAt:
         completed = operator.run_epoch(0, {0: 1})
         fresh = CompletedCheckpointStore(objects)
         objects.listings.clear()
-        assert fresh.completed_at(0, operator.run, 2) == completed
+        assert whole(fresh.completed_at(0, operator.run, 2)) == completed
         assert objects.listings == ["manifests"]
 
     def test_an_aligned_epoch_without_manifest_is_given_one(self, objects: DictObjectStore) -> None:
@@ -396,7 +408,7 @@ class TestCompletedAt:
         completed = operator.run_epoch(0, {0: 1})
         objects.delete(published(objects, "manifests/"))
         fresh = CompletedCheckpointStore(objects)
-        assert fresh.completed_at(0, operator.run, 2) == completed
+        assert whole(fresh.completed_at(0, operator.run, 2)) == completed
         assert len(published(objects, "manifests/")) == 1
 
     def test_a_partial_epoch_is_an_error_and_an_absent_one_is_none(
@@ -419,11 +431,11 @@ class TestCompletedAt:
     ) -> None:
         older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
         completed = older.run_epoch(0, {0: 1})
-        assert older.checkpoints.completed_at(0, older.run, 2) == completed
+        assert whole(older.checkpoints.completed_at(0, older.run, 2)) == completed
         assert older.checkpoints.latest_before(1, older.run) == completed
         later.run_epoch(1, {0: 2})
         for ask in (
-            lambda: older.checkpoints.completed_at(0, older.run, 2),
+            lambda: older.checkpoints.completed_at(1, older.run, 2),
             lambda: older.checkpoints.latest_before(1, older.run),
             lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
         ):
@@ -439,9 +451,9 @@ class TestCompletedAt:
         completed = first.run_epoch(0, {0: 1})
         for subtask in range(2):
             second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
-        assert where(second.checkpoints.complete(0, second.run, 2)) == (0, "run-b")
+        assert second.checkpoints.complete(0, second.run, 2)
         fresh = CompletedCheckpointStore(objects)
-        assert fresh.completed_at(0, first.run, 2) == completed
+        assert whole(fresh.completed_at(0, first.run, 2)) == completed
         assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
 
 
@@ -451,10 +463,10 @@ def test_no_barrier_is_read_before_all_are_there(objects: DictObjectStore) -> No
         operator.run_subtask(0, subtask, {subtask * 2: 1}, None)
     other_host = CompletedCheckpointStore(objects)
     objects.reads.clear()
-    assert other_host.complete(0, operator.run, 4) is None
+    assert not other_host.complete(0, operator.run, 4)
     assert objects.reads == []
     operator.run_subtask(0, 3, {6: 1}, None)
-    assert where(other_host.complete(0, operator.run, 4)) == (0, operator.run.run_id)
+    assert other_host.complete(0, operator.run, 4)
     assert len(objects.reads) == 4
 
 

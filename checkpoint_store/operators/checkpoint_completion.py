@@ -1,0 +1,282 @@
+"""Completing an epoch: from the barriers of its subtasks to the manifest that names them.
+
+    few subtasks    barriers -------------> manifest with the barriers
+    very many       barriers -> groups ---> manifest with the names of the groups
+
+A subtask that has published its barrier lists the barriers of its group. If all are there, it
+reads them and writes the group; then it lists the groups. If all are there, it writes the manifest.
+Whatever a subtask puts, it lists afterwards, so the last one of a group sees all barriers, and the
+last one of an epoch all groups. Several may be the last one at the same time: each of them looks
+whether another one has written the same already.
+
+The names of groups and manifests say how many attempts their barriers had, from which epoch they
+start, and what they say together, so neither a group nor a manifest is read to go on from it.
+
+A subtask may publish two barriers of an epoch, in two hosts. The later attempt counts, and a
+manifest that was written without it is followed by one with it. As soon as a second barrier is
+seen, the manifest says that the epoch is contested, whichever barrier counts: then nobody takes
+his own for the one that counts without looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.barrier_alignment import align
+from checkpoint_store.operators.checkpoint_codec import (
+    encode_group,
+    encode_grouped_manifest,
+    encode_manifest,
+)
+from checkpoint_store.operators.checkpoint_summary import CheckpointSummary, joined, summary_of
+from checkpoint_store.operators.completed_checkpoint import (
+    Barrier,
+    CompletedCheckpoint,
+    GroupedCheckpoint,
+    Run,
+)
+from checkpoint_store.operators.operator_layout import (
+    BarrierName,
+    EpochDirectory,
+    GroupName,
+    ManifestName,
+)
+from checkpoint_store.operators.published_objects import PublishedObjects
+from checkpoint_store.operators.subtask_groups import SubtaskGroup, SubtaskGroups
+
+
+class CheckpointCompletion:
+    """Completes epochs in `store`. Safe to use from several threads.
+
+    `published`: its objects; `unique`: see CompletedCheckpointStore; `groups`: of what size.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        published: PublishedObjects,
+        unique: Callable[[], str],
+        groups: SubtaskGroups,
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._unique = unique
+        self._groups = groups
+
+    def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
+        """Write the manifest of an epoch if all barriers are there; whether they are.
+
+        `subtask`: who has published its barrier; None: look at all subtasks.
+        """
+        directory = EpochDirectory(epoch, run.number)
+        if not self._groups.are_many(parallelism):
+            return self._complete_few(directory, run, parallelism)
+        groups = self._groups.of(parallelism)
+        asked = groups if subtask is None else [self._groups.group_with(subtask, parallelism)]
+        for group in asked:
+            if not self._complete_group(directory, run, parallelism, group):
+                return False
+        return self._complete_groups(directory, run, parallelism)
+
+    def complete_from_groups(self, directory: EpochDirectory) -> bool:
+        """Complete an epoch whose last subtask was stopped between its barrier and the manifest;
+        whether it is complete. False, too, if it has no groups. Its own run need not be running."""
+        names = self._published.groups(directory)
+        if not names:
+            return False
+        newest = max(names, key=_counts)
+        run = self._published.read_group(newest)[0].run
+        present = {name.group for name in names if name.parallelism == newest.parallelism}
+        for group in self._groups.of(newest.parallelism):
+            if group not in present and not self._complete_group(
+                directory, run, newest.parallelism, group
+            ):
+                return False
+        return self._complete_groups(directory, run, newest.parallelism)
+
+    def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
+        """The subtasks that have published no barrier of `epoch` in this run."""
+        if self._published.manifests(epoch, run.number):
+            return ()
+        names = self.barrier_names(EpochDirectory(epoch, run.number), parallelism)
+        present = {name.subtask for name in names}
+        return tuple(subtask for subtask in range(parallelism) if subtask not in present)
+
+    def barrier_names(
+        self, directory: EpochDirectory, parallelism: int, digits: str = ""
+    ) -> list[BarrierName]:
+        """The barriers of so many subtasks, in any order; `digits`: see PublishedObjects."""
+        names = self._published.barriers(directory, digits)
+        return [name for name in names if name.parallelism == parallelism]
+
+    def write(self, checkpoint: CompletedCheckpoint) -> None:
+        """Write the manifest of a checkpoint that was put together from all of its barriers."""
+        # Another barrier may have been passed over for one of them.
+        summary = summary_of(checkpoint.barriers, is_contested=True)
+        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
+        if not self._groups.are_many(checkpoint.parallelism):
+            self._write_few(checkpoint, summary)
+            return
+        names = [
+            self._write_group(
+                directory,
+                group,
+                checkpoint.barriers[group.first : group.last + 1],
+                is_contested=True,
+            )
+            for group in self._groups.of(checkpoint.parallelism)
+        ]
+        self._write_grouped(directory, checkpoint.run, names, summary)
+
+    def _complete_few(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
+        names = self.barrier_names(directory, parallelism)
+        if len({name.subtask for name in names}) < parallelism:
+            return False  # known from the names; no barrier is read for it
+        is_contested = len(names) > parallelism
+        if self._has_manifest(directory, _attempts(names), is_contested=is_contested):
+            return True
+        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
+        completed = alignment.completed()
+        if completed is None:
+            return False
+        self._write_few(completed, summary_of(completed.barriers, is_contested=is_contested))
+        return True
+
+    def _complete_group(
+        self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
+    ) -> bool:
+        names = self.barrier_names(directory, parallelism, self._groups.digits_of(group))
+        if len({name.subtask for name in names}) < len(group):
+            return False
+        is_contested = len(names) > len(group)
+        written = self._published.groups(directory, group)
+        if _says_so([*_of(parallelism, written)], _attempts(names), is_contested=is_contested):
+            return True
+        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
+        if len(alignment.barriers) < len(group):
+            return False
+        barriers = [alignment.barriers[s] for s in range(group.first, group.last + 1)]
+        self._write_group(directory, group, barriers, is_contested=is_contested)
+        return True
+
+    def _complete_groups(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
+        names = [*_of(parallelism, self._published.groups(directory))]
+        newest: dict[SubtaskGroup, GroupName] = {}
+        # A group that started from an older epoch than another one is a zombie's (I4).
+        base = max((_base(name) for name in names), default=-1)
+        for name in sorted(names, key=_counts):
+            if _base(name) == base:
+                newest[name.group] = name
+        groups = self._groups.of(parallelism)
+        if any(group not in newest for group in groups):
+            return False
+        chosen = [newest[group] for group in groups]
+        summaries = [name.summary for name in chosen]
+        is_contested = any(name.summary is None or name.summary.is_contested for name in names)
+        attempts = sum(name.attempts for name in chosen)
+        if not self._has_manifest(directory, attempts, is_contested=is_contested):
+            known = [summary for summary in summaries if summary is not None]
+            summary = None
+            if len(known) == len(chosen):
+                summary = joined(known, is_contested=is_contested)
+            self._write_grouped(directory, run, chosen, summary)
+        return True
+
+    def _has_manifest(
+        self, directory: EpochDirectory, attempts: int, *, is_contested: bool
+    ) -> bool:
+        names = self._published.manifests(directory.epoch, directory.run_number)
+        return _says_so(names, attempts, is_contested=is_contested)
+
+    def _write_few(self, checkpoint: CompletedCheckpoint, summary: CheckpointSummary) -> None:
+        data = encode_manifest(checkpoint)
+        name = ManifestName(
+            epoch=checkpoint.epoch,
+            run_number=checkpoint.run.number,
+            attempts=sum(barrier.attempt for barrier in checkpoint.barriers),
+            unique=self._unique(),
+            length=len(data),
+            summary_text=summary.to_text() or "",
+        )
+        self._store.put(str(name), data)
+        self._published.remember_manifest(name, checkpoint)
+
+    def _write_group(
+        self,
+        directory: EpochDirectory,
+        group: SubtaskGroup,
+        barriers: Sequence[Barrier],
+        *,
+        is_contested: bool,
+    ) -> GroupName:
+        data = encode_group(barriers)
+        summary = summary_of(barriers, is_contested=is_contested)
+        name = GroupName(
+            directory=directory,
+            group=group,
+            parallelism=barriers[0].parallelism,
+            base_epoch=barriers[0].base_epoch,
+            attempts=sum(barrier.attempt for barrier in barriers),
+            unique=self._unique(),
+            length=len(data),
+            summary_text=summary.to_text() or "",
+        )
+        self._store.put(str(name), data)
+        return name
+
+    def _write_grouped(
+        self,
+        directory: EpochDirectory,
+        run: Run,
+        groups: Sequence[GroupName],
+        summary: CheckpointSummary | None,
+    ) -> None:
+        checkpoint = GroupedCheckpoint(
+            directory.epoch,
+            run,
+            groups[0].parallelism,
+            tuple((name.group, str(name)) for name in groups),
+        )
+        data = encode_grouped_manifest(checkpoint)
+        text = None if summary is None else summary.to_text()
+        name = ManifestName(
+            epoch=directory.epoch,
+            run_number=run.number,
+            attempts=sum(group.attempts for group in groups),
+            unique=self._unique(),
+            length=len(data),
+            summary_text=text or "",
+        )
+        self._store.put(str(name), data)
+        self._published.remember_manifest(name, checkpoint)
+
+
+def _attempts(names: Iterable[BarrierName]) -> int:
+    """The attempts of the barriers that count, if none of them is a zombie's."""
+    latest: dict[int, int] = {}
+    for name in names:
+        latest[name.subtask] = max(name.attempt, latest.get(name.subtask, 0))
+    return sum(latest.values())
+
+
+def _says_so(
+    written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
+) -> bool:
+    """Whether one of these was written from these attempts, and one says that the epoch is
+    contested if it is."""
+    names = [*written]
+    says_contested = any(name.summary is None or name.summary.is_contested for name in names)
+    return any(name.attempts == attempts for name in names) and says_contested >= is_contested
+
+
+def _of(parallelism: int, names: Iterable[GroupName]) -> Iterable[GroupName]:
+    return (name for name in names if name.parallelism == parallelism)
+
+
+def _base(name: GroupName) -> int:
+    return -1 if name.base_epoch is None else name.base_epoch
+
+
+def _counts(name: GroupName) -> tuple[int, int, str]:
+    return _base(name), name.attempts, name.unique
