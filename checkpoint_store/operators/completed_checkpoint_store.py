@@ -278,14 +278,15 @@ class CompletedCheckpointStore:
         """The checkpoint that `run` completed at `epoch`; None if it published no barrier there.
 
         `own`: the barrier of the subtask that asks, which it has published and completed; None:
-        the checkpoint is read as a whole. The hot path: one listing, of the epoch's manifests. One
-        of them is read only if a barrier was published twice, and its own may not be the one that
-        counts. Raises PartialEpochError (I5); RunOverError (I9), if a later run has completed this
-        epoch; CorruptObjectError if neither a manifest nor its barriers are intact.
+        the checkpoint is read as a whole. The hot path: one listing, of the manifests of this epoch
+        and the next one. One of them is read only if a barrier was published twice, and its own may
+        not be the one that counts. Raises PartialEpochError (I5); RunOverError (I9), if a later run
+        has completed one of the two; CorruptObjectError if neither a manifest nor its barriers are
+        intact.
         """
-        manifests = self._published.manifests(epoch)
+        manifests = self._published.manifests_until(epoch + 1)
         self._check_no_later(run, manifests)
-        names = [name for name in manifests if name.run_number == run.number]
+        names = [m for m in manifests if (m.epoch, m.run_number) == (epoch, run.number)]
         if own is not None:
             summary = agreed_summary(names)
             if summary is not None:
@@ -334,7 +335,9 @@ class CompletedCheckpointStore:
         Otherwise this run may have left the epoch before out, and be built upon an older one."""
         if epoch == 0:
             return []
-        manifests = self._published.manifests(epoch - 1)
+        until = self._published.manifests_until(epoch)
+        self._check_no_later(run, until)
+        manifests = [name for name in until if name.epoch == epoch - 1]
         newest = max((name.run_number for name in manifests), default=0)
         if newest == 0 or any(newest < other.number != run.number for other in self.runs()):
             return []

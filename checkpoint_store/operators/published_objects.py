@@ -80,6 +80,17 @@ class PublishedObjects:
             if (name := layout.parse_manifest(info.name))
         ]
 
+    def manifests_until(self, epoch: int) -> list[ManifestName]:
+        """Those of an epoch and of the one before: one listing, and two for every tenth epoch."""
+        epochs = {max(epoch - 1, 0), epoch}
+        # Nine times of ten their names begin with the same 18 digits. Few other names do.
+        prefixes = {layout.manifest_prefix(number)[:-2] for number in epochs}
+        listed = chain.from_iterable(
+            self._store.list(object_names.MANIFESTS, prefix) for prefix in sorted(prefixes)
+        )
+        names = (layout.parse_manifest(info.name) for info in listed)
+        return [name for name in names if name is not None and name.epoch in epochs]
+
     def epoch_directories(self) -> list[EpochDirectory]:
         """What each run wrote in each epoch, published or not: one listing."""
         names = self._store.list_directories(object_names.EPOCHS)

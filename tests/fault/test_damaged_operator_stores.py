@@ -99,7 +99,8 @@ def test_a_new_run_of_the_operator_as_it_was_goes_on_from_the_epoch_before() -> 
 
 
 def test_the_store_has_all_kinds_of_objects() -> None:
-    assert {what.partition("/")[0] for what in OBJECTS} == {"store", "runs", "manifests", "epochs"}
+    directories = {what.partition("/")[0] for what in OBJECTS}
+    assert directories == {"store", "runs", "begun", "manifests", "epochs"}
     kinds = {what.split("/")[2].partition("-")[0] for what in OBJECTS if what.count("/") == 2}
     assert kinds == {"barrier", "changelog", "snapshot"}
 

@@ -35,7 +35,7 @@ OPERATORS = {
 MODES: tuple[StopMode, ...] = ("before the write", "after the write")
 KEY_GROUPS = 128
 # The state after each epoch. Every eighth key group changes, so that most subtasks write nothing.
-CHANGES = [{group: epoch for group in range(0, KEY_GROUPS, 8)} for epoch in range(4)]
+CHANGES = [dict.fromkeys(range(0, KEY_GROUPS, 8), epoch) for epoch in range(4)]
 
 
 @cache

@@ -185,10 +185,7 @@ def test_every_order_of_two_hosts_of_a_run_and_one_of_another_gives_each_run_one
 def races(draw: st.DrawFn) -> Race:
     """Hosts of several runs, listings in pages, and marks of runs that came before."""
     ids = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=7))
-    hosts = [
-        Host(run_id, pages=draw(st.integers(1, 3)))
-        for number, run_id in enumerate(ids)
-    ]
+    hosts = [Host(run_id, pages=draw(st.integers(1, 3))) for number, run_id in enumerate(ids)]
     before = draw(st.lists(st.sampled_from(["w", "x", "yz"]), max_size=3))
     race = Race(tuple(Host(run_id) for run_id in before))
     return Race(tuple(hosts), race.finished().names)

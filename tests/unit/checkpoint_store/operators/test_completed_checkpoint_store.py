@@ -435,7 +435,7 @@ class TestCompletedAt:
         assert older.checkpoints.latest_before(1, older.run) == completed
         later.run_epoch(1, {0: 2})
         for ask in (
-            lambda: older.checkpoints.completed_at(1, older.run, 2),
+            lambda: older.checkpoints.completed_at(0, older.run, 2),
             lambda: older.checkpoints.latest_before(1, older.run),
             lambda: CompletedCheckpointStore(objects).latest_before(2, older.run),
         ):

@@ -3,7 +3,6 @@ tests/property/test_run_registration.py."""
 
 from __future__ import annotations
 
-
 import pytest
 
 from checkpoint_store.operators.completed_checkpoint import Run

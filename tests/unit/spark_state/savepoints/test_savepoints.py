@@ -201,7 +201,7 @@ def test_a_target_that_has_something_is_refused(
     run(open_host, range(1))
     savepoint(str(store), str(tmp_path / "saved"))
     before = names_below(tmp_path)
-    with pytest.raises(ConfigurationError, match="is not empty: it has epochs"):
+    with pytest.raises(ConfigurationError, match="is not empty: it has begun"):
         savepoint(str(store), str(tmp_path / "saved"))
     assert names_below(tmp_path) == before
 
