@@ -2,23 +2,27 @@
 counted. Spark does not run, and there is no state: what is measured is the protocol.
 
     python tests/benchmarks/scale.py [--parallelism 16 256 1024 10000] [--retained 1 100 1000]
-                                     [--rate 400] [--handles 8] [--out FILE] [--plot FILE]
+                                     [--rate 300] [--handles 8] [--sample 400] [--out FILE]
+                                     [--plot FILE]
 
 Subtasks are threads that run the protocol as the engine does: what the epoch starts from, a file of
 changes, the barrier, and completing the epoch. They begin their turns one after the other, `--rate`
 a second, and at least within a second, as the tasks of a batch end. The store is in memory, has
 S3's pages of 1,000 names, and takes the time that requests to S3 take (`Latencies` in
-tests/support/counted_store.py). For each number of subtasks p and each number of epochs that the
+tests/support/counted_store.py). For each number of subtasks and each number of epochs that the
 store retains, three things are measured:
 
     epoch    an epoch of a query that runs
     restore  a new run with as many subtasks: until each one knows its files, and has read one
     rescale  a new run with twice as many subtasks
 
-Printed are, for a subtask, its requests, the names that listings show it, and the bytes of barriers,
-groups and manifests that it writes and reads; the seconds that a subtask takes (median and most);
-and the dollars of the requests of all. `before` is what the protocol took that it replaced, in which
-each subtask listed the barriers of all, and read the manifest of all: computed, not run.
+Subtasks of a restore do not meet, so `--sample` of them are run, and counted for all.
+
+Printed are, for a subtask, its requests, the names that listings show it, and the bytes of
+barriers, groups and manifests that it writes and reads; the seconds that its requests take (median
+and most); and the dollars of the requests of all. The columns `before` are of the protocol before,
+in which each subtask listed the files and barriers of all, and read the manifest of all. They are
+computed, and not run.
 """
 
 from __future__ import annotations
@@ -26,40 +30,76 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
-from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.operators.checkpoint_codec import encode_barrier
 from checkpoint_store.operators.checkpoint_share import CheckpointShare
+from checkpoint_store.operators.completed_checkpoint import Barrier
 from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
-from tests.support.counted_store import NO_LATENCIES, CountedStore, Counts, Latencies, Prices
+from tests.support.counted_store import PAGE, CountedStore, Counts, Latencies, Prices
 from tests.support.lone_subtasks import LoneSubtask, Operator
 
 MAX_PARALLELISM = 32_768
 THREADS = 256
-CHANGED = {group: 1 for group in range(MAX_PARALLELISM)}
+CHANGED = dict.fromkeys(range(0, MAX_PARALLELISM, 16), 1)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the protocol before took of a subtask."""
+
+    requests: float
+    listed: float
+    read: float
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one step took, of `subtasks` subtasks in all."""
+    """What one step took, of `subtasks` subtasks in all; `counts` are of `counted` of them.
+    `barrier_bytes`: of a barrier; `before`: what the protocol before took."""
 
     step: str
     subtasks: int
     retained: int
+    counted: int
     counts: Counts
     seconds: float
     most_seconds: float
+    barrier_bytes: float
 
     def of_subtask(self, total: float) -> float:
         """The share of a subtask."""
-        return total / self.subtasks
+        return total / self.counted
+
+    def dollars(self, prices: Prices) -> float:
+        """Of the requests of all subtasks."""
+        return self.of_subtask(self.counts.dollars(prices)) * self.subtasks
+
+    def before(self) -> Before:
+        """An epoch listed the retained manifests, read the newest one, put two objects, and listed
+        the files and barriers of all. A restore listed the runs twice, the manifests twice and the
+        epochs twice, and read the store's description, the manifest of all, and a file."""
+        # A run with twice as many subtasks reads what half as many have written.
+        writers = self.subtasks // 2 if self.step == "rescale" else self.subtasks
+        manifest = writers * self.barrier_bytes
+        pages = _pages(self.retained)
+        if self.step == "epoch":
+            listed = self.retained + 2 * writers
+            # The last one reads the barriers of all, and writes the manifest.
+            by_last = manifest / writers
+            requests = 3 + pages + _pages(2 * writers) + 1
+            return Before(requests, listed, manifest + by_last)
+        return Before(3 + 2 + 4 * pages, 4 * self.retained, manifest)
+
+
+def _pages(names: int) -> int:
+    return -(-names // PAGE)
 
 
 class Subtask(LoneSubtask):
@@ -72,121 +112,148 @@ class Subtask(LoneSubtask):
         share = super().base(epoch)
         if share is None:
             return None
-        return replace(share, barriers=tuple(map(self._shortened, share.barriers)))
+        return replace(share, barriers=tuple(map(self._padded, share.barriers)))
 
-    def _shortened(self, barrier: Any) -> Any:
-        return replace(barrier, handles=barrier.handles[-self.handles + 1 :])
+    def _padded(self, barrier: Barrier) -> Barrier:
+        last = barrier.handles[-1:]
+        others = (replace(file, epoch=number) for file in last for number in count(10**9))
+        return replace(barrier, handles=(*islice(others, self.handles - 2), *last))
 
 
 class Simulation:
     """A store with `retained` epochs of an operator, and the subtasks of its run."""
 
-    def __init__(self, parallelism: int, retained: int, rate: float) -> None:
-        self.store = CountedStore()
+    def __init__(self, parallelism: int, retained: int, rate: float, sample: int) -> None:
+        self.store = CountedStore(latencies=Latencies())
         self.operator = Operator("run-1", parallelism, MAX_PARALLELISM)
-        self.retained = retained
+        self._retained = retained
         self._rate = rate
-        self.epoch = retained
-        self._subtasks = self._hosts(self.operator)
-        self._fill()
-
-    def _hosts(self, operator: Operator) -> list[Subtask]:
-        return [Subtask(self.store, operator, number) for number in range(operator.parallelism)]
-
-    def _fill(self) -> None:
-        """Retained epochs as listings show them, and one as it is."""
-        self._turns([lambda s=s: s.run_epoch(self.epoch - 1, CHANGED) for s in self._subtasks], 0)
-        for epoch in range(self.retained - 1):
-            name = ManifestName(epoch, 1, self.operator.parallelism, f"{epoch:012x}", 1, "s")
+        self._sample = sample
+        self._next_epoch = retained
+        self._subtasks = [
+            Subtask(self.store, self.operator, number) for number in range(parallelism)
+        ]
+        self.store.sleeps = False
+        for _ in range(2):
+            self._epoch(0)
+        for epoch in range(retained - 1):
+            name = ManifestName(epoch, 1, parallelism, f"{epoch:012x}", 1, "s")
             self.store.fill(str(name), b"{}")
             self.store.fill(f"{EpochDirectory(epoch, 1)}/changelog-00000", b"")
 
-    def epochs(self, number: int) -> Measured:
-        """Let the query run epochs."""
-        measured = []
-        for _ in range(number):
-            epoch, self.epoch = self.epoch, self.epoch + 1
-            turns = [lambda s=s: s.run_epoch(epoch, CHANGED) for s in self._subtasks]
-            measured.append(self._measured("epoch", turns))
-        return measured[-1]
+    def epoch(self) -> Measured:
+        """Let the query run an epoch."""
+        self.store.sleeps = True
+        before = self.store.counted()
+        seconds = self._epoch(self._rate)
+        return self._measured("epoch", len(self._subtasks), before, seconds)
 
-    def restored(self, step: str, run_id: str, parallelism: int) -> Measured:
+    def _epoch(self, rate: float) -> list[float]:
+        epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        return self._turns([partial(s.run_epoch, epoch, CHANGED) for s in self._subtasks], rate)
+
+    def restored(self, step: str, parallelism: int) -> Measured:
         """Let a new run begin, with a host for each subtask."""
-        operator = replace(self.operator, run_id=run_id, parallelism=parallelism)
+        operator = replace(self.operator, run_id=step, parallelism=parallelism)
+        self.store.sleeps = False
+        number_of_hosts = min(parallelism, self._sample)
+        before = self.store.counted()
 
         def restore(number: int) -> None:
-            host = Subtask(self.store, operator, number)
-            base = host.base(self.epoch)
+            host = Subtask(self.store, operator, number * parallelism // number_of_hosts)
+            base = host.base(self._next_epoch)
             assert base is not None
-            assert base.epoch == self.epoch - 1
-            handles: Sequence[StateHandle] = base.handles_for(host.asked.key_groups)
-            for _ in host.checkpoints.read_state(handles[-1], host.asked.key_groups):
+            assert base.epoch == self._next_epoch - 1
+            file = base.handles_for(host.asked.key_groups)[-1]
+            for _ in host.checkpoints.read_state(file, host.asked.key_groups):
                 pass
 
-        return self._measured(step, [lambda n=n: restore(n) for n in range(parallelism)])
+        seconds = self._turns([partial(restore, number) for number in range(number_of_hosts)], 0)
+        measured = self._measured(step, parallelism, before, seconds)
+        self.store.delete([info.name for info in self.store.list("runs") if step in info.name])
+        return measured
 
-    def _measured(self, step: str, turns: Sequence[Callable[[], None]]) -> Measured:
-        before = self.store.counted()
-        seconds = self._turns(turns, self._rate)
+    def _measured(
+        self, step: str, subtasks: int, before: Counts, seconds: Sequence[float]
+    ) -> Measured:
+        barrier = self._subtasks[0].own
+        assert barrier is not None
         return Measured(
             step=step,
-            subtasks=len(turns),
-            retained=self.retained,
+            subtasks=subtasks,
+            retained=self._retained,
+            counted=len(seconds),
             counts=self.store.counted().minus(before),
             seconds=statistics.median(seconds),
             most_seconds=max(seconds),
+            barrier_bytes=len(encode_barrier(barrier)),
         )
 
-    def _turns(self, turns: Sequence[Callable[[], None]], rate: float) -> list[float]:
-        """Let subtasks take their turns, so many a second; 0: as fast as they can, and requests
-        take no time. Returns how long each one took."""
-        self.store.latencies = Latencies() if rate else NO_LATENCIES
+    def _turns(self, turns: Sequence[Callable[[], object]], rate: float) -> list[float]:
+        """Let subtasks take their turns, so many a second; 0: one after the other. Returns how long
+        the requests of each one took."""
         spread = max(1.0, len(turns) / rate) if rate else 0.0
         begin = time.monotonic()
-        waiting, numbers = threading.Lock(), count()
 
-        def take(_: int) -> float:
-            with waiting:
-                number = next(numbers)
-                due = begin + spread * number / len(turns)
-                time.sleep(max(0.0, due - time.monotonic()))
-            started = time.monotonic()
+        def take(number: int) -> float:
+            time.sleep(max(0.0, begin + spread * number / len(turns) - time.monotonic()))
+            before = self.store.modelled_seconds()
             turns[number]()
-            return time.monotonic() - started
+            return self.store.modelled_seconds() - before
 
         with ThreadPoolExecutor(THREADS if rate else 1) as pool:
-            return list(pool.map(take, range(len(turns))))
+            return [*pool.map(take, range(len(turns)))]
 
 
-def before(measured: Measured, document_bytes: float) -> dict[str, float]:
-    """What a subtask took in the protocol before: it listed the retained manifests and read the
-    newest; it put a file and a barrier; it listed the epoch's files and barriers; the last one read
-    them all. `document_bytes`: of a barrier."""
-    subtasks, retained = measured.subtasks, measured.retained
-    pages = -(-retained // 1000) + -(-2 * subtasks // 1000)
-    return {
-        "requests": 4 + pages,
-        "listed": retained + 2 * subtasks,
-        "read": subtasks * document_bytes,
-    }
+HEAD = (
+    f"{'':8}{'subtasks':>9}{'retained':>9}{'requests':>9}{'before':>9}{'names':>9}{'before':>9}"
+    f"{'written B':>10}{'read B':>10}{'before':>13}{'median s':>9}{'most s':>8}{'dollars':>10}"
+)
 
 
 def line(measured: Measured, prices: Prices) -> str:
     """A line of the table."""
-    counts, share = measured.counts, measured.of_subtask
+    counts, share, before = measured.counts, measured.of_subtask, measured.before()
     return (
-        f"{measured.step:8} {measured.subtasks:7,} {measured.retained:9,}"
-        f" {share(counts.requests):9.2f} {share(counts.puts):6.2f} {share(counts.gets):6.2f}"
-        f" {share(counts.lists):6.2f} {share(counts.listed):9.1f}"
-        f" {share(counts.put_documents):9,.0f} {share(counts.got_documents):9,.0f}"
-        f" {measured.seconds:7.3f} {measured.most_seconds:7.3f} {counts.dollars(prices):10.5f}"
+        f"{measured.step:8}{measured.subtasks:9,}{measured.retained:9,}"
+        f"{share(counts.requests):9.2f}{before.requests:9.1f}"
+        f"{share(counts.listed):9.1f}{before.listed:9,.0f}"
+        f"{share(counts.put_documents):10,.0f}"
+        f"{share(counts.got_documents):10,.0f}{before.read:13,.0f}"
+        f"{measured.seconds:9.3f}{measured.most_seconds:8.3f}{measured.dollars(prices):10.5f}"
     )
 
 
-HEAD = (
-    f"{'':8} {'subtasks':>7} {'retained':>8} {'requests':>9} {'puts':>6} {'gets':>6} {'lists':>6}"
-    f" {'names':>9} {'written B':>9} {'read B':>9} {'median s':>7} {'most s':>6} {'dollars':>10}"
-)
+def plot(results: Sequence[Measured], path: Path) -> None:
+    """Requests, names and bytes of a subtask, over the number of subtasks."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 3, figsize=(12, 6.5), layout="constrained")
+    most = max(measured.retained for measured in results)
+    for row, step in zip(axes, ("epoch", "restore"), strict=True):
+        chosen = [m for m in results if m.step == step and m.retained == most]
+        panels = {
+            "requests": [(m.of_subtask(m.counts.requests), m.before().requests) for m in chosen],
+            "names listed": [(m.of_subtask(m.counts.listed), m.before().listed) for m in chosen],
+            "bytes of documents read": [
+                (m.of_subtask(m.counts.got_documents), m.before().read) for m in chosen
+            ],
+        }
+        for axis, (label, values) in zip(row, panels.items(), strict=True):
+            now, before = zip(*values, strict=True)
+            subtasks = [m.subtasks for m in chosen]
+            axis.plot(subtasks, before, "--o", color="0.6", label="before")
+            axis.plot(subtasks, now, "-o", color="tab:blue", label="now")
+            axis.set(title=f"{step}: {label} of a subtask", xscale="log", yscale="log")
+            axis.set_xlabel("subtasks")
+            axis.set_ylim(bottom=0.5)
+            axis.grid(alpha=0.3)
+    axes[0][0].legend()
+    figure.suptitle(f"{most:,} retained epochs")
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -194,12 +261,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--parallelism", type=int, nargs="*", default=[16, 256, 1024, 10_000])
     parser.add_argument("--retained", type=int, nargs="*", default=[1, 100, 1000])
-    parser.add_argument("--rate", type=float, default=400.0, help="subtasks that begin a second")
+    parser.add_argument("--rate", type=float, default=300.0, help="subtasks that begin a second")
     parser.add_argument("--handles", type=int, default=8, help="files of a subtask's state")
+    parser.add_argument("--sample", type=int, default=400, help="subtasks that restore")
     parser.add_argument("--put-dollars", type=float, default=Prices.put, help="also of a listing")
     parser.add_argument("--get-dollars", type=float, default=Prices.get)
     parser.add_argument("--out", type=Path, help="a file for the numbers, as JSON")
-    parser.add_argument("--plot", type=Path, help="a file for a plot, by matplotlib")
+    parser.add_argument("--plot", type=Path, help="a file for a plot")
     arguments = parser.parse_args()
     Subtask.handles = arguments.handles
     prices = Prices(arguments.put_dollars, arguments.put_dollars, arguments.get_dollars)
@@ -207,19 +275,22 @@ def main() -> None:
     print(HEAD)
     for parallelism in arguments.parallelism:
         for retained in arguments.retained:
-            simulation = Simulation(parallelism, retained, arguments.rate)
+            simulation = Simulation(parallelism, retained, arguments.rate, arguments.sample)
             for measured in (
-                simulation.epochs(2),
-                simulation.restored("restore", "run-2", parallelism),
-                simulation.restored("rescale", "run-3", 2 * parallelism),
+                simulation.epoch(),
+                simulation.restored("restore", parallelism),
+                simulation.restored("rescale", 2 * parallelism),
             ):
                 results.append(measured)
                 print(line(measured, prices), flush=True)
     if arguments.out is not None:
         documents = [
-            {**asdict(measured), "dollars": measured.counts.dollars(prices)} for measured in results
+            {**asdict(m), "before": asdict(m.before()), "dollars": m.dollars(prices)}
+            for m in results
         ]
         arguments.out.write_text(json.dumps(documents, indent=1))
+    if arguments.plot is not None:
+        plot(results, arguments.plot)
 
 
 if __name__ == "__main__":

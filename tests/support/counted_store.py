@@ -69,16 +69,23 @@ class Counts:
         return Counts(**{name: getattr(self, name) - getattr(earlier, name) for name in names})
 
 
+class _Modelled(threading.local):
+    seconds = 0.0
+
+
 @dataclass
 class CountedStore:
-    """Objects by directory. `latencies` can be set at any time."""
+    """Objects by directory. `latencies`: how long requests take; `sleeps`: whether they really do.
+    Both can be set at any time."""
 
     url: str = "counted://store"
     latencies: Latencies = NO_LATENCIES
+    sleeps: bool = True
     counts: Counts = field(default_factory=Counts)
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        self._modelled = _Modelled()
         self._objects: dict[str, bytes] = {}
         self._names: dict[str, list[str]] = {"": []}
 
@@ -175,5 +182,10 @@ class CountedStore:
 
     def _wait(self, seconds: float, length: int) -> None:
         total = seconds + length / self.latencies.bytes_per_second
-        if total > 0:
+        self._modelled.seconds += total
+        if self.sleeps and total > 0:
             time.sleep(total)
+
+    def modelled_seconds(self) -> float:
+        """How long the requests of the calling thread have taken, or would have."""
+        return self._modelled.seconds

@@ -1,0 +1,67 @@
+"""What epochs and restores cost in requests and names, however many subtasks and epochs there are.
+
+`tests/benchmarks/scale.py` measures the same up to ten thousand subtasks, with the times of S3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestName
+from tests.support.counted_store import CountedStore, Counts
+from tests.support.lone_subtasks import LoneSubtask, Operator, run_epoch, started
+
+pytestmark = pytest.mark.usefixtures("without_threads")
+
+RETAINED = 300
+CHANGES = dict.fromkeys(range(0, 1024, 2), 1)
+
+
+def store_with_epochs(operator: Operator) -> tuple[CountedStore, list[LoneSubtask]]:
+    """Many epochs as listings show them, and the last one as it is."""
+    store = CountedStore()
+    subtasks = started(store, operator)
+    run_epoch(subtasks, RETAINED - 1, CHANGES)
+    for epoch in range(RETAINED - 1):
+        manifest = ManifestName(epoch, 1, operator.parallelism, f"{epoch:012x}", 1, "s")
+        store.fill(str(manifest), b"{}")
+        store.fill(f"{EpochDirectory(epoch, 1)}/changelog-00000", b"")
+    return store, subtasks
+
+
+def counted(store: CountedStore, before: Counts) -> Counts:
+    return store.counted().minus(before)
+
+
+@pytest.mark.parametrize(("parallelism", "epochs"), [(16, 10), (120, 10), (600, 2)])
+def test_an_epoch_takes_six_requests_of_a_subtask_and_a_bounded_number_of_names(
+    parallelism: int, epochs: int
+) -> None:
+    operator = Operator("run-a", parallelism, max_parallelism=1024)
+    store, subtasks = store_with_epochs(operator)
+    before = store.counted()
+    for epoch in range(RETAINED, RETAINED + epochs):
+        run_epoch(subtasks, epoch, CHANGES)
+    counts = counted(store, before)
+    assert counts.requests <= 6 * parallelism * epochs
+    assert counts.listed <= 80 * parallelism * epochs
+    # The barriers are read once each, by the last subtasks of groups; nobody reads what is whole.
+    assert counts.gets <= parallelism * epochs
+
+
+@pytest.mark.parametrize("parallelism", [256, 600])
+def test_a_restore_reads_a_share_whatever_the_store_retains(parallelism: int) -> None:
+    operator = Operator("run-a", parallelism, max_parallelism=2048)
+    store, _ = store_with_epochs(operator)
+    after = replace(operator, run_id="run-b", parallelism=2 * parallelism)
+    LoneSubtask(store, after, 0)
+    before = store.counted()
+    host = LoneSubtask(store, after, parallelism)
+    base = host.base(RETAINED)
+    counts = counted(store, before)
+    assert base is not None
+    assert len(base.barriers) <= 100
+    assert counts.requests <= 10
+    assert counts.listed <= 30
