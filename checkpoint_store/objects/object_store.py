@@ -312,8 +312,8 @@ class FsspecObjectStore:
             try:
                 if prefix and "prefix" in signature(filesystem.find).parameters:
                     # The server leaves the other names out, which may be very many.
-                    found = filesystem.find(path, detail=True, prefix=prefix)
-                    entries = [*found.values()]
+                    listed = filesystem.find(path, detail=True, prefix=prefix)
+                    entries = [*listed.values()]
                 else:
                     entries = filesystem.ls(path, detail=True)
             except FileNotFoundError:

@@ -176,10 +176,10 @@ class CheckpointCompletion:
         is_contested = any(name.summary is None or name.summary.is_contested for name in names)
         attempts = sum(name.attempts for name in chosen)
         if not self._has_manifest(directory, attempts, is_contested=is_contested):
-            known = [summary for summary in summaries if summary is not None]
+            summarised = [summary for summary in summaries if summary is not None]
             summary = None
-            if len(known) == len(chosen):
-                summary = joined(known, is_contested=is_contested)
+            if len(summarised) == len(chosen):
+                summary = joined(summarised, is_contested=is_contested)
             self._write_grouped(directory, run, chosen, summary)
         return True
 

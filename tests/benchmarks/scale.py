@@ -78,7 +78,7 @@ class Measured:
         return total / self.counted
 
     def dollars(self, prices: Prices) -> float:
-        """Of the requests of all subtasks."""
+        """What the requests of all subtasks cost."""
         return self.of_subtask(self.counts.dollars(prices)) * self.subtasks
 
     def before(self) -> Before:

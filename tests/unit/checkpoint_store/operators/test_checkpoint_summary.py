@@ -60,9 +60,9 @@ def test_groups_are_summed_up_as_their_members_are(
 
 
 def test_times_are_the_latest_and_the_next_timer() -> None:
-    one = CheckpointSummary(time=SubtaskTime(1, (5, None), 30, None))
-    other = CheckpointSummary(time=SubtaskTime(2, (4, 7, 9), None, 11))
-    assert joined([one, CheckpointSummary(), other]).time == SubtaskTime(2, (5, 7, 9), 30, 11)
+    first = CheckpointSummary(time=SubtaskTime(1, (5, None), 30, None))
+    second = CheckpointSummary(time=SubtaskTime(2, (4, 7, 9), None, 11))
+    assert joined([first, CheckpointSummary(), second]).time == SubtaskTime(2, (5, 7, 9), 30, 11)
 
 
 def test_broadcast_states_agree_only_if_all_subtasks_have_the_same() -> None:

@@ -17,12 +17,8 @@ from checkpoint_store.errors import (
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind
 from checkpoint_store.operators.checkpoint_codec import encode_metadata
-from checkpoint_store.operators.checkpoint_share import CheckpointShare
-from checkpoint_store.operators.completed_checkpoint import (
-    CompletedBarriers,
-    CompletedCheckpoint,
-    Run,
-)
+from checkpoint_store.operators.checkpoint_share import share_of_all
+from checkpoint_store.operators.completed_checkpoint import CompletedBarriers, Run
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from tests.support.fake_object_store import DictObjectStore
 from tests.support.scripted_operator import (
@@ -42,11 +38,6 @@ def objects() -> DictObjectStore:
 
 def published(objects: DictObjectStore, part: str) -> list[str]:
     return sorted(name for name in objects.objects if part in name)
-
-
-def whole(share: CheckpointShare | None) -> CompletedCheckpoint | None:
-    """The checkpoint of a share that was read as a whole."""
-    return None if share is None else share.whole
 
 
 def where(checkpoint: CompletedBarriers | None) -> tuple[int, str] | None:
@@ -139,9 +130,7 @@ class TestCompleting:
             assert published(objects, "manifests/") == []
         last = operator.run_subtask(0, 2, {}, None)
         assert operator.checkpoints.complete(0, operator.run, 3)
-        completed = operator.checkpoints.latest_before(1)
-        assert completed is not None
-        assert completed.barriers[2] == last
+        assert operator.checkpoints.latest_before(1).barriers[2] == last
         assert len(published(objects, "manifests/")) == 1
         assert start_of(objects, 1) == (0, "run-a")
 
@@ -151,7 +140,6 @@ class TestCompleting:
         second.run_subtask(0, 1, {7: 1}, None)
         assert second.checkpoints.complete(0, second.run, 2)
         assert first.checkpoints.complete(0, first.run, 2)
-        # Whoever comes later sees that it is written, and does not write it again.
         assert len(published(objects, "manifests/")) == 1
         assert state_before(objects, 1) == {0: 1, 7: 1}
 
@@ -400,7 +388,7 @@ class TestCompletedAt:
         completed = operator.run_epoch(0, {0: 1})
         fresh = CompletedCheckpointStore(objects)
         objects.listings.clear()
-        assert whole(fresh.completed_at(0, operator.run, 2)) == completed
+        assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
         assert objects.listings == ["manifests"]
 
     def test_an_aligned_epoch_without_manifest_is_given_one(self, objects: DictObjectStore) -> None:
@@ -408,7 +396,7 @@ class TestCompletedAt:
         completed = operator.run_epoch(0, {0: 1})
         objects.delete(published(objects, "manifests/"))
         fresh = CompletedCheckpointStore(objects)
-        assert whole(fresh.completed_at(0, operator.run, 2)) == completed
+        assert fresh.completed_at(0, operator.run, 2) == share_of_all(completed)
         assert len(published(objects, "manifests/")) == 1
 
     def test_a_partial_epoch_is_an_error_and_an_absent_one_is_none(
@@ -431,7 +419,7 @@ class TestCompletedAt:
     ) -> None:
         older, later = ScriptedOperator(objects, "run-a"), ScriptedOperator(objects, "run-b")
         completed = older.run_epoch(0, {0: 1})
-        assert whole(older.checkpoints.completed_at(0, older.run, 2)) == completed
+        assert older.checkpoints.completed_at(0, older.run, 2) == share_of_all(completed)
         assert older.checkpoints.latest_before(1, older.run) == completed
         later.run_epoch(1, {0: 2})
         for ask in (
@@ -453,7 +441,7 @@ class TestCompletedAt:
             second.run_subtask(0, subtask, {0: 2}, None, attempt=9)
         assert second.checkpoints.complete(0, second.run, 2)
         fresh = CompletedCheckpointStore(objects)
-        assert whole(fresh.completed_at(0, first.run, 2)) == completed
+        assert fresh.completed_at(0, first.run, 2) == share_of_all(completed)
         assert where(fresh.completed_at(0, second.run, 2)) == (0, "run-b")
 
 
