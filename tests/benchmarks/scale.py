@@ -124,7 +124,7 @@ class Simulation:
     """A store with `retained` epochs of an operator, and the subtasks of its run."""
 
     def __init__(self, parallelism: int, retained: int, rate: float, sample: int) -> None:
-        self.store = CountedStore(latencies=Latencies())
+        self.store = CountedStore(latencies=Latencies(), sleeps=False)
         self.operator = Operator("run-1", parallelism, MAX_PARALLELISM)
         self._retained = retained
         self._rate = rate
@@ -133,7 +133,6 @@ class Simulation:
         self._subtasks = [
             Subtask(self.store, self.operator, number) for number in range(parallelism)
         ]
-        self.store.sleeps = False
         for _ in range(2):
             self._epoch(0)
         for epoch in range(retained - 1):

@@ -1,0 +1,231 @@
+"""A large state in queries of Spark: what batches, memory and a restart cost, to Spark's row API.
+
+    python tests/benchmarks/large_state_queries.py [--keys 1000000] [--plans …] [--batch 50000]
+                                                   [--batches 4] [--memory-mb 256] [--out FILE]
+
+Three queries get the same files: `cowstate` (heap), `cowstate_rocksdb`, whose databases share
+`--memory-mb` in each host, and `row_api` (transformWithState with Spark's RocksDB provider). Each
+query loads `--keys` keys, and then runs `--batches` batches that change `--batch` of them, drawn at
+random. Then its processes end, and new ones start the query again with a file of a few rows. All
+stores are on the local disk, and nothing is recovered from local copies.
+
+Printed are, for each: wall seconds and CPU seconds of a batch (medians), the most memory that state
+hosts and Python workers took together, and the seconds of a restart: the first batch of the new
+processes, less that of a query of the same plan whose state has one key. `row_api` has its state in
+the JVM, so its memory is not compared. Ratios are to `row_api`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.benchmarks.python_state import cpu_seconds, start_session
+from tests.benchmarks.python_state_plans import PLANS
+
+ALL_PLANS = ("cowstate", "cowstate_rocksdb", "row_api")
+KEYS_OF_FILE = 250_000
+ROWS_AT_RESTART = 100
+
+
+@dataclass
+class Measured:
+    """Of one plan and one size. `first_seconds`: of the first batch after the restart."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    load_seconds: float = 0.0
+    most_memory_mb: float = 0.0
+    first_seconds: float = 0.0
+    floor_seconds: float = 0.0
+
+    @property
+    def restart_seconds(self) -> float:
+        """What the state adds to a restart."""
+        return self.first_seconds - self.floor_seconds
+
+
+def rows_of(keys: Sequence[int]) -> pa.Table:
+    return pa.table(
+        {"key": [f"key{key:09d}" for key in keys], "v0": pa.array(["a value"] * len(keys))}
+    )
+
+
+class Query:
+    """A query of one plan in this process. `folder`: its files, input and checkpoint."""
+
+    def __init__(self, folder: Path, plan: str, memory_mb: int) -> None:
+        self._folder = folder
+        self._input = folder / "input"
+        self._input.mkdir(parents=True, exist_ok=True)
+        self._files = len([*self._input.iterdir()])
+        spark = start_session(folder)
+        spark.conf.set("spark.cowstate.localRecovery", "false")
+        spark.conf.set("spark.cowstate.rocksdb.maxMemoryMB", str(memory_mb))
+        source = spark.readStream.schema("key string, v0 string").parquet(str(self._input))
+        self._query = (
+            PLANS[plan](source)
+            .writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", str(folder / "checkpoint"))
+        )
+        self._spark = spark
+        self._running: Any = None
+
+    def run(self, table: pa.Table) -> tuple[float, float]:
+        """Wall seconds and CPU seconds of a batch with these rows."""
+        hidden = self._folder / "next.parquet"
+        pq.write_table(table, hidden)
+        root = psutil.Process()
+        cpu, wall = cpu_seconds(root), time.perf_counter()
+        hidden.rename(self._input / f"{self._files:05d}.parquet")
+        self._files += 1
+        if self._running is None:
+            self._running = self._query.start()
+        self._running.processAllAvailable()
+        return time.perf_counter() - wall, cpu_seconds(root) - cpu
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.stop()
+        self._spark.stop()
+
+
+@contextmanager
+def memory_watched(measured: Measured) -> Iterator[None]:
+    """Look twice a second how much memory state hosts and Python workers take."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            taken = 0
+            for process in psutil.process_iter():
+                try:
+                    words = process.cmdline()
+                    if "spark_state.host.server" in words or "pyspark.daemon" in words:
+                        taken += process.memory_full_info().uss
+                except psutil.Error:
+                    continue
+            measured.most_memory_mb = max(measured.most_memory_mb, taken / 1e6)
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+def load(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measured:
+    """Load the keys, and run the batches that are measured."""
+    measured, chance = Measured(), random.Random(7)
+    with memory_watched(measured):
+        query = Query(folder, plan, given.memory_mb)
+        for first in range(0, keys, KEYS_OF_FILE):
+            wall, _ = query.run(rows_of(range(first, min(first + KEYS_OF_FILE, keys))))
+            measured.load_seconds += wall
+        for _ in range(given.batches + 1):
+            wall, cpu = query.run(rows_of(chance.sample(range(keys), min(given.batch, keys))))
+            measured.wall.append(wall)
+            measured.cpu.append(cpu)
+        # The first one warms up.
+        del measured.wall[0], measured.cpu[0]
+        query.stop()
+    return measured
+
+
+def restart(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measured:
+    """Start the query again with a few rows."""
+    query = Query(folder, plan, given.memory_mb)
+    wall, _ = query.run(rows_of(range(min(ROWS_AT_RESTART, keys))))
+    query.stop()
+    return Measured(first_seconds=wall)
+
+
+def in_new_process(step: str, folder: Path, plan: str, keys: int, given: list[str]) -> Measured:
+    """A step in a process of its own, as a new driver with new workers and hosts."""
+    answer = folder.parent / f"{folder.name}-{step}.json"
+    command = [sys.executable, __file__, *given, "--step", step, str(folder), plan, str(keys)]
+    subprocess.run([*command, str(answer)], check=True, stderr=subprocess.DEVNULL)
+    return Measured(**json.loads(answer.read_text()))
+
+
+def measured_plan(folder: Path, plan: str, keys: int, given: list[str]) -> Measured:
+    """All steps of one plan."""
+    measured = in_new_process("load", folder / plan, plan, keys, given)
+    measured.first_seconds = in_new_process(
+        "restart", folder / plan, plan, keys, given
+    ).first_seconds
+    small = folder / f"{plan}-of-one-key"
+    in_new_process("load", small, plan, 1, given)
+    measured.floor_seconds = in_new_process("restart", small, plan, 1, given).first_seconds
+    return measured
+
+
+def tell(results: dict[str, Measured]) -> None:
+    """Print what was measured."""
+    print(f"{'':18}{'wall s':>8}{'CPU s':>8}{'memory MB':>11}{'restart s':>11}{'load s':>8}")
+    for plan, measured in results.items():
+        wall, cpu = statistics.median(measured.wall), statistics.median(measured.cpu)
+        memory = "" if plan == "row_api" else f"{measured.most_memory_mb:.0f}"
+        print(
+            f"{plan:18}{wall:8.3f}{cpu:8.2f}{memory:>11}{measured.restart_seconds:11.2f}"
+            f"{measured.load_seconds:8.1f}"
+        )
+    peer = results.get("row_api")
+    if peer is None:
+        return
+    for plan, measured in results.items():
+        if plan != "row_api":
+            cpu = statistics.median(measured.cpu) / statistics.median(peer.cpu)
+            wall = statistics.median(measured.wall) / statistics.median(peer.wall)
+            again = measured.restart_seconds / peer.restart_seconds
+            print(f"{plan} / row_api: wall {wall:.3f}, CPU {cpu:.3f}, restart {again:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--plans", nargs="*", default=[*ALL_PLANS], choices=ALL_PLANS)
+    parser.add_argument("--batch", type=int, default=50_000, help="keys that a batch changes")
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--memory-mb", type=int, default=256, help="of the databases of a host")
+    default = Path(__file__).resolve().parent / "results" / "large_state_queries.json"
+    parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--step", nargs=5, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.step is not None:
+        step, folder, plan, keys, answer = given.step
+        steps = {"load": load, "restart": restart}
+        measured = steps[step](Path(folder), plan, given, int(keys))
+        Path(answer).write_text(json.dumps(asdict(measured)))
+        return
+    options = [word for word in sys.argv[1:] if word]
+    with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as folder:
+        results = {
+            plan: measured_plan(Path(folder), plan, given.keys, options) for plan in given.plans
+        }
+    tell(results)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps({plan: asdict(m) for plan, m in results.items()}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
