@@ -23,6 +23,7 @@ COMMITS = "commits"
 STATE = "state"
 
 _BARRIER = "barrier-"
+_GROUP = "group-"
 
 
 def is_of_table(name: str) -> bool:
@@ -38,6 +39,11 @@ def is_of_checkpoint(name: str) -> bool:
 def is_compacted(name: str) -> bool:
     """Whether this is a file of rows that a compaction wrote."""
     return name.startswith(f"{DATA}/{COMPACTED}/")
+
+
+def is_group(name: str) -> bool:
+    """Whether these are the barriers of a group of subtasks in an operator's epoch."""
+    return name.startswith(f"{EPOCHS}/") and name.rpartition("/")[2].startswith(_GROUP)
 
 
 def is_barrier(name: str) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from checkpoint_store.object_names import is_barrier, is_group
 from checkpoint_store.objects.chore import Chore
 from checkpoint_store.objects.object_store import UNPUBLISHED, ObjectInfo, ObjectStore
 
@@ -80,7 +81,10 @@ def sweep_orphans(
     unpublished = _modified_before(limit, store.list(UNPUBLISHED))
     is_needed = objects.needed()
     orphans = sorted([*unpublished, *(name for name in published if not is_needed(name))])
-    delete_in_turn(store, orphans)
+    groups = [name for name in orphans if is_group(name)]
+    barriers = [name for name in orphans if is_barrier(name)]
+    others = [name for name in orphans if not (is_group(name) or is_barrier(name))]
+    delete_in_turn(store, groups, barriers, others)
     return orphans
 
 

@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from inspect import signature
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -56,6 +55,8 @@ _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
+# Of these the client has a listing by prefix that the contract tests cover.
+_LISTING_BY_PREFIX = ("s3://", "s3a://")
 # Answers of file systems that have no hard links, or none between their parts.
 _NO_HARD_LINKS = {
     errno.EMLINK,
@@ -260,9 +261,9 @@ class FsspecObjectStore:
     """Any store that fsspec knows.
 
     `mode="create"` is a conditional create on S3, and a check before the write in memory. A file
-    system that ignores it overwrites, which is harmless: names are unique, and `store.json` has one
-    possible content. Listings are never cached. Retries of the client are switched off where they
-    would multiply with those of RetryingObjectStore.
+    system that ignores it overwrites, which is harmless: names are unique, and those that writers
+    share have one possible content each. Listings are never cached. Retries of the client are
+    switched off where they would multiply with those of RetryingObjectStore.
     """
 
     url: str
@@ -310,7 +311,7 @@ class FsspecObjectStore:
         with self._access():
             filesystem.invalidate_cache(path)
             try:
-                if prefix and "prefix" in signature(filesystem.find).parameters:
+                if prefix and self.url.startswith(_LISTING_BY_PREFIX):
                     # The server leaves the other names out, which may be very many.
                     listed = filesystem.find(path, detail=True, prefix=prefix)
                     entries = [*listed.values()]

@@ -15,13 +15,15 @@ start, and what they say together, so neither a group nor a manifest is read to 
 A subtask may publish two barriers of an epoch, in two hosts. The later attempt counts, and a
 manifest that was written without it is followed by one with it. As soon as a second barrier is
 seen, the manifest says that the epoch is contested, whichever barrier counts: then nobody takes
-his own for the one that counts without looking.
+its own for the one that counts without looking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.barrier_alignment import align
 from checkpoint_store.operators.checkpoint_codec import (
@@ -29,6 +31,7 @@ from checkpoint_store.operators.checkpoint_codec import (
     encode_grouped_manifest,
     encode_manifest,
 )
+from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.operators.checkpoint_summary import CheckpointSummary, joined, summary_of
 from checkpoint_store.operators.completed_checkpoint import (
     Barrier,
@@ -44,6 +47,8 @@ from checkpoint_store.operators.operator_layout import (
 )
 from checkpoint_store.operators.published_objects import PublishedObjects
 from checkpoint_store.operators.subtask_groups import SubtaskGroup, SubtaskGroups
+
+_log = logging.getLogger(__name__)
 
 
 class CheckpointCompletion:
@@ -73,27 +78,76 @@ class CheckpointCompletion:
         if not self._groups.are_many(parallelism):
             return self._complete_few(directory, run, parallelism)
         groups = self._groups.of(parallelism)
-        asked = groups if subtask is None else [self._groups.group_with(subtask, parallelism)]
-        for group in asked:
+        looked_at = groups if subtask is None else [self._groups.group_with(subtask, parallelism)]
+        for group in looked_at:
             if not self._complete_group(directory, run, parallelism, group):
                 return False
         return self._complete_groups(directory, run, parallelism)
 
-    def complete_from_groups(self, directory: EpochDirectory) -> bool:
-        """Complete an epoch whose last subtask was stopped between its barrier and the manifest;
-        whether it is complete. False, too, if it has no groups. Its own run need not be running."""
-        names = self._published.groups(directory)
-        if not names:
+    def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
+        """Complete an epoch of many subtasks whose last one was stopped between its barrier and the
+        manifest; whether it is complete. False if the subtasks are few."""
+        if not self._groups.are_many(parallelism):
             return False
-        newest = max(names, key=_counts)
-        run = self._published.read_group(newest)[0].run
-        present = {name.group for name in names if name.parallelism == newest.parallelism}
-        for group in self._groups.of(newest.parallelism):
-            if group not in present and not self._complete_group(
-                directory, run, newest.parallelism, group
-            ):
-                return False
-        return self._complete_groups(directory, run, newest.parallelism)
+        directory = EpochDirectory(epoch, run.number)
+        names = _of_parallelism(parallelism, self._published.groups(directory))
+        written = {name.group for name in names}
+        return all(
+            self._complete_group(directory, run, parallelism, group)
+            for group in self._groups.of(parallelism)
+            if group not in written
+        ) and self._complete_groups(directory, run, parallelism)
+
+    def assembled(self, directory: EpochDirectory, asked: AskedKeyGroups) -> CheckpointShare | None:
+        """What an epoch says of these key groups that has groups, and no manifest that can be read.
+        None if it has no groups, or they do not tell. Writes nothing: it may be expired."""
+        names = self._published.groups(directory)
+        parallelism = max((name.parallelism for name in names), default=0)
+        newest = self._newest(_of_parallelism(parallelism, names))
+        try:
+            return self._assembled(directory, parallelism, newest, asked) if newest else None
+        except (CorruptObjectError, ObjectMissingError) as error:
+            _log.warning("the groups of barriers do not tell what their epoch is: %s", error)
+            return None
+
+    def _assembled(
+        self,
+        directory: EpochDirectory,
+        parallelism: int,
+        newest: Mapping[SubtaskGroup, GroupName],
+        asked: AskedKeyGroups,
+    ) -> CheckpointShare | None:
+        run = self._published.read_group(next(iter(newest.values())))[0].run
+        base = max(map(_base_epoch, newest.values()))
+        barriers: list[Barrier] = []
+        summaries: list[CheckpointSummary] = []
+        for group in self._groups.of(parallelism):
+            name, is_asked = newest.get(group), asked.are_in(group, parallelism)
+            if name is not None and name.summary is not None and not is_asked:
+                summaries.append(name.summary)
+                continue
+            if name is not None:
+                of_group = self._published.read_group(name)
+            else:
+                of_group = self._aligned_group(directory, run, parallelism, group)
+            numbers = [barrier.subtask for barrier in of_group]
+            if numbers != [*range(group.first, group.last + 1)]:
+                return None
+            if base != (-1 if of_group[0].base_epoch is None else of_group[0].base_epoch):
+                return None
+            summaries.append(summary_of(of_group, is_contested=True))
+            if is_asked:
+                barriers += of_group
+        summary = joined(summaries, is_contested=True)
+        return CheckpointShare(directory.epoch, run, parallelism, tuple(barriers), summary)
+
+    def _aligned_group(
+        self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
+    ) -> tuple[Barrier, ...]:
+        """The barriers of a group that was not written, by subtask."""
+        names = self.barrier_names(directory, parallelism, self._groups.digits_of(group))
+        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
+        return tuple(alignment.barriers[subtask] for subtask in alignment.present())
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
         """The subtasks that have published no barrier of `epoch` in this run."""
@@ -151,7 +205,9 @@ class CheckpointCompletion:
             return False
         is_contested = len(names) > len(group)
         written = self._published.groups(directory, group)
-        if _says_so([*_of(parallelism, written)], _attempts(names), is_contested=is_contested):
+        if _are_written(
+            _of_parallelism(parallelism, written), _attempts(names), is_contested=is_contested
+        ):
             return True
         alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
         if len(alignment.barriers) < len(group):
@@ -161,43 +217,53 @@ class CheckpointCompletion:
         return True
 
     def _complete_groups(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
-        names = [*_of(parallelism, self._published.groups(directory))]
-        newest: dict[SubtaskGroup, GroupName] = {}
-        # A group that started from an older epoch than another one is a zombie's (I4).
-        base = max((_base(name) for name in names), default=-1)
-        for name in sorted(names, key=_counts):
-            if _base(name) == base:
-                newest[name.group] = name
+        names = _of_parallelism(parallelism, self._published.groups(directory))
+        newest = self._newest(names)
         groups = self._groups.of(parallelism)
         if any(group not in newest for group in groups):
             return False
         chosen = [newest[group] for group in groups]
-        summaries = [name.summary for name in chosen]
         is_contested = any(name.summary is None or name.summary.is_contested for name in names)
         attempts = sum(name.attempts for name in chosen)
         if not self._has_manifest(directory, attempts, is_contested=is_contested):
-            summarised = [summary for summary in summaries if summary is not None]
+            summarised = [name.summary for name in chosen if name.summary is not None]
             summary = None
             if len(summarised) == len(chosen):
                 summary = joined(summarised, is_contested=is_contested)
             self._write_grouped(directory, run, chosen, summary)
         return True
 
+    def _newest(self, names: Sequence[GroupName]) -> dict[SubtaskGroup, GroupName]:
+        """The objects that count. A group that started from an older epoch than another one is a
+        zombie's (I4)."""
+        base = max(map(_base_epoch, names), default=-1)
+        ordered = sorted(names, key=lambda name: (name.attempts, name.unique))
+        return {name.group: name for name in ordered if _base_epoch(name) == base}
+
     def _has_manifest(
         self, directory: EpochDirectory, attempts: int, *, is_contested: bool
     ) -> bool:
         names = self._published.manifests(directory.epoch, directory.run_number)
-        return _says_so(names, attempts, is_contested=is_contested)
+        return _are_written(names, attempts, is_contested=is_contested)
 
     def _write_few(self, checkpoint: CompletedCheckpoint, summary: CheckpointSummary) -> None:
-        data = encode_manifest(checkpoint)
+        attempts = sum(barrier.attempt for barrier in checkpoint.barriers)
+        self._put_manifest(checkpoint, encode_manifest(checkpoint), attempts, summary)
+
+    def _put_manifest(
+        self,
+        checkpoint: CompletedCheckpoint | GroupedCheckpoint,
+        data: bytes,
+        attempts: int,
+        summary: CheckpointSummary | None,
+    ) -> None:
         name = ManifestName(
             epoch=checkpoint.epoch,
             run_number=checkpoint.run.number,
-            attempts=sum(barrier.attempt for barrier in checkpoint.barriers),
+            attempts=attempts,
             unique=self._unique(),
             length=len(data),
-            summary_text=summary.to_text() or "",
+            summary_text="" if summary is None else summary.to_text(),
         )
         self._store.put(str(name), data)
         self._published.remember_manifest(name, checkpoint)
@@ -220,7 +286,7 @@ class CheckpointCompletion:
             attempts=sum(barrier.attempt for barrier in barriers),
             unique=self._unique(),
             length=len(data),
-            summary_text=summary.to_text() or "",
+            summary_text=summary.to_text(),
         )
         self._store.put(str(name), data)
         return name
@@ -238,18 +304,8 @@ class CheckpointCompletion:
             groups[0].parallelism,
             tuple((name.group, str(name)) for name in groups),
         )
-        data = encode_grouped_manifest(checkpoint)
-        text = None if summary is None else summary.to_text()
-        name = ManifestName(
-            epoch=directory.epoch,
-            run_number=run.number,
-            attempts=sum(group.attempts for group in groups),
-            unique=self._unique(),
-            length=len(data),
-            summary_text=text or "",
-        )
-        self._store.put(str(name), data)
-        self._published.remember_manifest(name, checkpoint)
+        attempts = sum(group.attempts for group in groups)
+        self._put_manifest(checkpoint, encode_grouped_manifest(checkpoint), attempts, summary)
 
 
 def _attempts(names: Iterable[BarrierName]) -> int:
@@ -260,7 +316,7 @@ def _attempts(names: Iterable[BarrierName]) -> int:
     return sum(latest.values())
 
 
-def _says_so(
+def _are_written(
     written: Iterable[ManifestName | GroupName], attempts: int, *, is_contested: bool
 ) -> bool:
     """Whether one of these was written from these attempts, and one says that the epoch is
@@ -270,13 +326,11 @@ def _says_so(
     return any(name.attempts == attempts for name in names) and says_contested >= is_contested
 
 
-def _of(parallelism: int, names: Iterable[GroupName]) -> Iterable[GroupName]:
-    return (name for name in names if name.parallelism == parallelism)
+def _of_parallelism(parallelism: int, names: Iterable[GroupName]) -> list[GroupName]:
+    """Those of so many subtasks."""
+    return [name for name in names if name.parallelism == parallelism]
 
 
-def _base(name: GroupName) -> int:
+def _base_epoch(name: GroupName) -> int:
+    """The epoch that a group starts from; -1 if it starts from nothing."""
     return -1 if name.base_epoch is None else name.base_epoch
-
-
-def _counts(name: GroupName) -> tuple[int, int, str]:
-    return _base(name), name.attempts, name.unique

@@ -1,15 +1,16 @@
 """What may be an orphan in a store of an operator, and what its epochs need (I8). See deletion.
 
 A manifest needs its state files, and so does every published barrier of an epoch and run that has
-no manifest. Everything else of ours under `epochs/` is an orphan.
+no manifest. Groups of barriers are needed as long as their epoch and run has a manifest, or may
+still get one. Everything else of ours under `epochs/` is an orphan.
 
 A manifest that cannot be read stands for what its barriers say, unless another one of its epoch and
 run replaced it. If the barriers do not tell, every file of its epoch or of an older one counts as
 needed, and the barriers stay. The same goes for such a barrier of an epoch and run that has no
 manifest. Neither is an orphan itself: without it, the epoch would look as if it had not been.
 
-The entry of a run tells a zombie that it is one (I9), so it goes only when every manifest is of a
-run that began at least `RUNS_TO_RETAIN` runs later.
+The entry of a run, and the object that says that it has begun, tell a zombie that it is one (I9).
+So they go only when every manifest is of a run that began at least `RUNS_TO_RETAIN` runs later.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class _Needs:
         self._completed: dict[EpochDirectory, set[tuple[int, int]]] = {}
         self._files: set[str] = set()
         self._unknown_epoch = -1
+        self._with_manifest = {_directory(name) for name in names}
         self._add_manifests(names, readable.manifests(names))
         waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
         for barriers in in_parallel(readable.barriers, waiting):
@@ -108,7 +110,8 @@ class _Needs:
         if entry := layout.parse_run(name) or layout.parse_begun(name):
             return entry.run.number > self._oldest_run - RUNS_TO_RETAIN
         if group := layout.parse_group(name):
-            return name in self._files or self._is_waiting(group.directory)
+            # One that cannot be read may stand for others; retention deletes them all.
+            return group.directory in self._with_manifest or self._is_waiting(group.directory)
         barrier = layout.parse_barrier(name)
         return barrier is None or not self._is_replaced(barrier)
 

@@ -46,8 +46,8 @@ class CheckpointSummary:
     broadcast: str | None = ""
     time: SubtaskTime | None = None
 
-    def to_text(self) -> str | None:
-        """The summary as a part of a name; None if it is too long for one."""
+    def to_text(self) -> str:
+        """The summary as a part of a name; empty if it is too long for one."""
         tokens = ["s"]
         if self.is_contested:
             tokens.append("c")
@@ -58,7 +58,7 @@ class CheckpointSummary:
         if self.time is not None:
             tokens.append(f"t{'.'.join(map(_time_text, _milliseconds(self.time)))}")
         text = "_".join(tokens)
-        return text if len(text) <= _LONGEST_TEXT else None
+        return text if len(text) <= _LONGEST_TEXT else ""
 
 
 def summary_of_text(text: str) -> CheckpointSummary:

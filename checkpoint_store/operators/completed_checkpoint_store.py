@@ -259,7 +259,8 @@ class CompletedCheckpointStore:
     def _begin(self, run: Run) -> None:
         """Say that a run writes, before it does: see _just_before."""
         if run not in self._begun:
-            put_if_absent(self._store, str(BegunName(run)), encode_run(run))
+            if not self._has_begun(run):
+                put_if_absent(self._store, str(BegunName(run)), encode_run(run))
             self._begun.add(run)
 
     def complete(self, epoch: int, run: Run, parallelism: int, subtask: int | None = None) -> bool:
@@ -295,7 +296,7 @@ class CompletedCheckpointStore:
         share, damage = self._published.latest_read(names, lambda name: self._read(name, asked))
         if share is not None and share.run == run:
             return share
-        if not names and self._completion.complete_from_groups(EpochDirectory(epoch, run.number)):
+        if not names and self._completion.complete_later(epoch, run, parallelism):
             return self.completed_at(epoch, run, parallelism, own)
         alignment = self._alignment(epoch, run, parallelism)
         rebuilt = self._rebuilt(alignment, damage, write=True)
@@ -341,9 +342,14 @@ class CompletedCheckpointStore:
         newest = max((name.run_number for name in manifests), default=0)
         if newest == 0 or any(newest < other.number != run.number for other in self.runs()):
             return []
-        if newest != run.number and self._store.list(object_names.BEGUN, begun_prefix(run.number)):
+        if newest != run.number and self._has_begun(run):
             return []
-        return [name for name in manifests if name.run_number == newest <= run.number]
+        return [name for name in manifests if name.run_number == newest]
+
+    def _has_begun(self, run: Run) -> bool:
+        """Whether a host of the run has begun to publish barriers: one listing."""
+        listed = self._store.list(object_names.BEGUN, begun_prefix(run.number))
+        return str(BegunName(run)) in {info.name for info in listed}
 
     def _latest_before(
         self, epoch: int, run: Run | None, asked: AskedKeyGroups | None
@@ -357,8 +363,6 @@ class CompletedCheckpointStore:
             if key.epoch >= epoch:
                 continue
             names = [m for m in manifests if (m.epoch, m.run_number) == (key.epoch, key.run_number)]
-            if not names and run is not None and self._completion.complete_from_groups(key):
-                names = self._published.manifests(key.epoch, key.run_number)
             share = self._share_of(key, names, asked)
             if share is not None:
                 return share
@@ -431,6 +435,9 @@ class CompletedCheckpointStore:
         share, damage = self._published.latest_read(manifests, lambda name: self._read(name, asked))
         if share is not None:
             return share
+        assembled = None if asked is None else self._completion.assembled(key, asked)
+        if assembled is not None:
+            return assembled
         barriers = self._published.read_barriers(self._published.barriers(key))
         writer = max(((barrier.run, barrier.parallelism) for barrier in barriers), default=None)
         alignment = None if writer is None else align(barriers, key.epoch, *writer)

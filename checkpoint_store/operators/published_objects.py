@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TypeVar
 
 from checkpoint_store import object_names
-from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.document import Source
 from checkpoint_store.objects.named_object import read_named
 from checkpoint_store.objects.object_store import ObjectStore
@@ -122,13 +122,9 @@ class PublishedObjects:
         said = self._manifest(name)
         if isinstance(said, CompletedCheckpoint):
             return said
-        return CompletedCheckpoint(
-            said.epoch,
-            said.run,
-            said.parallelism,
-            self._barriers_of(said, said.groups),
-            tuple(text for _, text in said.groups),
-        )
+        barriers = self._barriers_of(name, said, said.groups)
+        objects = tuple(text for _, text in said.groups)
+        return CompletedCheckpoint(said.epoch, said.run, said.parallelism, barriers, objects)
 
     def read_share(self, name: ManifestName, asked: AskedKeyGroups) -> CheckpointShare:
         """What a manifest says of these key groups. Raises as read_manifest."""
@@ -138,12 +134,29 @@ class PublishedObjects:
             share = share_of_all(whole)
             return share if summary is None else replace(share, summary=summary)
         needed = [entry for entry in said.groups if asked.are_in(entry[0], said.parallelism)]
-        barriers = self._barriers_of(said, needed)
+        barriers = self._barriers_of(name, said, needed)
         return CheckpointShare(said.epoch, said.run, said.parallelism, barriers, summary)
 
     def _barriers_of(
+        self,
+        name: ManifestName,
+        checkpoint: GroupedCheckpoint,
+        groups: Sequence[tuple[SubtaskGroup, str]],
+    ) -> tuple[Barrier, ...]:
+        try:
+            return self.barriers_in(checkpoint, groups)
+        except ObjectMissingError as error:
+            # If both were deleted, the manifest is what is missing. It is deleted first.
+            read_named(self._store, str(name), name.epoch)
+            problem = f"it is missing, and {name} names it"
+            raise CorruptObjectError(self._store.url, error.name, problem, name.epoch) from error
+
+    def barriers_in(
         self, checkpoint: GroupedCheckpoint, groups: Sequence[tuple[SubtaskGroup, str]]
     ) -> tuple[Barrier, ...]:
+        """The barriers in some groups of a checkpoint. Raises ObjectMissingError,
+        CorruptObjectError, UnsupportedFormatError."""
+
         def read(entry: tuple[SubtaskGroup, str]) -> tuple[Barrier, ...]:
             group, text = entry
             barriers = self._group(text, checkpoint.epoch)
@@ -228,7 +241,8 @@ class PublishedObjects:
             try:
                 return read(name), damage
             except CorruptObjectError as error:
-                tell_passed_over("manifest", error)
+                what = "group" if object_names.is_group(error.name) else "manifest"
+                tell_passed_over(what, error)
                 damage = damage or error
         return None, damage
 

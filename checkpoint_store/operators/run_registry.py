@@ -94,20 +94,24 @@ class RunRegistry:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def register(self, run_id: str, written: Callable[[], int] = lambda: 0) -> Run:
+    def register(self, run_id: str, written: Callable[[], int] | None = None) -> Run:
         """The run of this id, the same for every caller, later than all runs registered before, and
         later than the greatest number that something was written under. `written` finds that; it is
         called only by who marks a new number."""
         seen_names: set[RunName] = set()
+        written_number: int | None = None
         while True:
             shown = set(self._names())
             if not shown <= seen_names:
                 seen_names |= shown
                 continue
             marks = {Mark(name.run, name.level) for name in shown}
-            step = next_step(marks, run_id)
-            if isinstance(step, Mark) and step.level == 1:
-                step = next_step(marks, run_id, written())
+            step = next_step(marks, run_id, written_number or 0)
+            is_new = isinstance(step, Mark) and step.level == 1
+            if is_new and written is not None and written_number is None:
+                # To find it takes a while, in which other hosts may have made marks: look again.
+                written_number = written()
+                continue
             if isinstance(step, Run):
                 return step
             name = RunName(step.run, _unique(step), step.level)

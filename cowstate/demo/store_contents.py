@@ -37,7 +37,7 @@ def store_contents(url: str, key_column: str) -> StoreContents:
     assert newest is not None, f"{url} has no completed checkpoint"
     published = PublishedObjects(store)
     epochs = [str(directory) for directory in published.epoch_directories()]
-    directories = ["", object_names.RUNS, object_names.MANIFESTS, *epochs]
+    directories = ["", object_names.RUNS, object_names.BEGUN, object_names.MANIFESTS, *epochs]
     objects = list(chain.from_iterable(store.list(directory) for directory in directories))
     return StoreContents(
         url=url,

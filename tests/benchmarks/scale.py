@@ -47,7 +47,6 @@ from tests.support.lone_subtasks import LoneSubtask, Operator
 
 MAX_PARALLELISM = 32_768
 THREADS = 256
-CHANGED = dict.fromkeys(range(0, MAX_PARALLELISM, 16), 1)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,11 @@ class Simulation:
 
     def _epoch(self, rate: float) -> list[float]:
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        return self._turns([partial(s.run_epoch, epoch, CHANGED) for s in self._subtasks], rate)
+        turns = [
+            partial(subtask.run_epoch, epoch, {subtask.asked.key_groups.start: epoch})
+            for subtask in self._subtasks
+        ]
+        return self._turns(turns, rate)
 
     def restored(self, step: str, parallelism: int) -> Measured:
         """Let a new run begin, with a host for each subtask."""

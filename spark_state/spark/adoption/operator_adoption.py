@@ -218,7 +218,7 @@ def _check_empty(store: ObjectStore) -> None:
 def _delete_store(store: ObjectStore) -> None:
     """Delete an operator's store, what makes an epoch count first."""
     directories = [object_names.MANIFESTS, *store.list_directories(object_names.EPOCHS)]
-    for directory in (*directories, object_names.RUNS):
+    for directory in (*directories, object_names.RUNS, object_names.BEGUN):
         store.delete([info.name for info in store.list(directory)])
     store.delete([object_names.STORE])
 

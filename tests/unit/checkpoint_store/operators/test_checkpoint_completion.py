@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from checkpoint_store.errors import CorruptObjectError, PartialEpochError, RunOverError
+from checkpoint_store.errors import (
+    CorruptObjectError,
+    EpochNotRetainedError,
+    PartialEpochError,
+    RunOverError,
+)
 from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.completed_checkpoint import OperatorStateHandle, SubtaskTime
 from checkpoint_store.operators.operator_layout import EpochDirectory
@@ -21,6 +27,18 @@ FEW = Operator("run-a", 7, groups=TENS)
 MANY = Operator("run-a", 25, groups=TENS)
 BY_SIZE = pytest.mark.parametrize("operator", [FEW, MANY], ids=["few", "many"])
 CHANGES = {0: 1, 64: 1, 127: 1}
+
+
+@dataclass
+class RetainingStore:
+    """`objects`, whose deletions go through a function."""
+
+    objects: DictObjectStore
+    delete: Callable[[Sequence[str]], None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.objects, name)
+
 
 pytestmark = pytest.mark.usefixtures("without_threads")
 
@@ -269,6 +287,30 @@ class TestRestores:
         assert base is not None
         assert base.run.run_id == "run-a"
 
+    @pytest.mark.parametrize("part", ["/group-00000", "/group-00010", "/group-00020"])
+    def test_a_damaged_group_of_an_epoch_without_manifest_is_passed_over(
+        self, objects: DictObjectStore, part: str
+    ) -> None:
+        run_epoch(started(objects, MANY), 0, CHANGES)
+        objects.delete(named(objects, "manifests/"))
+        damage(objects, part)
+        again = replace(MANY, run_id="run-b")
+        started(objects, again)
+        assert state_before(objects, 1, again) == CHANGES
+
+    def test_an_epoch_without_manifest_is_read_from_groups_and_barriers_of_its_share(
+        self, objects: DictObjectStore
+    ) -> None:
+        run_epoch(started(objects, MANY), 0, CHANGES)
+        objects.delete([*named(objects, "manifests/"), *named(objects, "/group-00010")])
+        host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 22)
+        forget(objects)
+        base = host.base(1)
+        assert base is not None
+        assert [barrier.subtask for barrier in base.barriers] == [*range(20, 25)]
+        assert not [name for name in objects.reads if "/barrier-0000" in name]
+        assert named(objects, "manifests/") == []
+
     @pytest.mark.parametrize("part", ["manifests/", "/group-00010"])
     def test_damage_is_passed_over_if_the_barriers_are_intact(
         self, objects: DictObjectStore, part: str
@@ -293,6 +335,84 @@ class TestRestores:
         [manifest] = PublishedObjects(objects).manifests()
         with pytest.raises(CorruptObjectError, match="not the barriers of subtasks 0 to 9"):
             PublishedObjects(objects).read_manifest(manifest)
+
+
+def damage(objects: DictObjectStore, part: str) -> str:
+    """Damage the first object with this in its name; its name."""
+    name = named(objects, part)[0]
+    objects.objects[name] = objects.objects[name].replace(b"run-a", b"run-x")
+    return name
+
+
+class TestDeletion:
+    def test_a_damaged_group_does_not_make_orphans_of_the_others(
+        self, objects: DictObjectStore
+    ) -> None:
+        run_epoch(started(objects, MANY), 0, CHANGES)
+        damage(objects, "/group-00010")
+        before = set(objects.objects)
+        assert MANY.opened(objects).sweep_orphans(grace_seconds=100, now=1000) == []
+        assert set(objects.objects) == before
+
+    @pytest.mark.parametrize("part", ["/group-00010", "/group-"])
+    def test_groups_that_are_missing_are_damage_and_no_file_goes_with_them(
+        self, objects: DictObjectStore, part: str
+    ) -> None:
+        subtasks = started(objects, MANY)
+        for epoch in range(3):
+            run_epoch(subtasks, epoch, {epoch: epoch, **CHANGES})
+        newest = [name for name in named(objects, part) if name.startswith(f"epochs/{2:019d}")]
+        objects.delete(newest)
+        again = replace(MANY, run_id="run-b")
+        run_epoch(started(objects, again), 3, {})
+        MANY.opened(objects).retain(2)
+        after = replace(MANY, run_id="run-c")
+        started(objects, after)
+        assert state_before(objects, 4, after) == {**CHANGES, 1: 1, 2: 2}
+
+    def test_a_rollback_while_epochs_expire_writes_no_manifest_of_them(
+        self, objects: DictObjectStore
+    ) -> None:
+        subtasks = started(objects, MANY)
+        for epoch in range(6):
+            run_epoch(subtasks, epoch, CHANGES)
+        outcomes: list[object] = []
+
+        def roll_back(names: Sequence[str]) -> None:
+            objects.delete(names)
+            if any("manifests/" in name for name in names):
+                host = LoneSubtask(objects, replace(MANY, run_id="run-b"), 0)
+                outcomes.append(host.base(3))
+
+        MANY.opened(RetainingStore(objects, roll_back)).retain(2)
+        assert outcomes
+        assert {name.epoch for name in PublishedObjects(objects).manifests()} == {4, 5}
+        with pytest.raises(EpochNotRetainedError):
+            LoneSubtask(objects, replace(MANY, run_id="run-b"), 12).base(3)
+
+    def test_a_sweep_that_is_stopped_leaves_no_whole_epoch_without_files(
+        self, objects: DictObjectStore
+    ) -> None:
+        first = started(objects, MANY)
+        for epoch in range(3):
+            run_epoch(first, epoch, CHANGES)
+        objects.delete(named(objects, "manifests/"))
+        second = started(objects, replace(MANY, run_id="run-b"))
+        for epoch in range(3, 5):
+            run_epoch(second, epoch, {})
+        for subtask in second:
+            subtask.publish(5, subtask.base(5), CHANGES)
+            subtask.complete()
+        order: list[str] = []
+
+        def note(names: Sequence[str]) -> None:
+            order.extend(names)
+            objects.delete(names)
+
+        MANY.opened(RetainingStore(objects, note)).sweep_orphans(grace_seconds=100, now=1000)
+        kinds = [name.rpartition("/")[2].partition("-")[0] for name in order]
+        assert sorted(set(kinds), key=kinds.index) == ["group", "barrier"]
+        assert kinds == sorted(kinds, key=["group", "barrier"].index)
 
 
 class TestNames:

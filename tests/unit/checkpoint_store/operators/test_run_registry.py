@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from checkpoint_store.operators import operator_layout as layout
 from checkpoint_store.operators.completed_checkpoint import Run
 from checkpoint_store.operators.operator_layout import RunName
 from checkpoint_store.operators.run_registry import RunRegistry
@@ -58,3 +59,16 @@ def test_a_new_run_is_later_than_all_that_was_written(marks: list[tuple[int, str
     assert registry(objects).register("mine", written=lambda: 7) == Run(8, "mine")
     assert registry(objects).register("mine", written=lambda: 7) == Run(8, "mine")
     assert registry(objects).register("next", written=lambda: 8) == Run(9, "next")
+
+
+def test_a_host_that_looks_long_at_what_was_written_marks_no_second_number() -> None:
+    """Another host of its run registers, and writes, while it looks."""
+    objects = store_with((1, "other", 1), (1, "other", 2))
+
+    def written() -> int:
+        assert registry(objects).register("mine") == Run(2, "mine")
+        return 2
+
+    assert registry(objects).register("mine", written) == Run(2, "mine")
+    marks = [layout.parse_run(name) for name in objects.objects]
+    assert {mark.run.number for mark in marks if mark is not None} == {1, 2}
