@@ -13,6 +13,7 @@ until the next one is sealed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from sys import getsizeof
 from typing import Any, Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -22,6 +23,7 @@ from spark_state.heap.due_index import Entry
 from spark_state.heap.element_maps import ElementMaps, Elements
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -54,6 +56,11 @@ class _KeyBefore(Generic[E, V]):
             return len(self.elements)
         # Nothing is noted after a clear, so all that the key has now may have been put since.
         return len(self.elements) + (0 if self.now is None else len(self.now.values))
+
+    def undo_bytes(self) -> int:
+        """About what it takes; what the key has now is in the maps, and counts there."""
+        cleared = 0 if self.cleared is None else bytes_of(self.cleared.values)
+        return getsizeof(self) + bytes_of(self.elements) + cleared
 
     def rows(self) -> list[tuple[E, V | None] | None]:
         """What the epoch has made of the key; if it was cleared, that comes first."""
@@ -228,6 +235,12 @@ class HeapElementTable(Generic[E, V]):
     def memory_bytes(self) -> int:
         """About what the elements and their keys take; see heap_memory."""
         return self._maps.memory_bytes()
+
+    def undo_bytes(self) -> int:
+        """About what undoes the running and the last sealed epoch takes."""
+        return sum(
+            bytes_of_entries(before, _KeyBefore.undo_bytes) for before in (self._before, self._sealed)
+        )
 
     def snapshot(
         self, key_groups: KeyGroupRange

@@ -36,6 +36,9 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     def memory_bytes(self) -> int:
         return sum(table.memory_bytes() for table in self._tables.values())
 
+    def bytes_on_heap(self) -> int:
+        return sum(table.memory_bytes() + table.undo_bytes() for table in self._tables.values())
+
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups
         return heap_snapshot(self._key_columns, list(self._tables.values()), wanted)

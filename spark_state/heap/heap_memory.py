@@ -25,14 +25,11 @@ from typing import Any
 
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
 from spark_state.heap.state_map_entry import StateMapEntry
+from spark_state.keyed_state.object_sizes import aligned, bytes_of
 
 _ENTRIES = 16
 _ELEMENTS = 8
 _BUCKETS = 128
-_LEVELS = 4
-
-_ALIGNMENT = 16
-_SMALL_INTEGERS = range(-5, 257)
 
 # Which entries are looked at is no decision of anything, so all tables share one sequence.
 _CHANCE = Random(0)
@@ -62,7 +59,7 @@ def bytes_of_elements(
     for entry in sample:
         values = entry.state.values
         looked_at = [*islice(values.items(), _ELEMENTS)]
-        of_keys += _bytes_of_entry(entry) + _aligned(getsizeof(entry.state))
+        of_keys += _bytes_of_entry(entry) + aligned(getsizeof(entry.state))
         each = sum(
             bytes_of(element) + bytes_of(value) + due_bytes(element, value)
             for element, value in looked_at
@@ -102,34 +99,4 @@ def _some_chain(state_map: Map) -> Iterator[Entry]:
 
 def _bytes_of_entry(entry: Entry) -> int:
     """What an entry takes without its state."""
-    return _aligned(getsizeof(entry)) + bytes_of(entry.key) + bytes_of(entry.hash)
-
-
-def bytes_of(value: Any, levels: int = _LEVELS) -> int:
-    """What an object takes with the objects that it holds; collections by their first members."""
-    if value is None or _is_shared(value):
-        return 0
-    own = _aligned(getsizeof(value))
-    if isinstance(value, dict):
-        members: list[Any] = [m for item in islice(value.items(), _ELEMENTS) for m in item]
-        number = 2 * len(value)
-    elif isinstance(value, tuple | list | set | frozenset):
-        members = [*islice(value, _ELEMENTS)]
-        number = len(value)
-    else:
-        return own
-    if not members or not levels:
-        return own
-    return own + sum(bytes_of(member, levels - 1) for member in members) * number // len(members)
-
-
-def _is_shared(value: Any) -> bool:
-    """Whether there is one object of this value for the whole process."""
-    kind = type(value)
-    if kind is int:
-        return value in _SMALL_INTEGERS
-    return kind is bool or (kind in (str, tuple) and not value)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return aligned(getsizeof(entry)) + bytes_of(entry.key) + bytes_of(entry.hash)

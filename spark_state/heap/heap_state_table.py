@@ -11,7 +11,8 @@ States are shared with undo lists and snapshots, and are replaced, never changed
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Generic, TypeVar
+from sys import getsizeof
+from typing import Any, Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.heap.copy_on_write_state_map import CopyOnWriteStateMap
@@ -22,6 +23,7 @@ from spark_state.heap.copy_on_write_state_table import (
 from spark_state.heap.heap_memory import bytes_of_values
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
+from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -160,6 +162,12 @@ class HeapStateTable(Generic[S]):
         """About what the values and their keys take; see heap_memory."""
         return bytes_of_values(self._entries.maps())
 
+    def undo_bytes(self) -> int:
+        """About what undoes the running and the last sealed epoch takes."""
+        return sum(
+            bytes_of_entries(changes, _undo_bytes) for changes in (self._changes, self._sealed)
+        )
+
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:
         """The entries of these key groups at this moment, without copying them."""
         return self._entries.snapshot(key_groups)
@@ -176,3 +184,8 @@ class HeapStateTable(Generic[S]):
         self._forget_found()  # to look up others may move its entry
         for key, (key_group, _, state) in self._changes.items():
             assert self._entries.map_for(key_group).get(key, None) == state
+
+
+def _undo_bytes(change: _Change[Any]) -> int:
+    """The state now is an entry, too, and counts there."""
+    return getsizeof(change) + bytes_of(change[1])

@@ -3,60 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from checkpoint_store.operators.completed_checkpoint import SubtaskTime
 from spark_state.checkpointing.watermarks import Watermarks, joined, watermarks_after
-from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
+from spark_state.processor.epoch_inputs import KEYED_ROWS, RowsByKey
 from spark_state.processor.epoch_time import EpochTime
 from spark_state.processor.processor_run import RunPlan
+from spark_state.processor.spilled_rows import SpilledRows
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
     """`time`: None if no row tells the batch's time; `batch_ms`: the newest time of a batch that is
     known, this one's or an earlier one's; `watermarks`: None if the operator knows no time;
-    `late_rows`: how many rows were dropped, None if none ever is."""
+    `drops_late`: whether late rows are dropped."""
 
-    inputs: Mapping[str, EpochInput]
+    inputs: Mapping[str, RowsByKey]
     time: EpochTime | None
     batch_ms: int | None
     watermarks: Watermarks | None
-    late_rows: int | None
+    drops_late: bool
 
     @classmethod
-    def of(cls, table: pa.Table, plan: RunPlan, base: Sequence[SubtaskTime]) -> Arrival:
-        """`table`: what Spark sent; `base`: the times of all barriers that the epoch starts from.
+    def of(
+        cls, rows: pa.Table | SpilledRows, plan: RunPlan, base: Sequence[SubtaskTime]
+    ) -> Arrival:
+        """`rows`: what Spark sent; `base`: the times of all barriers that the epoch starts from.
 
         A late row still counts for how far its watermark has come, as in Spark.
         """
+        arrived = WholeRows(plan, rows) if isinstance(rows, pa.Table) else rows
         events = plan.event_times
         if events is None:
-            return cls(plan.inputs.by_name(table), None, None, None, None)
+            return cls(arrived.by_name(None), None, None, None, False)
         before = watermarks_after(base, events.upstreams, events.policy)
-        in_time = events.without_late(table, before.late_watermark_ms)
-        batch_ms = plan.inputs.batch_ms(table)
+        batch_ms = arrived.batch_ms
         time = None
         if batch_ms is not None:
             time = EpochTime(batch_ms, before.watermark_ms, before.late_watermark_ms)
         return cls(
-            inputs=plan.inputs.by_name(in_time),
+            inputs=arrived.by_name(before.late_watermark_ms),
             time=time,
             batch_ms=_newest([batch_ms, *(times.batch_ms for times in base)]),
             watermarks=Watermarks(
                 before.watermark_ms,
                 before.late_watermark_ms,
-                joined(events.upstreams, before.reached_ms, events.reached_ms(table)),
+                joined(events.upstreams, before.reached_ms, arrived.reached_ms),
             ),
-            late_rows=table.num_rows - in_time.num_rows if events.drops_late else None,
+            drops_late=events.drops_late,
         )
 
     @property
     def rows_in(self) -> int:
-        """How many rows the processor gets."""
-        return self.inputs[KEYED_ROWS].table.num_rows
+        """How many rows the processor got, after its run."""
+        return self.inputs[KEYED_ROWS].num_rows
+
+    @property
+    def late_rows(self) -> int | None:
+        """How many rows were dropped, after the run; None if none ever is."""
+        return self.inputs[KEYED_ROWS].late_rows if self.drops_late else None
 
     def subtask_time(self, next_timer_ms: int | None) -> SubtaskTime | None:
         """What the barrier says of time; `next_timer_ms`: the earliest timer after the epoch."""
@@ -68,6 +76,36 @@ class Arrival:
             reached_ms=self.watermarks.reached_ms,
             next_timer_ms=next_timer_ms,
         )
+
+
+class WholeRows:
+    """What a subtask was sent, in memory; as SpilledRows."""
+
+    def __init__(self, plan: RunPlan, table: pa.Table) -> None:
+        self._plan = plan
+        self._table = table
+
+    @property
+    def batch_ms(self) -> int | None:
+        """The batch's time."""
+        return self._plan.inputs.batch_ms(self._table)
+
+    @property
+    def reached_ms(self) -> tuple[int | None, ...]:
+        """How far event times have come."""
+        events = self._plan.event_times
+        return () if events is None else events.reached_ms(self._table)
+
+    def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
+        """The inputs; the keyed rows without those that are late."""
+        events, inputs = self._plan.event_times, self._plan.inputs
+        if events is None or late_watermark_ms is None:
+            return inputs.by_name(self._table)
+        in_time = events.without_late(self._table, late_watermark_ms)
+        by_name = inputs.by_name(in_time)
+        late_rows = self._table.num_rows - in_time.num_rows
+        keyed = replace(by_name[KEYED_ROWS], late_rows=late_rows)
+        return {**by_name, KEYED_ROWS: keyed}
 
 
 def _newest(times_ms: Sequence[int | None]) -> int | None:

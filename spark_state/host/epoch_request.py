@@ -59,7 +59,8 @@ class OperatorSpec:
     """An operator as it was planned on the driver. The same object serves every task of it.
 
     `plan_id`: unique to one call of `transform_with_state`; `store_root`: root URL, below which the
-    operator's store is `<query id>/<operator>`.
+    operator's store is `<query id>/<operator>`; `max_memory_mb`: what a host may hold for all of
+    its subtasks, in MiB, see host_memory; None for any amount.
     """
 
     operator: str
@@ -71,6 +72,7 @@ class OperatorSpec:
     processor: ProcessorSpec
     checkpoints: CheckpointSettings
     backend: BackendSettings = field(default_factory=BackendSettings)
+    max_memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from spark_state.checkpointing.restore_plan import (
 from spark_state.checkpointing.snapshot_policy import Counts, Restored, changelogs_by_key_group
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import BackendSettings, OperatorSpec
+from spark_state.host.host_memory import StateMemory
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.schema_evolution import check_evolution
@@ -86,6 +87,7 @@ class ResidentState:
 
     def __init__(self, key_groups: KeyGroupRange, backends: SubtaskBackends) -> None:
         self.key_groups = key_groups
+        self.memory = StateMemory(backends.memory.state)
         self._backends = backends
         self._backend: Backend | None = None
         self._settings: BackendSettings | None = None
@@ -132,6 +134,7 @@ class ResidentState:
                     rows = self._apply(backend, base, rest, attempt)
                 except BaseException:
                     backend.close()
+                    self.memory.release()
                     raise
                 self._backend, self._settings = backend, attempt.spec.backend
                 restored = Restored(
@@ -164,6 +167,7 @@ class ResidentState:
         if self._backend is not None:
             self._backend.close()
             self._backend = self._settings = None
+        self.memory.release()
 
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
@@ -176,6 +180,7 @@ class ResidentState:
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             for batch in batches:
                 backend.apply([batch], in_file)
+                self.memory.check(backend, attempt.spec)
                 if handle.kind == "changelog":
                     rows += rows_by_key_group(batch, self.key_groups)
         return rows

@@ -28,6 +28,7 @@ from spark_state.host import wire
 from spark_state.host.epoch_request import EpochRequest
 from spark_state.host.executor import Executor, remove_directories_of_gone_executors
 from spark_state.host.garbage import FrozenGarbage
+from spark_state.host.received_input import ReceivedInput
 from spark_state.host.sessions import Sessions
 from spark_state.host.subtask_session import DurableEpoch
 
@@ -136,13 +137,23 @@ class StateHost:
         with self._sessions.subtask(request) as session:
             claim = session.accept(request)
             wire.send(stream, wire.Accepted())
-            table = _receive_input(connection, stream, has_input)
-            return session.run(request, claim, table, lambda: _check_connected(connection))
+            with session.receive(request) as received:
+                _receive_input(connection, stream, has_input, received)
+                rows = received.all()
+                return session.run(request, claim, rows, lambda: _check_connected(connection))
 
 
-def _receive_input(connection: socket.socket, stream: BinaryIO, has_input: bool) -> pa.Table:
+def _receive_input(
+    connection: socket.socket, stream: BinaryIO, has_input: bool, received: ReceivedInput
+) -> None:
+    refused: StateHostError | None = None
     try:
-        batches = list(wire.receive_batches(stream)) if has_input else []
+        for batch in wire.receive_batches(stream) if has_input else ():
+            if refused is None:
+                try:
+                    received.add(batch)
+                except StateHostError as error:
+                    refused = error  # the task listens when it has sent all
         end = wire.receive(stream)
     except EOFError as error:
         raise _TaskGoneError("the input broke off") from error
@@ -150,10 +161,10 @@ def _receive_input(connection: socket.socket, stream: BinaryIO, has_input: bool)
         _check_connected(connection)
         raise StateHostError(f"the input cannot be read: {error}") from error
     assert isinstance(end, wire.EndOfInput), end
-    rows = sum(batch.num_rows for batch in batches)
-    if rows != end.rows:
-        raise StateHostError(f"{rows} input rows arrived, {end.rows} were sent")
-    return pa.Table.from_batches(batches) if batches else pa.table({})
+    if refused is not None:
+        raise refused
+    if received.rows != end.rows:
+        raise StateHostError(f"{received.rows} input rows arrived, {end.rows} were sent")
 
 
 def _check_connected(connection: socket.socket) -> None:

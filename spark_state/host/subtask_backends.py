@@ -26,6 +26,7 @@ from spark_state.host.executor import (
     private_directory,
     remove_directories_of_gone_executors,
 )
+from spark_state.host.host_memory import HostMemory
 from spark_state.keyed_state.backend_restore import BackendRestore
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
@@ -40,10 +41,12 @@ Backend = KeyedStateBackend[Any]
 class SubtaskBackends:
     """Makes the backends of one process. Safe to use from several threads.
 
-    `executor`: the one that the process belongs to, None if it belongs to none.
+    `executor`: the one that the process belongs to, None if it belongs to none; `memory`: what its
+    subtasks hold.
     """
 
     def __init__(self, executor: Executor | None = None) -> None:
+        self.memory = HostMemory()
         self._executor = executor
         self._lock = threading.Lock()
         self._folders: dict[Path, Path] = {}
@@ -72,7 +75,7 @@ class SubtaskBackends:
                 f"not have {error.name}: pip install 'cowstate[rocksdb]'"
             ) from error
         with self._lock:
-            folder = self._folder_below(_root(request)) / str(next(self._numbers))
+            folder = self._folder_below(local_root(request)) / str(next(self._numbers))
             memory = self._memory_of(request.spec.backend)
             home = DatabaseHome(folder, memory, self._copies(request, key_groups))
         new = partial(RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, home)
@@ -85,7 +88,7 @@ class SubtaskBackends:
 
         if self._executor is None or not request.spec.backend.local_recovery:
             return None
-        folder = private_directory(_root(request), self._executor) / "copies"
+        folder = private_directory(local_root(request), self._executor) / "copies"
         store = hashlib.sha256(request.store_url.encode()).hexdigest()[:16]
         owner = f"{store}-{key_groups.start}-{key_groups.end}"
         self._owned.add(folder / owner)
@@ -133,7 +136,8 @@ class SubtaskBackends:
             self._owned.clear()
 
 
-def _root(request: EpochRequest) -> Path:
+def local_root(request: EpochRequest) -> Path:
+    """The directory of the executor that files of a subtask are below."""
     configured, of_spark = request.spec.backend.local_directory, request.local_directories
     if configured is not None:
         return Path(configured)

@@ -32,15 +32,17 @@ from spark_state.host.arrival import Arrival
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.maintenance import Maintenance
+from spark_state.host.received_input import ReceivedInput
 from spark_state.host.resident_operator_state import ResidentOperatorState
 from spark_state.host.resident_state import EpochStart, ResidentState
 from spark_state.host.store_session import PublishedEpoch, StoreSession
-from spark_state.host.subtask_backends import Backend, SubtaskBackends
+from spark_state.host.subtask_backends import Backend, SubtaskBackends, local_root
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 from spark_state.keyed_state.state_rows import number_of_puts
-from spark_state.processor.output_rows import OutputSpool
+from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.processor_run import Backends, run_processor
+from spark_state.processor.spilled_rows import SpilledRows
 from spark_state.state_descriptor import StateDescriptor
 
 # An earlier attempt whose task is gone notices that after a call to the store, which may be tried
@@ -77,6 +79,7 @@ class SubtaskSession:
         self.operator_state = ResidentOperatorState()
         self.snapshots = SubtaskSnapshots(store.url, maintenance)
         self._store = store
+        self._memory = backends.memory
         self._lock = threading.Lock()
         self._is_closed = False
         self._claims = threading.Lock()
@@ -108,10 +111,19 @@ class SubtaskSession:
             self._plan = (run, spec.plan_id)
         return claim
 
+    def receive(self, request: EpochRequest) -> ReceivedInput:
+        """Where the input of an epoch arrives."""
+        share = self._memory.share_of_input(request.spec)
+        return ReceivedInput(request.spec.processor.run_plan, share, str(local_root(request)))
+
     def run(
-        self, request: EpochRequest, claim: Claim, table: pa.Table, check: Callable[[], None]
+        self,
+        request: EpochRequest,
+        claim: Claim,
+        rows: pa.Table | SpilledRows,
+        check: Callable[[], None],
     ) -> DurableEpoch:
-        """Run one epoch over `table` and make it durable.
+        """Run one epoch over the rows and make it durable.
 
         `check` raises when the task is gone. Whatever is raised, the state is as before.
         """
@@ -123,7 +135,7 @@ class SubtaskSession:
             )
         try:
             self._check_fence(claim, request.task)
-            return self._run_epoch(self._attempt(request, claim, check), table)
+            return self._run_epoch(self._attempt(request, claim, check), rows)
         finally:
             self._lock.release()
             self._give_up_if_closed()
@@ -153,25 +165,31 @@ class SubtaskSession:
 
         return EpochAttempt(request, claim, self._store.checkpoints, check_all)
 
-    def _run_epoch(self, attempt: EpochAttempt, table: pa.Table) -> DurableEpoch:
+    def _run_epoch(self, attempt: EpochAttempt, rows: pa.Table | SpilledRows) -> DurableEpoch:
         with attempt.timed("restore"):
             base = self._bring_to_base(attempt)
         self._taken_over = None if base.other_store is None else self.state.backend.snapshot()
         try:
-            return self._run_from(attempt, base, table)
+            return self._run_from(attempt, base, rows)
         finally:
             if self._taken_over is not None:
                 self._taken_over.release()
 
-    def _run_from(self, attempt: EpochAttempt, base: EpochStart, table: pa.Table) -> DurableEpoch:
+    def _run_from(
+        self, attempt: EpochAttempt, base: EpochStart, rows: pa.Table | SpilledRows
+    ) -> DurableEpoch:
         spec = attempt.spec.processor
-        backends = Backends(self.state.backend, self.operator_state.backend)
+        place = OutputPlace(
+            self._memory.share_of_output(attempt.spec), str(local_root(attempt.request))
+        )
+        backends = Backends(self.state.backend, self.operator_state.backend, place)
         try:
             with attempt.timed("process"):
-                arrival = Arrival.of(table, spec.run_plan, base.times)
+                arrival = Arrival.of(rows, spec.run_plan, base.times)
                 processor = pickle.loads(spec.pickled_processor)
                 inputs, time = arrival.inputs, arrival.time
-                spool = run_processor(spec, processor, backends, inputs, time, attempt.check)
+                check = self._check_of_run(attempt)
+                spool = run_processor(spec, processor, backends, inputs, time, check)
         except BaseException:
             self._rollback()
             raise
@@ -183,9 +201,22 @@ class SubtaskSession:
             raise
         return DurableEpoch(spool, report)
 
+    def _check_of_run(self, attempt: EpochAttempt) -> Callable[[], None]:
+        """What is called while the processor runs."""
+        if attempt.spec.max_memory_mb is None:
+            return attempt.check
+        check_memory = self.state.memory.now_and_then(self.state.backend, attempt.spec)
+
+        def check() -> None:
+            attempt.check()
+            check_memory()
+
+        return check
+
     def _rollback(self) -> None:
         self.state.backend.rollback()
         self.operator_state.rollback()
+        self.state.memory.measure_again(self.state.backend)
 
     def _bring_to_base(self, attempt: EpochAttempt) -> EpochStart:
         """Bring the resident state to what the attempt's epoch starts from."""
@@ -224,6 +255,7 @@ class SubtaskSession:
         """Write the changes, publish the barrier and seal; or roll back."""
         backend = self.state.backend
         try:
+            self.state.memory.check(backend, attempt.spec)
             changes = backend.changes()
             with attempt.timed("write"):
                 handles = self._written(attempt, base.handles, changes)

@@ -177,6 +177,15 @@ class KeyedStateBackend(ABC, Generic[Table]):
         None if the backend does not know."""
         return None
 
+    @abstractmethod
+    def bytes_on_heap(self) -> int:
+        """About how many bytes Python objects take that are kept from key to key: entries, what
+        the running epoch has read and changed, and what undoes the last ones; at a cost that does
+        not grow with them."""
+
+    def forget_what_was_read(self) -> None:
+        """Let go of what the running epoch has read and not changed."""
+
     def has_failed(self) -> bool:
         """Whether it takes no more changes. It must be restored then."""
         return False

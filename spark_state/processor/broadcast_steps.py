@@ -40,6 +40,7 @@ class HandleBroadcastRows:
         states, handle_rows = run.operator_states, run.processor.handleBroadcastRows
         for name in self.names:
             given = run.inputs[broadcast_input(name)]
+            assert isinstance(given, EpochInput), "broadcast rows are always in memory"
             if not given.table.num_rows:
                 continue
             run.check()

@@ -6,25 +6,57 @@ them in it again by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_state.processor.key_grouping import InputLayout
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor.key_grouping import InputLayout, KeyedInput, group_by_key
 
 KEYED_ROWS = "rows"
 INITIAL_ROWS = "initial rows"
 
 
+class RowsByKey(Protocol):
+    """An input whose rows a step gets by key. `layout`: of its rows."""
+
+    @property
+    def layout(self) -> InputLayout: ...
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows steps get; known when they have got them."""
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows steps do not get, because they are late; known at the same time."""
+
+    def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
+        """The rows in the order of their keys, in parts: each key is in one part, with all of its
+        rows, in the order in which they came."""
+
+
 @dataclass(frozen=True, slots=True)
 class EpochInput:
-    """One input; `layout`: where its table holds what, if it has rows."""
+    """A RowsByKey in memory; `layout`: where its table holds what, if it has rows; `late_rows`: how
+    many were left out."""
 
     table: pa.Table
     layout: InputLayout
+    late_rows: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """See RowsByKey."""
+        return self.table.num_rows
+
+    def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
+        """See RowsByKey."""
+        if self.table.num_rows:
+            yield group_by_key(self.table, self.layout, key_columns)
 
 
 class EpochInputs(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -16,8 +17,8 @@ from spark_state.errors import OutputRowError
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
-from spark_state.processor.epoch_inputs import KEYED_ROWS, EpochInput
-from spark_state.processor.key_grouping import group_by_key
+from spark_state.processor.epoch_inputs import KEYED_ROWS, RowsByKey
+from spark_state.processor.key_grouping import KeyedInput
 from spark_state.processor.row_form import RowForm
 
 KEYS_PER_CHECK = 256
@@ -35,7 +36,7 @@ class EpochRun:
     processor: Any
     backend: KeyedStateBackend[Any]
     key_columns: KeyColumns
-    inputs: Mapping[str, EpochInput]
+    inputs: Mapping[str, RowsByKey]
     row_form: RowForm
     timer_values: TimerValues
     check: Callable[[], None]
@@ -50,11 +51,16 @@ before it yields has been taken."""
 def handle_input_rows(run: EpochRun) -> Iterator[Any]:
     """Call `handleInputRows` for each key that has rows."""
     rows_of_keys = run.inputs[KEYED_ROWS]
-    keyed = group_by_key(rows_of_keys.table, rows_of_keys.layout, run.key_columns)
+    names = rows_of_keys.layout.row_names
+    parts = rows_of_keys.by_key(run.key_columns)
+    return chain.from_iterable(_handle_rows(run, keyed, names) for keyed in parts)
+
+
+def _handle_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> Iterator[Any]:
     check, set_current_key = run.check, run.backend.set_current_key
     handle_rows, timer_values = run.processor.handleInputRows, run.timer_values
     output_of_key = run.row_form.output_of_key
-    rows_by_key = run.row_form.rows_by_key(keyed, rows_of_keys.layout.row_names)
+    rows_by_key = run.row_form.rows_by_key(keyed, names)
     shown_keys = run.key_columns.all_shown(keyed.keys)
     keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
     for number, (key, key_group, shown_key, rows) in enumerate(keys):

@@ -66,7 +66,8 @@ class EventTimes:
             return table
         late_watermark = pa.scalar(late_watermark_ms * _MICROS)
         in_time = pc.greater(_micros(table.column(self.index)), late_watermark)
-        return table.filter(pc.fill_null(in_time, pa.scalar(True)))
+        in_time = pc.fill_null(in_time, pa.scalar(True))
+        return table if pc.all(in_time).as_py() else table.filter(in_time)
 
 
 def check_emitted(batch: pa.RecordBatch, column: str, late_watermark_ms: int) -> None:

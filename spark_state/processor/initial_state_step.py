@@ -11,7 +11,7 @@ from typing import Any
 
 from spark_state.processor.epoch_inputs import INITIAL_ROWS
 from spark_state.processor.epoch_steps import KEYS_PER_CHECK, EpochRun
-from spark_state.processor.key_grouping import group_by_key
+from spark_state.processor.key_grouping import KeyedInput
 
 
 def handle_initial_state(run: EpochRun) -> Iterator[Any]:
@@ -22,10 +22,13 @@ def handle_initial_state(run: EpochRun) -> Iterator[Any]:
     of a key, so that makes no difference to them.
     """
     initial = run.inputs[INITIAL_ROWS]
-    if not initial.table.num_rows:
-        return iter(())
-    keyed = group_by_key(initial.table, initial.layout, run.key_columns)
-    rows_by_key = run.row_form.rows_by_key(keyed, initial.layout.row_names)
+    for keyed in initial.by_key(run.key_columns):
+        _handle_rows(run, keyed, initial.layout.row_names)
+    return iter(())
+
+
+def _handle_rows(run: EpochRun, keyed: KeyedInput, names: tuple[str, ...]) -> None:
+    rows_by_key = run.row_form.rows_by_key(keyed, names)
     handle_state, timer_values = run.processor.handleInitialState, run.timer_values
     shown_keys = run.key_columns.all_shown(keyed.keys)
     keys = zip(keyed.keys, keyed.key_groups, shown_keys, rows_by_key, strict=True)
@@ -35,4 +38,3 @@ def handle_initial_state(run: EpochRun) -> Iterator[Any]:
         run.backend.set_current_key(key, key_group)
         for row in rows:
             handle_state(shown_key, row, timer_values)
-    return iter(())

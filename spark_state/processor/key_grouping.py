@@ -50,10 +50,19 @@ class KeyedInput:
 
 def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
     """Sort `table` by key and find where keys begin."""
-    if not table.num_rows:
-        return KeyedInput(table, [], [], [])
-    in_order = table.take(_key_order(_key_leaves(table, layout), table))
-    starts = _starts(_key_leaves(in_order, layout), in_order.num_rows)
+    return grouped(sorted_by_key(table, layout), layout, key_columns)
+
+
+def sorted_by_key(table: pa.Table, layout: InputLayout) -> pa.Table:
+    """The rows in the order of their keys."""
+    return table.take(key_order(table, layout)) if table.num_rows else table
+
+
+def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) -> KeyedInput:
+    """Rows that are in the order of their keys, by key."""
+    if not in_order.num_rows:
+        return KeyedInput(in_order, [], [], [])
+    starts = key_starts(in_order, layout)
     firsts = in_order.take(starts)
     keys = key_columns.to_keys(
         [firsts.column(index).combine_chunks() for index in layout.key_indexes], len(starts)
@@ -66,11 +75,21 @@ def group_by_key(table: pa.Table, layout: InputLayout, key_columns: KeyColumns) 
     )
 
 
+def key_order(table: pa.Table, layout: InputLayout) -> Any:
+    """The indexes that sort the rows by their keys."""
+    return _order(_key_leaves(table, layout), table)
+
+
+def key_starts(in_order: pa.Table, layout: InputLayout) -> npt.NDArray[np.int64]:
+    """Where the keys begin in rows that are in their order."""
+    return _starts(_key_leaves(in_order, layout), in_order.num_rows)
+
+
 def _key_leaves(table: pa.Table, layout: InputLayout) -> list[Any]:
     return leaf_columns(table.column(index) for index in layout.key_indexes)
 
 
-def _key_order(columns: list[Any], table: pa.Table) -> Any:
+def _order(columns: list[Any], table: pa.Table) -> Any:
     """The indexes that sort the rows by these columns, nulls first."""
     if not columns:
         return np.arange(table.num_rows)

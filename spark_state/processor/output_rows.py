@@ -3,13 +3,14 @@
 A row is a `Row` with the names of the output schema, in any order; fields are matched by name as
 Spark does, but a missing, extra or ill-typed field is an error instead of a null.
 Rows are sent only when their epoch is durable (I3), so they wait in a spool that holds a bounded
-number of bytes in memory and the rest in a temporary file.
+number of bytes in memory and the rest in a temporary file without a name.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +18,11 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from spark_state.errors import OutputRowError, StateValueError
+from spark_state.memory_share import MemoryShare, MemoryUse
+from spark_state.processor.spill_file import telling_where
 from spark_state.serializers import OUTPUT_FORMS, StructSerializer
+
+_LIMITS = "spark.cowstate.outputMemoryMB, and spark.cowstate.maxMemoryMB if it is set"
 
 _fields_of = attrgetter("__fields__")
 
@@ -86,18 +91,44 @@ class OutputEncoder:
         return tuple(row[fields.index(name)] for name in self._names)
 
 
-class OutputSpool:
-    """Record batches, in order, at most `memory_bytes` of them in memory. Close it after use."""
+@dataclass(frozen=True, slots=True)
+class OutputPlace:
+    """Where output waits. `memory`: a share that it has in common with other outputs; `folder`: for
+    what is beyond that, None for the temporary directory."""
 
-    def __init__(self, schema: pa.Schema, memory_bytes: int) -> None:
+    memory: MemoryShare
+    folder: str | None = None
+
+    @classmethod
+    def unlimited(cls) -> OutputPlace:
+        """For an output that has nothing in common with others."""
+        return cls(MemoryShare(MemoryUse(), None))
+
+
+class OutputSpool:
+    """Record batches, in order, at most `memory_bytes` of them in memory, and no more than `place`
+    allows. Close it after use. Raises StateHostError if the disk does not take the others."""
+
+    def __init__(
+        self, schema: pa.Schema, memory_bytes: int, place: OutputPlace | None = None
+    ) -> None:
+        place = place or OutputPlace.unlimited()
+        self._folder = place.folder or tempfile.gettempdir()
+        self._memory = place.memory
+        self._is_on_disk = False
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close
-            max_size=memory_bytes, prefix="cowstate-"
+            max_size=memory_bytes, prefix="cowstate-", dir=place.folder
         )
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema)
         self.rows = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(batch)
+        with telling_where("the output", _LIMITS, self._folder):
+            if not self._is_on_disk and not self._memory.take(batch.nbytes):
+                self._file.rollover()
+                self._memory.give_back()
+                self._is_on_disk = True
+            self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -107,6 +138,7 @@ class OutputSpool:
         yield from pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
 
     def close(self) -> None:
+        self._memory.give_back()
         self._file.close()
 
     def __enter__(self) -> OutputSpool:

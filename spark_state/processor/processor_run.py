@@ -22,11 +22,11 @@ from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.operator_state.handed_out_states import OperatorStates
 from spark_state.operator_state.meta_info import OperatorStateMetaInfo
 from spark_state.operator_state.operator_state_backend import OperatorStateBackend
-from spark_state.processor.epoch_inputs import EpochInput, EpochInputs
+from spark_state.processor.epoch_inputs import EpochInputs, RowsByKey
 from spark_state.processor.epoch_steps import EpochRun, Step
 from spark_state.processor.epoch_time import EpochTime, ShownTime
 from spark_state.processor.event_times import EventTimes, check_emitted
-from spark_state.processor.output_rows import OutputSpool
+from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.row_form import RowForm
 from spark_state.processor.rows import STATE_FORMS
 from spark_state.processor.serving_handles import Serve
@@ -74,11 +74,12 @@ class ProcessorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """The state of a subtask in one epoch: with a key, and without. `dropped`: the names of the
-    states that were there and have been deleted."""
+    """What a subtask has in one epoch: state with a key, state without, and a place where output
+    waits. `dropped`: the names of the states that were there and have been deleted."""
 
     keyed: KeyedStateBackend[Any]
     operator: OperatorStateBackend
+    output: OutputPlace = field(default_factory=OutputPlace.unlimited)
     dropped: set[str] = field(default_factory=set)
 
     def drop(self, name: str) -> None:
@@ -92,7 +93,7 @@ def run_processor(
     spec: ProcessorSpec,
     processor: Any,
     backends: Backends,
-    inputs: Mapping[str, EpochInput],
+    inputs: Mapping[str, RowsByKey],
     time: EpochTime | None,
     check: Callable[[], None],
 ) -> OutputSpool:
@@ -115,7 +116,7 @@ def run_processor(
         check=check,
         operator_states=operator_states,
     )
-    spool = OutputSpool(spec.output_schema, spec.spool_bytes)
+    spool = OutputSpool(spec.output_schema, spec.spool_bytes, backends.output)
     try:
         handle = plan.serve(backend, spec.states, operator_states, backends.drop)
         processor.init(handle)

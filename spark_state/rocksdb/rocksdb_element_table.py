@@ -17,12 +17,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from sys import getsizeof
 from typing import Any, Generic, TypeVar
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.frozen_keys import in_order
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.keyed_element_table import DueTime
+from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database, range_end
 from spark_state.rocksdb.due_rows import Due, DueRows
@@ -67,6 +69,11 @@ class _OfKey(Generic[E, V]):
         had_any = any(value is not None for value in self.held.values())
         return [*([None] if had_any else []), *self.now.items()]
 
+    def bytes_on_heap(self) -> int:
+        """About what it takes."""
+        held = bytes_of(self.rows) + bytes_of(self.held) + bytes_of(self.now)
+        return getsizeof(self) + held
+
     def more(self) -> int:
         """How many elements more there are after the epoch than before."""
         return sum((now is not None) - (before is not None) for _, before, now in self.changed())
@@ -95,7 +102,7 @@ class RocksDBElementTable(Generic[E, V]):
         if stored.due_family is not None:
             self._due = DueRows(key_groups, rows.keys, stored.due_family, not stored.counts)
         self._of_keys: dict[Key, _OfKey[E, V]] = {}
-        self._sealed: list[_OfKey[E, V]] = []
+        self._sealed: dict[Key, _OfKey[E, V]] = {}
         self._found: _OfKey[E, V] | None = None
 
     def __len__(self) -> int:
@@ -244,6 +251,18 @@ class RocksDBElementTable(Generic[E, V]):
         of_key = self._of_keys.get(key)
         return of_key is not None and (of_key.is_cleared or element in of_key.now)
 
+    def bytes_on_heap(self) -> int:
+        """See KeyedStateBackend."""
+        epochs = self._of_keys, self._sealed
+        return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap) for of_keys in epochs)
+
+    def forget_what_was_read(self) -> None:
+        """See KeyedStateBackend. Of a key that has changed, all stays."""
+        self._of_keys = {
+            key: of_key for key, of_key in self._of_keys.items() if of_key.now or of_key.is_cleared
+        }
+        self._found = None
+
     def sizes(self) -> dict[int, int]:
         """The number of elements by key group, after the last sealed epoch."""
         return self.counts.by_key_group()
@@ -277,8 +296,8 @@ class RocksDBElementTable(Generic[E, V]):
         """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
         assert not self.number_of_changes(), "an epoch is running"
         batch, sealed = Batch(), self._sealed
-        self._sealed = []
-        for of_key in sealed:
+        self._sealed = {}
+        for of_key in sealed.values():
             self.counts.add(of_key.key_group, -of_key.more())
             for element, before, now in of_key.changed():
                 self._write_element(batch, of_key, element, (now, before))
@@ -300,14 +319,14 @@ class RocksDBElementTable(Generic[E, V]):
             else:
                 self._put(of_key, *state)
         self._write()
-        self._sealed = []
+        self._sealed = {}
 
-    def _write(self) -> list[_OfKey[E, V]]:
+    def _write(self) -> dict[Key, _OfKey[E, V]]:
         """Write what the epoch has changed, and forget it; returns what it was."""
-        batch, changed = Batch(), []
-        for of_key in self._of_keys.values():
+        batch, changed = Batch(), {}
+        for key, of_key in self._of_keys.items():
             if of_key.now or of_key.is_cleared:
-                changed.append(of_key)
+                changed[key] = of_key
                 self.counts.add(of_key.key_group, of_key.more())
                 for element, before, now in of_key.changed():
                     self._write_element(batch, of_key, element, (before, now))

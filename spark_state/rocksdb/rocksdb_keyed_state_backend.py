@@ -123,6 +123,13 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def memory_bytes(self) -> int:
         return self._database.memory_bytes()
 
+    def bytes_on_heap(self) -> int:
+        return sum(table.bytes_on_heap() for table in self._tables.values())
+
+    def forget_what_was_read(self) -> None:
+        for table in self._tables.values():
+            table.forget_what_was_read()
+
     def has_failed(self) -> bool:
         return self._database.has_failed()
 

@@ -7,16 +7,21 @@ last sealed epoch. So a rollback forgets, a commit writes what was put, and both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from spark_state.keyed_state.current_key import CurrentKey, Key
+from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
 from spark_state.rocksdb.stored_rows import StoredRows
 
 S = TypeVar("S")
+
+_ROWS_AT_ONCE = 1_024
+# As the database holds them, packed. The others are read one by one.
+_MOST_BYTES_AHEAD = 4 << 20
 
 
 class _Change(NamedTuple, Generic[S]):
@@ -51,19 +56,28 @@ class RocksDBStateTable(Generic[S]):
         return len(self.counts) + opened
 
     def read_ahead(self, keys: Sequence[Key], key_groups: Sequence[int]) -> None:
-        """Read the states of keys that are about to be handled, together and in order; unless
-        nobody has looked at those that were read ahead before."""
-        if not self._is_used:
-            return
-        self._is_used = False
-        wanted = {
-            self.format.keys.of_key(key, key_group): key
-            for key, key_group in zip(keys, key_groups, strict=True)
-            if key not in self._held
-        }
+        """Read the states of keys that are about to be handled, together and in order, as far as
+        they are not large; unless nobody has looked at those that were read ahead before."""
+        if self._is_used:
+            self._is_used = False
+            self._read(zip(keys, key_groups, strict=True), _MOST_BYTES_AHEAD)
+
+    def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int | None) -> None:
+        """Read the states of keys, with their key groups, until there are `most_bytes`."""
+        of_key, held = self.format.keys.of_key, self._held
+        wanted = {of_key(key, key_group): key for key, key_group in keys if key not in held}
         in_order = sorted(wanted)
-        for row, data in zip(in_order, self.family.get_many(in_order), strict=True):
-            self._held[wanted[row]] = None if data is None else self.format.unpack(data)
+        read_bytes = 0
+        for first in range(0, len(in_order), _ROWS_AT_ONCE):
+            rows = in_order[first : first + _ROWS_AT_ONCE]
+            for row, data in zip(rows, self.family.get_many(rows), strict=True):
+                if data is None:
+                    held[wanted[row]] = None
+                else:
+                    held[wanted[row]] = self.format.unpack(data)
+                    read_bytes += len(data)
+            if most_bytes is not None and read_bytes >= most_bytes:
+                return
 
     def _find(self) -> None:
         key = self._current.key
@@ -98,6 +112,16 @@ class RocksDBStateTable(Generic[S]):
         before = self._of_database(key) if change is None else change.before
         self._changes[key] = _Change(self._current.key_group, before, state)
         self._key, self._state = key, state
+
+    def bytes_on_heap(self) -> int:
+        """See KeyedStateBackend."""
+        return bytes_of_entries(self._held, bytes_of) + sum(
+            bytes_of_entries(changes, bytes_of) for changes in (self._changes, self._sealed)
+        )
+
+    def forget_what_was_read(self) -> None:
+        """See KeyedStateBackend. A change knows what was before it."""
+        self._held = {}
 
     def sizes(self) -> dict[int, int]:
         """The number of entries by key group, after the last sealed epoch."""
@@ -153,7 +177,7 @@ class RocksDBStateTable(Generic[S]):
             )
         }
         if len(self.counts):
-            self.read_ahead(list(states), [key_group for key_group, _ in states.values()])
+            self._read(((key, key_group) for key, (key_group, _) in states.items()), None)
         for key, (key_group, state) in states.items():
             self.counts.add(key_group, _more(_Change(key_group, self._held.get(key), state)))
         self._write(states)

@@ -132,6 +132,7 @@ class Host:
     maintenance: Maintenance | None = None
     report: EpochReport | None = None
     backends: SubtaskBackends = field(default_factory=SubtaskBackends)
+    rows_per_batch: int = 10_000
 
     def request(self, epoch: int, attempt: int) -> EpochRequest:
         task = EpochTask(
@@ -207,7 +208,10 @@ class Host:
         assert self.session is not None
         request = self.request(epoch, attempt or epoch + 1)
         claim = self.session.accept(request)
-        durable = self.session.run(request, claim, table, check)
+        with self.session.receive(request) as received:
+            for batch in table.to_batches(max_chunksize=self.rows_per_batch):
+                received.add(batch)
+            durable = self.session.run(request, claim, received.all(), check)
         self.report = durable.report
         with durable.output as spool:
             return {

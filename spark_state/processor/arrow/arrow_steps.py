@@ -14,7 +14,6 @@ from spark_state.processor.arrow.keyed_batch import ExpiredTimers, KeyedBatch, K
 from spark_state.processor.blocks import BlockSize, blocks
 from spark_state.processor.epoch_inputs import INITIAL_ROWS, KEYED_ROWS
 from spark_state.processor.epoch_steps import EpochRun
-from spark_state.processor.key_grouping import group_by_key
 from spark_state.processor.timed_steps import UntilMs
 
 
@@ -77,12 +76,10 @@ class FireTimersInBulk:
 
 def _batches(run: EpochRun, name: str, size: BlockSize) -> Iterator[KeyedBatch]:
     given = run.inputs[name]
-    if not given.table.num_rows:
-        return
-    keyed = group_by_key(given.table, given.layout, run.key_columns)
-    for part in blocks(keyed, size):
-        run.check()
-        yield keyed_batch(part, given.layout.row_names, run.key_columns)
+    for keyed in given.by_key(run.key_columns):
+        for block in blocks(keyed, size):
+            run.check()
+            yield keyed_batch(block, given.layout.row_names, run.key_columns)
 
 
 def _expired(run: EpochRun, due: Sequence[Due]) -> ExpiredTimers:

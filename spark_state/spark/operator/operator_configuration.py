@@ -26,6 +26,8 @@ ENABLED_KEY = f"{PREFIX}enabled"
 FALLBACK_KEY = f"{PREFIX}fallback"
 LOCAL_STORE = "./cowstate-store"
 MAX_PARALLELISM_LIMIT = 32_768
+LEAST_MEMORY_MB = 64
+_LEAST_MB_BESIDE_DATABASES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class OperatorConfiguration:
     rocksdb_memory_mb: how much memory the databases of a host use together, in MiB.
     rocksdb_incremental: whether a snapshot of RocksDB is its own files, and only those that the
         store does not have.
+    max_memory_mb: how much memory a host uses for state, input and output together, in MiB; None for
+        any amount.
     local_recovery: whether the files of RocksDB that the store has are kept on the local disk for
         the next host, too.
     parallelism: number of subtasks; may differ at every restart.
@@ -60,6 +64,7 @@ class OperatorConfiguration:
     rocksdb_local_directory: str | None
     rocksdb_memory_mb: int
     rocksdb_incremental: bool
+    max_memory_mb: int | None
     local_recovery: bool
     parallelism: int
     max_parallelism: int
@@ -128,6 +133,10 @@ def _url(key: str, text: str) -> str:
         raise ConfigurationError(f"{PREFIX}{key} is {url!r}: {error.problem}") from error
 
 
+def _limit(key: str, text: str) -> int | None:
+    return _Integer(LEAST_MEMORY_MB, _MOST)(key, text) if text.strip() else None
+
+
 def _local_directory(key: str, text: str) -> str | None:
     if not text.strip():
         return None
@@ -169,6 +178,7 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "rocksdb.localDirectory": _local_directory,
     "rocksdb.maxMemoryMB": _Integer(16, _MOST),
     "rocksdb.incremental": _Choice(("false", "true")),
+    "maxMemoryMB": _limit,
     "localRecovery": _Choice(("false", "true")),
     "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
@@ -189,6 +199,7 @@ _DEFAULTS = {
     "rocksdb.localDirectory": "",
     "rocksdb.maxMemoryMB": "256",
     "rocksdb.incremental": "true",
+    "maxMemoryMB": "",
     "localRecovery": "true",
     "maxParallelism": "128",
     "hostIdleSeconds": "600",
@@ -270,21 +281,17 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         defaults["store"] = _default_store(facts)
     texts = defaults | given
     values = {key: parse(key, texts[key]) for key, parse in _KEYS.items()}
-    parallelism, max_parallelism = values["parallelism"], values["maxParallelism"]
-    if parallelism > max_parallelism:
-        raise ConfigurationError(
-            f"{PREFIX}parallelism is {parallelism}, more than {PREFIX}maxParallelism "
-            f"{max_parallelism}; lower the first, or raise the second before the store is created"
-        )
+    _refuse_contradictions(values, given)
     return OperatorConfiguration(
         store=values["store"],
         backend=_installed(values["backend"]),
         rocksdb_local_directory=values["rocksdb.localDirectory"],
         rocksdb_memory_mb=values["rocksdb.maxMemoryMB"],
         rocksdb_incremental=values["rocksdb.incremental"] == "true",
+        max_memory_mb=values["maxMemoryMB"],
         local_recovery=values["localRecovery"] == "true",
-        parallelism=parallelism,
-        max_parallelism=max_parallelism,
+        parallelism=values["parallelism"],
+        max_parallelism=values["maxParallelism"],
         hosts_per_executor=values["hostsPerExecutor"],
         host_idle_seconds=values["hostIdleSeconds"],
         output_memory_mb=values["outputMemoryMB"],
@@ -295,6 +302,32 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         start_empty=values["startEmpty"] == "true",
         restore_from=values["restoreFrom"],
     )
+
+
+def _refuse_contradictions(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for values that are allowed, but not together."""
+    parallelism, max_parallelism = values["parallelism"], values["maxParallelism"]
+    if parallelism > max_parallelism:
+        raise ConfigurationError(
+            f"{PREFIX}parallelism is {parallelism}, more than {PREFIX}maxParallelism "
+            f"{max_parallelism}; lower the first, or raise the second before the store is created"
+        )
+    limit, of_databases = values["maxMemoryMB"], values["rocksdb.maxMemoryMB"]
+    if limit is None:
+        return
+    most = limit - _LEAST_MB_BESIDE_DATABASES
+    if values["backend"] == "rocksdb" and of_databases > most:
+        raise ConfigurationError(
+            f"{PREFIX}rocksdb.maxMemoryMB is {of_databases}, which does not leave "
+            f"{_LEAST_MB_BESIDE_DATABASES} of {PREFIX}maxMemoryMB {limit} for input, output and "
+            f"what an epoch changes; set the first to at most {most}, or the second to at least "
+            f"{of_databases + _LEAST_MB_BESIDE_DATABASES}"
+        )
+    if "outputMemoryMB" in given and values["outputMemoryMB"] > limit:
+        raise ConfigurationError(
+            f"{PREFIX}outputMemoryMB is {values['outputMemoryMB']}, more than {PREFIX}maxMemoryMB "
+            f"{limit}, of which output is a part; lower the first, or raise the second"
+        )
 
 
 def _default_parallelism(given: Mapping[str, str], facts: SessionFacts) -> str:

@@ -361,4 +361,5 @@ def _operator_spec(
             incremental=configuration.rocksdb_incremental,
             local_recovery=configuration.local_recovery,
         ),
+        max_memory_mb=configuration.max_memory_mb,
     )

@@ -1,0 +1,133 @@
+"""How spark.cowstate.maxMemoryMB is divided, and what state takes of it.
+
+    limit    what databases share (spark.cowstate.rocksdb.maxMemoryMB), with RocksDB only
+             of the rest: 4/8  state on the heap: all of it, or with RocksDB what epochs read and
+                               changed
+                          3/8  input of the epochs that run
+                          1/8  their output
+
+The shares do not depend on each other, so that the size of a batch does not decide whether a state
+fits. A process serves several subtasks, of several operators. Each operator checks what all of them
+hold against its own limit; one without a limit is not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_state.errors import MemoryLimitError
+from spark_state.host.epoch_request import OperatorSpec
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.memory_share import MemoryShare, MemoryUse
+
+_STATE, _INPUT, _OUTPUT = 4, 3, 1
+_EIGHTHS = 8
+_CHECKS_BETWEEN = 16
+_MIB = 1 << 20
+
+Backend = KeyedStateBackend[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """What a process holds for its subtasks."""
+
+    state: MemoryUse = field(default_factory=MemoryUse)
+    input: MemoryUse = field(default_factory=MemoryUse)
+    output: MemoryUse = field(default_factory=MemoryUse)
+
+    def share_of_input(self, spec: OperatorSpec) -> MemoryShare:
+        """What an epoch of the operator takes for its input."""
+        return MemoryShare(self.input, _part(spec, _INPUT))
+
+    def share_of_output(self, spec: OperatorSpec) -> MemoryShare:
+        """What an epoch of the operator takes for its output."""
+        return MemoryShare(self.output, _part(spec, _OUTPUT))
+
+
+class StateMemory:
+    """What the state of one subtask takes. `use`: what that of all subtasks does."""
+
+    def __init__(self, use: MemoryUse) -> None:
+        self._use = use
+        self._bytes = 0
+
+    def measure(self, backend: Backend) -> int:
+        """Note what a backend takes now, and return it."""
+        held = backend.bytes_on_heap()
+        self._use.add(held - self._bytes)
+        self._bytes = held
+        return held
+
+    def measure_again(self, backend: Backend) -> None:
+        """A backend that was measured takes less now."""
+        if self._bytes:
+            self.measure(backend)
+
+    def release(self) -> None:
+        """The backend is gone."""
+        self._use.add(-self._bytes)
+        self._bytes = 0
+
+    def check(self, backend: Backend, spec: OperatorSpec) -> None:
+        """Raise MemoryLimitError if the state of all subtasks takes more than the operator's
+        share."""
+        most_bytes = _part(spec, _STATE)
+        if most_bytes is None:
+            return
+        self.measure(backend)
+        if self._use.bytes > most_bytes:
+            backend.forget_what_was_read()
+            self.measure(backend)
+        if self._use.bytes > most_bytes:
+            raise MemoryLimitError(self._message(spec, most_bytes))
+
+    def now_and_then(self, backend: Backend, spec: OperatorSpec) -> Callable[[], None]:
+        """The same, to be called very often."""
+        calls = 0
+
+        def check() -> None:
+            nonlocal calls
+            calls += 1
+            if not calls % _CHECKS_BETWEEN:
+                self.check(backend, spec)
+
+        return check
+
+    def _message(self, spec: OperatorSpec, most_bytes: int) -> str:
+        on_heap = spec.backend.kind == "heap"
+        held = "the state" if on_heap else "what the epoch read and changed"
+        way_out = _TO_ROCKSDB if on_heap else _SMALLER_EPOCHS
+        return (
+            f"{held} of a subtask of operator {spec.operator!r} takes about "
+            f"{_mib(self._bytes)} MiB on the heap of its host, and that of all subtasks there "
+            f"{_mib(self._use.bytes)} MiB; spark.cowstate.maxMemoryMB is {spec.max_memory_mb}, of "
+            f"which state may take {_mib(most_bytes)} MiB. The epoch was rolled back, and nothing "
+            f"was written. {way_out}"
+        )
+
+
+_TO_ROCKSDB = (
+    "Raise spark.cowstate.maxMemoryMB, or move the state to RocksDB, on the local disk: pip "
+    "install 'cowstate[rocksdb]' on the driver and on all executors, set spark.cowstate.backend to "
+    "rocksdb, and start the query again with the same checkpoint and store; it goes on with the "
+    "state that it has"
+)
+_SMALLER_EPOCHS = (
+    "Raise spark.cowstate.maxMemoryMB, or let a batch have fewer rows (maxFilesPerTrigger, "
+    "maxOffsetsPerTrigger and the like of the source), or set more subtasks on more executors "
+    "(spark.cowstate.parallelism)"
+)
+
+
+def _part(spec: OperatorSpec, eighths: int) -> int | None:
+    if spec.max_memory_mb is None:
+        return None
+    of_databases = spec.backend.memory_mb if spec.backend.kind == "rocksdb" else 0
+    return (spec.max_memory_mb - of_databases) * _MIB * eighths // _EIGHTHS
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.1f}"

@@ -1,0 +1,84 @@
+"""The input of an epoch while it arrives: in memory, and on the local disk beyond its share."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from spark_state.memory_share import MemoryShare
+from spark_state.processor.processor_run import RunPlan
+from spark_state.processor.spilled_rows import SpilledRows
+
+# Rows are there as they came, in the order of their keys, and in part as Python objects.
+_COPIES = 3
+_LEAST_RUN_BYTES = 1 << 20
+# However much of the share others have, a subtask's runs are not much shorter than that.
+_LEAST_PART_OF_SHARE = 16
+
+
+class ReceivedInput:
+    """A context manager, at whose end the rows are given up. `share`: of the memory; `folder`: for
+    files beyond it."""
+
+    def __init__(self, plan: RunPlan, share: MemoryShare, folder: str) -> None:
+        self._plan = plan
+        self._share = share
+        self._folder = folder
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._kept_bytes = 0
+        self._spilled: SpilledRows | None = None
+        share_bytes = share.most_bytes or 0
+        self._run_bytes = max(share_bytes // _COPIES // _LEAST_PART_OF_SHARE, _LEAST_RUN_BYTES)
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the next rows. Raises StateHostError if the local disk has no place for them."""
+        self.rows += batch.num_rows
+        self._batches.append(batch)
+        if self._share.most_bytes is None:
+            return
+        size = batch.nbytes
+        self._bytes += size
+        if not self._share.take(_COPIES * size):
+            self._share.take_all_the_same(_COPIES * size)
+            if self._bytes >= self._run_bytes:
+                self._spill()
+
+    def all(self) -> pa.Table | SpilledRows:
+        """All that came."""
+        if self._spilled is None:
+            return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
+        if self._batches:
+            self._spill()
+        # What is merged at a time is there in as many copies.
+        self._share.take_all_the_same(_COPIES * self._run_bytes)
+        return self._spilled
+
+    def _spill(self) -> None:
+        if self._spilled is None:
+            plan = self._plan
+            self._spilled = SpilledRows(
+                plan.inputs, plan.event_times, self._folder, self._run_bytes
+            )
+        table = pa.Table.from_batches(self._batches)
+        self._batches, self._bytes = [], 0
+        self._kept_bytes += self._spilled.spill(table)
+        self._share.give_back()
+        self._share.take_all_the_same(self._kept_bytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._share.give_back()
+        self._batches = []
+        if self._spilled is not None:
+            self._spilled.close()

@@ -1,0 +1,72 @@
+"""Tables on the local disk, which the operating system reads when they are looked at.
+
+    (Arrow stream of a table)*
+
+The file has no name, so nothing is left of it when it is closed, or when the process is killed. Its
+tables are mapped, not read: their pages are not memory of the process that it has to give back.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from spark_state.errors import StateHostError
+
+_ROWS_PER_BATCH = 16_384
+
+
+@contextmanager
+def telling_where(what: str, limit: str, folder: str) -> Iterator[None]:
+    """Raise StateHostError for what the local disk refuses. `limit`: the setting that is why
+    `what`, the input or the output, is there."""
+    try:
+        yield
+    except OSError as error:
+        raise StateHostError(
+            f"{what} of an epoch takes more memory than it may ({limit}), and {folder} does not "
+            f"take the rest: {error}. Nothing was changed. Make space there, or set "
+            "spark.cowstate.rocksdb.localDirectory to a directory that Spark's user may write on "
+            "all executors, or raise the limit"
+        ) from error
+
+
+_LIMIT = "spark.cowstate.maxMemoryMB"
+
+
+class SpillFile:
+    """Tables written to a file without a name in `folder`. Write all of them before `tables`.
+
+    Raises StateHostError if the disk does not take them.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        with telling_where("the input", _LIMIT, folder):
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close
+        self._ends: list[int] = []
+
+    def write(self, table: pa.Table) -> None:
+        """Write a table that has rows."""
+        with telling_where("the input", _LIMIT, self._folder):
+            with pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), table.schema) as writer:
+                writer.write_table(table, max_chunksize=_ROWS_PER_BATCH)
+            self._file.flush()
+            self._ends.append(self._file.tell())
+
+    def tables(self) -> list[pa.Table]:
+        """What was written, in order. It stays readable after `close`."""
+        if not self._ends:
+            return []
+        mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        starts = [0, *self._ends]
+        parts = [mapped.slice(a, b - a) for a, b in zip(starts, self._ends, strict=False)]
+        return [pa.ipc.open_stream(pa.BufferReader(part)).read_all() for part in parts]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()

@@ -1,0 +1,137 @@
+"""Input of an epoch that is larger than its share of the memory.
+
+    rows arrive -> as many as the memory takes -> inputs by name, each sorted by key -> a run
+    all arrived -> the runs of an input are merged, part by part, when a step asks for its rows
+
+What a subtask has to know of all rows before the first step is looked at when they are spilled: the
+batch's time, and how far event times have come. Rows of broadcast streams stay in memory: they are
+sorted as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from spark_state.checkpointing.watermarks import joined
+from spark_state.keyed_state.key_columns import KeyColumns
+from spark_state.processor.epoch_inputs import (
+    INITIAL_ROWS,
+    KEYED_ROWS,
+    EpochInput,
+    EpochInputs,
+    RowsByKey,
+)
+from spark_state.processor.event_times import EventTimes
+from spark_state.processor.key_grouping import (
+    InputLayout,
+    KeyedInput,
+    grouped,
+    sorted_by_key,
+)
+from spark_state.processor.merged_runs import merged_runs
+from spark_state.processor.spill_file import SpillFile
+
+_SORTED = (KEYED_ROWS, INITIAL_ROWS)
+
+
+class SpilledInput:
+    """A RowsByKey whose rows are in runs. `late_watermark_ms`: rows up to it are left out, see
+    EventTimes, if there are `events`."""
+
+    def __init__(
+        self,
+        runs: Sequence[pa.Table],
+        layout: InputLayout,
+        part_bytes: int,
+        events: EventTimes | None,
+        late_watermark_ms: int | None,
+    ) -> None:
+        self.layout = layout
+        self.num_rows = 0
+        self.late_rows = 0
+        self._runs = runs
+        self._part_bytes = part_bytes
+        self._events = events
+        self._late_watermark_ms = late_watermark_ms
+
+    def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
+        """See RowsByKey."""
+        self.num_rows = self.late_rows = 0
+        for part in merged_runs(self._runs, self.layout, self._part_bytes):
+            in_time = self._in_time(part)
+            self.num_rows += in_time.num_rows
+            self.late_rows += part.num_rows - in_time.num_rows
+            if in_time.num_rows:
+                yield grouped(in_time, self.layout, key_columns)
+
+    def _in_time(self, part: pa.Table) -> pa.Table:
+        if self._events is None or self._late_watermark_ms is None:
+            return part
+        return self._events.without_late(part, self._late_watermark_ms)
+
+
+class SpilledRows:
+    """The inputs of an epoch, spilled into `folder`. `part_bytes`: about how much of them is merged
+    at a time. Close it."""
+
+    def __init__(
+        self, inputs: EpochInputs, events: EventTimes | None, folder: str, part_bytes: int
+    ) -> None:
+        self._inputs = inputs
+        self._events = events
+        self._folder = folder
+        self._part_bytes = part_bytes
+        self._files: dict[str, SpillFile] = {}
+        self._layouts: dict[str, InputLayout] = {}
+        self._in_memory: dict[str, list[pa.Table]] = {}
+        self.batch_ms: int | None = None
+        self.reached_ms: tuple[int | None, ...] = ()
+
+    def spill(self, table: pa.Table) -> int:
+        """Write rows of the subtask, which came after those that were spilled before. Returns how
+        many bytes of them stay in memory. Raises StateHostError."""
+        if self.batch_ms is None:
+            self.batch_ms = self._inputs.batch_ms(table)
+        if self._events is not None:
+            reached = self._events.reached_ms(table)
+            self.reached_ms = joined(self._events.upstreams, self.reached_ms, reached)
+        kept = 0
+        for name, given in self._inputs.by_name(table).items():
+            self._layouts[name] = given.layout
+            if name not in _SORTED:
+                self._in_memory.setdefault(name, []).append(given.table)
+                kept += given.table.nbytes
+            elif given.table.num_rows:
+                self._file(name).write(sorted_by_key(given.table, given.layout))
+        return kept
+
+    def _file(self, name: str) -> SpillFile:
+        if name not in self._files:
+            self._files[name] = SpillFile(self._folder)
+        return self._files[name]
+
+    def by_name(self, late_watermark_ms: int | None) -> Mapping[str, RowsByKey]:
+        """The inputs, see EpochInputs; the keyed rows without those that are late."""
+        inputs: dict[str, RowsByKey] = {
+            name: EpochInput(_concatenated(tables), self._layouts[name])
+            for name, tables in self._in_memory.items()
+        }
+        for name in self._layouts.keys() - inputs.keys():
+            events = self._events if name == KEYED_ROWS else None
+            runs = self._files[name].tables() if name in self._files else []
+            layout = self._layouts[name]
+            inputs[name] = SpilledInput(runs, layout, self._part_bytes, events, late_watermark_ms)
+        return inputs
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files.values():
+            file.close()
+
+
+def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables as one. Those without rows may have no columns."""
+    with_rows = [table for table in tables if table.num_rows]
+    return pa.concat_tables(with_rows) if with_rows else tables[0]
