@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.epoch_request import EpochRequest
+from spark_state.host.host_death import HeldMemory, WatchedHost
 
 _log = logging.getLogger(__name__)
 
@@ -30,10 +31,11 @@ def run_epoch(
     with connection, connection.makefile("rwb") as file:
         stream = cast(BinaryIO, file)
         batches = _marked(batches)
+        watched, held = WatchedHost.at(connection), None
         try:
             first = next(batches, None)
             wire.send(stream, (request, first is not None))
-            _expect(stream, wire.Accepted)
+            held = _expect(stream, wire.Accepted).held
             rows = 0
             if first is not None:
                 rows = wire.send_batches(stream, first.schema, chain((first,), batches))
@@ -50,13 +52,20 @@ def run_epoch(
         except _InputFailureError as failure:
             raise failure.error from None
         except (EOFError, OSError, pa.ArrowException) as error:
-            task = request.task
-            raise StateHostError(
-                f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({error}); "
-                "a retry of the task or a restart of the query restores its state from "
-                f"{request.store_url}. Its last words are in the executor's log"
-            ) from error
+            raise _death(request, watched, held, error) from error
         assert received == durable.rows == end.rows, (received, durable, end)
+
+
+def _death(
+    request: EpochRequest, watched: WatchedHost, held: HeldMemory | None, error: Exception
+) -> StateHostError:
+    task, death = request.task, watched.death()
+    return StateHostError(
+        f"the state host of subtask {task.subtask} died in epoch {task.epoch} ({death.how()}: "
+        f"{error}); a retry of the task or a restart of the query restores its state from "
+        f"{request.store_url}. Its last words are in the executor's log."
+        f"{death.advice(request.spec.max_memory_mb, held)}"
+    )
 
 
 @dataclass(eq=False)

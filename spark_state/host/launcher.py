@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGKILL
 
 from spark_state.errors import StateHostError
 from spark_state.host.executor import (
@@ -127,7 +128,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], ready: int) -> None:
         process.kill()
         process.wait()
         raise StateHostError(f"the state host did not start within {_START_SECONDS} s")
+    code = process.wait()
+    killed = " The operating system may have killed it for memory" if code == -SIGKILL else ""
     raise StateHostError(
-        f"the state host ended with exit code {process.wait()} while starting; its error is in the "
-        "executor's log"
+        f"the state host ended with exit code {code} while starting; its error is in the "
+        f"executor's log.{killed}"
     )

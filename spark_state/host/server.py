@@ -136,7 +136,7 @@ class StateHost:
         sys.path.extend(entry for entry in request.module_path if entry not in sys.path)
         with self._sessions.subtask(request) as session:
             claim = session.accept(request)
-            wire.send(stream, wire.Accepted())
+            wire.send(stream, wire.Accepted(self._sessions.held_memory()))
             with session.receive(request) as received:
                 _receive_input(connection, stream, has_input, received)
                 rows = received.all()

@@ -12,8 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psutil
+
 from spark_state.host.epoch_request import EpochRequest
 from spark_state.host.executor import Executor
+from spark_state.host.host_death import HeldMemory
 from spark_state.host.maintenance import Maintenance
 from spark_state.host.store_session import StoreBegunAnewError, StoreSession
 from spark_state.host.subtask_backends import SubtaskBackends
@@ -28,6 +31,7 @@ class Sessions:
         self, clock: Callable[[], float] = time.monotonic, executor: Executor | None = None
     ) -> None:
         self._clock = clock
+        self._process = psutil.Process()
         self._backends = SubtaskBackends(executor)
         self._lock = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
@@ -52,6 +56,10 @@ class Sessions:
             with self._lock:
                 held.users -= 1
                 held.last_used = self._clock()
+
+    def held_memory(self) -> HeldMemory:
+        """What the process has in memory."""
+        return HeldMemory(self._process.memory_info().rss, self._backends.memory.state.bytes)
 
     def drop_unused(self, seconds: float) -> None:
         """Drop what is not in use and was last used longer ago than this."""

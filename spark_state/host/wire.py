@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.errors import StateHostError
+from spark_state.host.host_death import HeldMemory
 from spark_state.processor.pickles import dumps
 
 _LENGTH = struct.Struct(">Q")
@@ -36,7 +37,9 @@ _LENGTH = struct.Struct(">Q")
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The host takes the request: send the input."""
+    """The host takes the request: send the input. `held`: what the host has in memory."""
+
+    held: HeldMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,168 @@
+"""How a host died: told apart by its exit status and by what the kernel counts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_state.errors import StateHostError
+from spark_state.host import host_death
+from spark_state.host.client import run_epoch
+from spark_state.host.executor import Executor, running_executor
+from spark_state.host.host_death import (
+    HeldMemory,
+    HostDeath,
+    WatchedHost,
+    counted_in,
+    counters,
+)
+from spark_state.host.launcher import connect
+from spark_state.processor.pickles import dumps
+from tests.support.processors import RunningTotals
+from tests.support.subtasks import Host, operator, table_of
+
+HELD = HeldMemory(900 << 20, 600 << 20)
+
+
+class TestWords:
+    def test_a_kill_that_the_kernel_counted_was_for_memory(self) -> None:
+        death = HostDeath(int(signal.SIGKILL), (3, 4))
+        assert death.how() == "killed by the operating system for memory"
+        advice = death.advice(512, HELD)
+        assert "oom_kill of its control group rose from 3 to 4" in advice
+        assert "It had 900 MiB, 600 MiB of it state at first" in advice
+        assert "spark.cowstate.maxMemoryMB of each host is 512" in advice
+
+    def test_a_kill_that_nobody_counts_may_have_been_for_memory(self) -> None:
+        death = HostDeath(int(signal.SIGKILL), None)
+        assert death.how() == "ended by SIGKILL"
+        advice = death.advice(None, None)
+        assert "The operating system may have killed it for memory" in advice
+        assert "spark.cowstate.maxMemoryMB of each host is not set" in advice
+
+    def test_a_kill_that_the_kernel_did_not_count_was_somebody_elses(self) -> None:
+        death = HostDeath(int(signal.SIGKILL), (3, 3))
+        assert death.how() == "ended by SIGKILL"
+        assert "The kernel has not killed it for memory" in death.advice(None, HELD)
+
+    def test_where_only_the_count_is_known_it_decides(self) -> None:
+        assert HostDeath(None, (0, 1)).how() == "killed by the operating system for memory"
+        assert HostDeath(None, (1, 1)).how() == "nobody knows how"
+        assert HostDeath(None, (1, 1)).advice(None, None) == ""
+
+    @pytest.mark.parametrize(
+        ("status", "how"),
+        [
+            (int(signal.SIGSEGV), "ended by SIGSEGV"),
+            (int(signal.SIGTERM), "ended by SIGTERM"),
+            (3 << 8, "ended with exit code 3"),
+        ],
+    )
+    def test_other_deaths_are_named_and_not_laid_to_memory(self, status: int, how: str) -> None:
+        death = HostDeath(status, (3, 4))
+        assert death.how() == how
+        assert death.advice(512, HELD) == ""
+
+
+def test_the_count_is_found_in_both_versions_of_control_groups(tmp_path: Path) -> None:
+    of_version_1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n"
+    assert [*counters(of_version_1, tmp_path)][:2] == [
+        tmp_path / "memory" / "a/b" / "memory.oom_control",
+        tmp_path / "memory" / "memory.oom_control",
+    ]
+    assert [*counters("0::/pod/x\n", tmp_path)] == [
+        tmp_path / "pod/x" / "memory.events",
+        tmp_path / "memory.events",
+    ]
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n")
+    assert counted_in(events) == 2
+    events.write_text("low 0\n")
+    assert counted_in(events) is None
+    assert counted_in(tmp_path / "none") is None
+
+
+def test_the_status_of_a_process_that_somebody_has_waited_for_is_not_known() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    assert WatchedHost(process.pid, None).death() == HostDeath(None, None)
+
+
+def dies(how: Callable[[], Any]) -> type[RunningTotals]:
+    class Dying(RunningTotals):
+        def init(self, handle: Any) -> None:
+            how()
+
+    return Dying
+
+
+@pytest.fixture
+def executor() -> Any:
+    """A process that stands for an executor's JVM."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield running_executor(process.pid)
+    process.kill()
+    process.wait()
+
+
+def message_of_death(executor: Executor, folder: Path, how: Callable[[], Any]) -> str:
+    host = Host(operator(folder))
+    processor = replace(host.spec.processor, pickled_processor=dumps(dies(how)()))
+    host.spec = replace(host.spec, processor=processor, max_memory_mb=256)
+    connection: socket.socket = connect(executor, 0, 600)
+    with pytest.raises(StateHostError, match="died in epoch 0") as caught:
+        [*run_epoch(connection, host.request(0, 1), iter(table_of([("a", 1)], 8).to_batches()))]
+    return str(caught.value)
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux tells the status")
+class TestDeadHosts:
+    def test_sigkill_is_told_with_what_the_host_held(
+        self, executor: Executor, tmp_path: Path
+    ) -> None:
+        message = message_of_death(
+            executor, tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL)
+        )
+        assert "died in epoch 0 (ended by SIGKILL" in message
+        assert "It had " in message
+        assert "spark.cowstate.maxMemoryMB of each host is 256" in message
+
+    def test_a_count_that_rises_meanwhile_says_that_it_was_for_memory(
+        self, executor: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        counter = tmp_path / "memory.events"
+        counter.write_text("oom_kill 7\n")
+        monkeypatch.setattr(host_death, "_own_counter", lambda: counter)
+
+        def killed() -> None:
+            counter.write_text("oom_kill 8\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        message = message_of_death(executor, tmp_path, killed)
+        assert "(killed by the operating system for memory" in message
+        assert "oom_kill of its control group rose from 7 to 8" in message
+
+    @pytest.mark.parametrize(
+        ("how", "words"),
+        [
+            (lambda: os.kill(os.getpid(), signal.SIGSEGV), "ended by SIGSEGV"),
+            (lambda: os.kill(os.getpid(), signal.SIGTERM), "ended by SIGTERM"),
+            (lambda: os._exit(3), "ended with exit code 3"),
+        ],
+    )
+    def test_other_deaths_are_not_laid_to_memory(
+        self, executor: Executor, tmp_path: Path, how: Callable[[], Any], words: str
+    ) -> None:
+        message = message_of_death(executor, tmp_path, how)
+        assert f"died in epoch 0 ({words}" in message
+        assert "for memory" not in message
