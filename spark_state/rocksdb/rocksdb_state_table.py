@@ -109,7 +109,11 @@ class RocksDBStateTable(Generic[S]):
     def _set(self, state: S | None) -> None:
         key = self._current.key
         change = self._changes.get(key)
-        before = self._of_database(key) if change is None else change.before
+        if change is None:
+            before = self._of_database(key)
+            del self._held[key]  # the change has it
+        else:
+            before = change.before
         self._changes[key] = _Change(self._current.key_group, before, state)
         self._key, self._state = key, state
 
