@@ -9,7 +9,7 @@
     ├── BroadcastStateError         subtasks hold different broadcast states: repair the processor
     ├── StateMigrationError         the store holds this state under another schema or kind
     ├── CorruptStreamError          a channel breaks the order of its epochs: stop its second writer
-    ├── MemoryLimitError            raise the limit, move the state to RocksDB, or make batches smaller
+    ├── MemoryLimitError            raise the limit, use RocksDB, or make batches smaller
     ├── BatchIdentityError          the task does not know its epoch: run it in the query's thread
     ├── FencedError                 a newer run, attempt or epoch took over (I9): nothing changed
     └── StateHostError              the resident process is gone or did not start: run it again

@@ -239,7 +239,8 @@ class HeapElementTable(Generic[E, V]):
     def undo_bytes(self) -> int:
         """About what undoes the running and the last sealed epoch takes."""
         return sum(
-            bytes_of_entries(before, _KeyBefore.undo_bytes) for before in (self._before, self._sealed)
+            bytes_of_entries(before, _KeyBefore.undo_bytes)
+            for before in (self._before, self._sealed)
         )
 
     def snapshot(

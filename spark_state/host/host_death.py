@@ -1,9 +1,9 @@
 """How a state host died, as far as Linux tells.
 
-    exit status    /proc/<pid>/stat of the dead process, until its parent has waited for it. The worker
-                   that started it never does, so it is there as long as that worker is.
-    oom_kill       of the control group of worker and host: how many of its processes the kernel has
-                   killed for memory
+    exit status    /proc/<pid>/stat of the dead process, until its parent has waited for it. The
+                   worker that started it never does, so it is there as long as that worker is.
+    oom_kill       of the control group of worker and host: how many of its processes the kernel
+                   has killed for memory
 
 Other systems tell nothing of this.
 """

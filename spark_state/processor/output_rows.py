@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -131,15 +132,22 @@ class OutputSpool:
             self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
+    def finish(self) -> None:
+        """Write what is not written yet; nothing can be appended afterwards."""
+        with telling_where("the output", _LIMITS, self._folder):
+            self._writer.close()
+            self._file.flush()
+
     def read(self) -> Iterator[pa.RecordBatch]:
         """All batches; nothing can be appended afterwards."""
-        self._writer.close()
+        self.finish()
         self._file.seek(0)
         yield from pa.ipc.open_stream(pa.PythonFile(self._file, mode="r"))
 
     def close(self) -> None:
         self._memory.give_back()
-        self._file.close()
+        with suppress(OSError):  # of what the disk did not take, when it was appended
+            self._file.close()
 
     def __enter__(self) -> OutputSpool:
         return self

@@ -127,6 +127,7 @@ def run_processor(
                 check_emitted(batch, plan.emitted_time, time.late_watermark_ms)
             spool.append(batch)
         processor.close()
+        spool.finish()
     except BaseException:
         spool.close()
         raise

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
@@ -69,4 +69,5 @@ class SpillFile:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._file.close()
+        with suppress(OSError):  # of what the disk did not take, when it was written
+            self._file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_merged_runs_are_the_rows_sorted_at_once(
     table, layout, columns = given_rows
     bounds = sorted({0, table.num_rows, *(cut for cut in cuts if cut < table.num_rows)})
     file = SpillFile(tempfile.gettempdir())
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in itertools.pairwise(bounds):
         file.write(sorted_by_key(table.slice(start, end - start), layout))
     parts = [
         grouped(part, layout, columns) for part in merged_runs(file.tables(), layout, part_bytes)
@@ -114,4 +115,4 @@ def test_long_runs_come_in_bounded_parts(
     for part in parts:
         assert part.num_rows <= most or len(set(part.column("k").to_pylist())) == 1
     first_and_last = [(part.column("k")[0].as_py(), part.column("k")[-1].as_py()) for part in parts]
-    assert all(a[1] < b[0] for a, b in zip(first_and_last, first_and_last[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(first_and_last))

@@ -41,8 +41,8 @@ class OperatorConfiguration:
     rocksdb_memory_mb: how much memory the databases of a host use together, in MiB.
     rocksdb_incremental: whether a snapshot of RocksDB is its own files, and only those that the
         store does not have.
-    max_memory_mb: how much memory a host uses for state, input and output together, in MiB; None for
-        any amount.
+    max_memory_mb: how much memory a host uses for state, input and output together, in MiB; None
+        for any amount.
     local_recovery: whether the files of RocksDB that the store has are kept on the local disk for
         the next host, too.
     parallelism: number of subtasks; may differ at every restart.

@@ -9,6 +9,7 @@ import pytest
 
 from spark_state.errors import ConfigurationError
 from spark_state.spark.operator.operator_configuration import (
+    OperatorConfiguration,
     RestoreFrom,
     SessionFacts,
     parse_configuration,
@@ -110,3 +111,41 @@ def test_a_store_to_restore_from_may_name_its_epoch(tmp_path: Path) -> None:
     assert restore_from("s3://me@bucket/q") == RestoreFrom("s3://me@bucket/q", None)
     assert restore_from("s3://me@bucket/q@41") == RestoreFrom("s3://me@bucket/q", 41)
     assert restore_from(str(tmp_path)) == RestoreFrom(str(tmp_path), None)
+
+
+class TestMemory:
+    def parsed(self, **given: str) -> OperatorConfiguration:
+        settings = {f"spark.cowstate.{key.replace('_', '.')}": text for key, text in given.items()}
+        return parse_configuration({**STORE, **settings}, facts())
+
+    def test_memory_has_no_limit_unless_one_is_set(self) -> None:
+        assert self.parsed().max_memory_mb is None
+        assert self.parsed(maxMemoryMB=" ").max_memory_mb is None
+        assert self.parsed(maxMemoryMB="64").max_memory_mb == 64
+
+    @pytest.mark.parametrize("bad", ["63", "0", "-512", "1.5", "512m", "none"])
+    def test_a_limit_is_a_whole_number_that_leaves_room_for_something(self, bad: str) -> None:
+        with pytest.raises(
+            ConfigurationError, match=rf"maxMemoryMB is '{bad}'; allowed are whole numbers from 64"
+        ):
+            self.parsed(maxMemoryMB=bad)
+
+    def test_a_limit_that_databases_use_up_is_refused_with_both_values(self) -> None:
+        assert self.parsed(maxMemoryMB="64", rocksdb_maxMemoryMB="4096").max_memory_mb == 64
+        for of_databases, limit, most, least in (("256", "256", 224, 288), ("70", "100", 68, 102)):
+            with pytest.raises(ConfigurationError) as caught:
+                self.parsed(backend="rocksdb", maxMemoryMB=limit, rocksdb_maxMemoryMB=of_databases)
+            message = str(caught.value)
+            assert f"spark.cowstate.rocksdb.maxMemoryMB is {of_databases}" in message
+            assert f"of spark.cowstate.maxMemoryMB {limit}" in message
+            assert f"the first to at most {most}, or the second to at least {least}" in message
+        parsed = self.parsed(backend="rocksdb", maxMemoryMB="288")
+        assert (parsed.max_memory_mb, parsed.rocksdb_memory_mb) == (288, 256)
+
+    def test_output_is_a_part_of_the_limit(self) -> None:
+        assert self.parsed(maxMemoryMB="64").output_memory_mb == 64
+        with pytest.raises(ConfigurationError) as caught:
+            self.parsed(maxMemoryMB="100", outputMemoryMB="101")
+        assert "outputMemoryMB is 101, more than spark.cowstate.maxMemoryMB 100" in str(
+            caught.value
+        )

@@ -130,9 +130,7 @@ class TestDeadHosts:
     def test_sigkill_is_told_with_what_the_host_held(
         self, executor: Executor, tmp_path: Path
     ) -> None:
-        message = message_of_death(
-            executor, tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL)
-        )
+        message = message_of_death(executor, tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL))
         assert "died in epoch 0 (ended by SIGKILL" in message
         assert "It had " in message
         assert "spark.cowstate.maxMemoryMB of each host is 256" in message

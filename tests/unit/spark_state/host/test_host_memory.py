@@ -211,9 +211,10 @@ class TestOutput:
     def test_a_disk_that_takes_no_output_is_named(self, tmp_path: Path) -> None:
         share = HostMemory().share_of_output(replace(operator(tmp_path), max_memory_mb=0))
         gone = str(tmp_path / "gone")
-        with OutputSpool(OUTPUT, 1 << 20, OutputPlace(share, gone)) as spool:
-            with pytest.raises(StateHostError, match=r"output .* and .*/gone does not take"):
-                spool.append(pa.RecordBatch.from_pylist([{"key": "a"}], schema=OUTPUT))
+        batch = pa.RecordBatch.from_pylist([{"key": "a"}], schema=OUTPUT)
+        refused = pytest.raises(StateHostError, match=r"output .* and .*/gone does not take")
+        with OutputSpool(OUTPUT, 1 << 20, OutputPlace(share, gone)) as spool, refused:
+            spool.append(batch)
 
 
 class TestHeapState:
@@ -251,7 +252,7 @@ class TestHeapState:
         table = rows(20_000, keys=20_000)
         open_host(LongTexts(1_000)).run(0, table)
         host = open_host(LongTexts(1_000), run_id="run-2", max_memory_mb=LIMIT_MB)
-        with pytest.raises(MemoryLimitError, match="spark.cowstate.maxMemoryMB is 16"):
+        with pytest.raises(MemoryLimitError, match=r"spark\.cowstate\.maxMemoryMB is 16"):
             host.run(1, rows(1), attempt=5)
         assert memory_of(host).state.bytes == 0
         host.spec = replace(host.spec, max_memory_mb=512)

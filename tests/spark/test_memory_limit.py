@@ -1,0 +1,167 @@
+"""Queries with a small limit of memory: batches that are larger, and state that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+
+import spark_state
+from spark_state.errors import ConfigurationError
+from tests.support.provider_jobs import configured
+
+pytestmark = pytest.mark.spark
+
+ROWS, KEYS, BATCHES = 40_000, 700, 2
+INPUT = "key string, value long, text string"
+OUTPUT = "key string, rows long, total long, characters long"
+LIMIT = {"spark.cowstate.maxMemoryMB": "64", "spark.cowstate.parallelism": "1"}
+
+
+class Sums(StatefulProcessor):
+    """Row(key, rows, total, characters) of all rows of a key until now."""
+
+    def init(self, handle: Any) -> None:
+        self._sums = handle.getValueState("sums", "rows long, total long, characters long")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        count, total, characters = self._sums.get() or (0, 0, 0)
+        for row in rows:
+            count, total, characters = count + 1, total + row.value, characters + len(row.text)
+        self._sums.update((count, total, characters))
+        yield Row(key=key[0], rows=count, total=total, characters=characters)
+
+    def close(self) -> None:
+        pass
+
+
+class KeepsTexts(Sums):
+    """Keeps a long text for each row."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._texts = handle.getMapState("texts", "value long", "text string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        seen = [*rows]
+        for row in seen:
+            self._texts.updateValue((row.value,), (row.text + str(row.value),))
+        yield from super().handleInputRows(key, iter(seen), timerValues)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Batches of some 44 MB each."""
+    folder = tmp_path_factory.mktemp("input")
+    for batch in range(BATCHES):
+        numbers = range(batch * ROWS, batch * ROWS + ROWS)
+        columns = {
+            "key": [f"key {number * 7_919 % KEYS}" for number in numbers],
+            "value": [*numbers],
+            "text": ["x" * (1_000 + number % 200) for number in numbers],
+        }
+        pq.write_table(pa.table(columns), folder / f"{batch}.parquet")
+    return folder
+
+
+def operator(spark: SparkSession, folder: Path, processor: StatefulProcessor) -> DataFrame:
+    source = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(str(folder))
+    return spark_state.transform_with_state(
+        source.groupBy("key"), processor, OUTPUT, "update", "None"
+    )
+
+
+def run(output: DataFrame, tmp_path: Path) -> dict[str, Row]:
+    """The last output of each key."""
+    last: dict[str, Row] = {}
+
+    def keep(batch: DataFrame, _: int) -> None:
+        last.update({row.key: row for row in batch.collect()})
+
+    query = (
+        output.writeStream.foreachBatch(keep)
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+    return last
+
+
+def in_batch(spark: SparkSession, folder: Path) -> dict[str, Row]:
+    """The same, computed by Spark."""
+    sums = (
+        spark.read.schema(INPUT)
+        .parquet(str(folder))
+        .groupBy("key")
+        .agg(
+            F.count("*").alias("rows"),
+            F.sum("value").alias("total"),
+            F.sum(F.length("text")).alias("characters"),
+        )
+    )
+    return {row.key: row for row in sums.collect()}
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_batches_larger_than_the_memory_come_to_what_a_batch_computation_does(
+    spark: SparkSession, folder: Path, tmp_path: Path, backend: str
+) -> None:
+    settings = {
+        **LIMIT,
+        "spark.cowstate.backend": backend,
+        "spark.cowstate.rocksdb.maxMemoryMB": "16",
+    }
+    with configured(spark, settings):
+        last = run(operator(spark, folder, Sums()), tmp_path)
+    assert last == in_batch(spark, folder)
+
+
+def test_a_state_that_does_not_fit_is_refused_and_goes_on_in_rocksdb(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    with configured(spark, LIMIT):
+        output = operator(spark, folder, KeepsTexts())
+        with pytest.raises(StreamingQueryException) as caught:
+            run(output, tmp_path)
+    message = str(caught.value)
+    assert "MemoryLimitError" in message
+    assert "spark.cowstate.maxMemoryMB is 64, of which state may take 32.0 MiB" in message
+    assert "set spark.cowstate.backend to rocksdb" in message
+    with configured(
+        spark,
+        {
+            **LIMIT,
+            "spark.cowstate.backend": "rocksdb",
+            "spark.cowstate.maxMemoryMB": "512",
+        },
+    ):
+        assert run(operator(spark, folder, KeepsTexts()), tmp_path) == in_batch(spark, folder)
+
+
+def test_limits_that_contradict_each_other_are_refused_before_anything_is_written(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    settings = {
+        "spark.cowstate.store": str(tmp_path / "store"),
+        "spark.cowstate.backend": "rocksdb",
+        "spark.cowstate.maxMemoryMB": "100",
+        "spark.cowstate.rocksdb.maxMemoryMB": "100",
+    }
+    with configured(spark, settings), pytest.raises(ConfigurationError) as caught:
+        operator(spark, folder, Sums())
+    assert "spark.cowstate.rocksdb.maxMemoryMB is 100" in str(caught.value)
+    assert "spark.cowstate.maxMemoryMB 100" in str(caught.value)
+    assert not (tmp_path / "store").exists()
