@@ -70,6 +70,7 @@ PUBLIC_NAMES = {
         "FencedError",
         "KeyGroupError",
         "LiveView",
+        "MemoryLimitError",
         "MetricsServer",
         "OperatorStateBackend",
         "OutputRowError",

@@ -39,7 +39,7 @@ class TestWords:
         assert death.how() == "killed by the operating system for memory"
         advice = death.advice(512, HELD)
         assert "oom_kill of its control group rose from 3 to 4" in advice
-        assert "It had 900 MiB, 600 MiB of it state at first" in advice
+        assert "When the epoch began, it held 900 MiB, 600 MiB of it state." in advice
         assert "spark.cowstate.maxMemoryMB of each host is 512" in advice
 
     def test_a_kill_that_nobody_counts_may_have_been_for_memory(self) -> None:
@@ -132,7 +132,7 @@ class TestDeadHosts:
     ) -> None:
         message = message_of_death(executor, tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL))
         assert "died in epoch 0 (ended by SIGKILL" in message
-        assert "It had " in message
+        assert "When the epoch began, it held " in message
         assert "spark.cowstate.maxMemoryMB of each host is 256" in message
 
     def test_a_count_that_rises_meanwhile_says_that_it_was_for_memory(
