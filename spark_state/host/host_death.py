@@ -86,7 +86,9 @@ class HostDeath:
                 "a daemon that watches memory may have, or a person"
             )
         limit = "not set" if max_memory_mb is None else f"{max_memory_mb}"
-        last = "" if held is None or not held.process_bytes else f" When the epoch began, it held {held}."
+        last = ""
+        if held is not None and held.process_bytes:
+            last = f" When the epoch began, it held {held}."
         return (
             f" {reason}.{last} If memory is short, give the executor more "
             "(spark.executor.memoryOverhead, the container's limit), or let its hosts use less: "

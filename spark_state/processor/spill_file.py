@@ -3,7 +3,7 @@
     (Arrow stream of a table)*
 
 The file has no name, so nothing is left of it when it is closed, or when the process is killed. Its
-tables are mapped, not read: their pages are not memory of the process that it has to give back.
+tables are mapped, not read: the operating system takes their pages back when it needs memory.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class SpillFile:
         with telling_where("the input", _LIMIT, folder):
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by close
         self._ends: list[int] = []
+        self._mapped: mmap.mmap | None = None
 
     def write(self, table: pa.Table) -> None:
         """Write a table that has rows."""
@@ -62,10 +63,17 @@ class SpillFile:
         """What was written, in order. It stays readable after `close`."""
         if not self._ends:
             return []
-        mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        whole = pa.py_buffer(self._mapped)
         starts = [0, *self._ends]
-        parts = [mapped.slice(a, b - a) for a, b in zip(starts, self._ends, strict=False)]
+        parts = [whole.slice(a, b - a) for a, b in zip(starts, self._ends, strict=False)]
         return [pa.ipc.open_stream(pa.BufferReader(part)).read_all() for part in parts]
+
+    def forget_pages(self) -> None:
+        """Pages of the tables that were looked at are not memory of the process any more. Who looks
+        at them again gets them again."""
+        if self._mapped is not None:
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -37,12 +37,12 @@ _SORTED = (KEYED_ROWS, INITIAL_ROWS)
 
 
 class SpilledInput:
-    """A RowsByKey whose rows are in runs. `late_watermark_ms`: rows up to it are left out, see
-    EventTimes, if there are `events`."""
+    """A RowsByKey whose rows are in the runs of a file, None for no rows. `late_watermark_ms`: rows
+    up to it are left out, see EventTimes, if there are `events`."""
 
     def __init__(
         self,
-        runs: Sequence[pa.Table],
+        file: SpillFile | None,
         layout: InputLayout,
         part_bytes: int,
         events: EventTimes | None,
@@ -51,7 +51,7 @@ class SpilledInput:
         self.layout = layout
         self.num_rows = 0
         self.late_rows = 0
-        self._runs = runs
+        self._file = file
         self._part_bytes = part_bytes
         self._events = events
         self._late_watermark_ms = late_watermark_ms
@@ -59,12 +59,15 @@ class SpilledInput:
     def by_key(self, key_columns: KeyColumns) -> Iterator[KeyedInput]:
         """See RowsByKey."""
         self.num_rows = self.late_rows = 0
-        for part in merged_runs(self._runs, self.layout, self._part_bytes):
+        if self._file is None:
+            return
+        for part in merged_runs(self._file.tables(), self.layout, self._part_bytes):
             in_time = self._in_time(part)
             self.num_rows += in_time.num_rows
             self.late_rows += part.num_rows - in_time.num_rows
             if in_time.num_rows:
                 yield grouped(in_time, self.layout, key_columns)
+            self._file.forget_pages()
 
     def _in_time(self, part: pa.Table) -> pa.Table:
         if self._events is None or self._late_watermark_ms is None:
@@ -120,9 +123,8 @@ class SpilledRows:
         }
         for name in self._layouts.keys() - inputs.keys():
             events = self._events if name == KEYED_ROWS else None
-            runs = self._files[name].tables() if name in self._files else []
-            layout = self._layouts[name]
-            inputs[name] = SpilledInput(runs, layout, self._part_bytes, events, late_watermark_ms)
+            file, layout = self._files.get(name), self._layouts[name]
+            inputs[name] = SpilledInput(file, layout, self._part_bytes, events, late_watermark_ms)
         return inputs
 
     def close(self) -> None:
