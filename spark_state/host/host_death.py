@@ -124,7 +124,7 @@ def _peer(connection: socket.socket) -> int | None:
 
 
 def _exit_status(pid: int) -> int | None:
-    """Of a process that is dead, or dies within a moment; its socket is closed before it is dead.
+    """The status of a process that is dead, or dies within a moment: its socket is closed first.
     None if its parent has waited for it already, or it lives."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:

@@ -257,7 +257,7 @@ class RocksDBElementTable(Generic[E, V]):
         return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap) for of_keys in epochs)
 
     def forget_what_was_read(self) -> None:
-        """See KeyedStateBackend. Of a key that has changed, all stays."""
+        """See KeyedStateBackend. All stays of a key that has changed."""
         self._of_keys = {
             key: of_key for key, of_key in self._of_keys.items() if of_key.now or of_key.is_cleared
         }

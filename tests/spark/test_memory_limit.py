@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,3 +167,19 @@ def test_limits_that_contradict_each_other_are_refused_before_anything_is_writte
     assert "spark.cowstate.rocksdb.maxMemoryMB is 100" in str(caught.value)
     assert "spark.cowstate.maxMemoryMB 100" in str(caught.value)
     assert not (tmp_path / "store").exists()
+
+
+def test_a_host_that_is_killed_says_that_it_may_have_been_for_memory(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    class Killed(Sums):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield from ()
+
+    with configured(spark, LIMIT), pytest.raises(StreamingQueryException) as caught:
+        run(operator(spark, folder, Killed()), tmp_path)
+    message = str(caught.value)
+    assert "died in epoch 0 (ended by SIGKILL" in message
+    assert "When the epoch began, it held" in message
+    assert "spark.cowstate.maxMemoryMB of each host is 64" in message
