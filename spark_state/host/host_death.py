@@ -30,15 +30,15 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """What a host held when it took a request. `process_bytes`: the memory of the whole process,
-    None if the system does not say; `state_bytes`: its state, if an operator has a limit."""
+    """What a host held when it took a request. `process_bytes`: the memory of the whole process;
+    `state_bytes`: its state, as far as operators have limits."""
 
-    process_bytes: int | None
+    process_bytes: int
     state_bytes: int
 
     def __str__(self) -> str:
         state = f", {_mib(self.state_bytes)} of it state" if self.state_bytes else ""
-        return f"{_mib(self.process_bytes or 0)}{state}"
+        return f"{_mib(self.process_bytes)}{state}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,7 @@ class HostDeath:
                 "a daemon that watches memory may have, or a person"
             )
         limit = "not set" if max_memory_mb is None else f"{max_memory_mb}"
-        last = ""
-        if held is not None and held.process_bytes:
-            last = f" When the epoch began, it held {held}."
+        last = "" if held is None else f" When the epoch began, it held {held}."
         return (
             f" {reason}.{last} If memory is short, give the executor more "
             "(spark.executor.memoryOverhead, the container's limit), or let its hosts use less: "

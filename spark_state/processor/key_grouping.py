@@ -63,7 +63,8 @@ def grouped(in_order: pa.Table, layout: InputLayout, key_columns: KeyColumns) ->
     if not in_order.num_rows:
         return KeyedInput(in_order, [], [], [])
     starts = key_starts(in_order, layout)
-    firsts = in_order.take(starts)
+    # To take rows of a column in several chunks copies all of it, which may be a key of any length.
+    firsts = in_order.take(starts) if len(starts) > 1 else in_order.slice(0, 1)
     keys = key_columns.to_keys(
         [firsts.column(index).combine_chunks() for index in layout.key_indexes], len(starts)
     )

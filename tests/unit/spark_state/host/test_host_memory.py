@@ -114,9 +114,10 @@ class TestInput:
         host = open_host(SeesInput(), max_memory_mb=LIMIT_MB)
         assert host.run(0, rows(MANY, keys=1)) == {"key 0": (MANY, sum(range(MANY)))}
 
-    def test_spilled_rows_do_not_stay_in_memory(self, open_host: OpenHost) -> None:
+    @pytest.mark.parametrize("keys", [50, 1])
+    def test_spilled_rows_do_not_stay_in_memory(self, open_host: OpenHost, keys: int) -> None:
         host = open_host(max_memory_mb=LIMIT_MB)
-        table = rows(5 * MANY)
+        table = rows(5 * MANY, keys)
         before = pa.total_allocated_bytes()
         assert host.session is not None
         with host.session.receive(host.request(0, 0)) as received:
