@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from spark_state.processor.epoch_inputs import (
 )
 from spark_state.processor.initial_state_step import handle_initial_state
 from spark_state.processor.key_grouping import InputLayout
+from spark_state.processor.spilled_rows import SpilledRows
 from tests.support.initial_states import BeginsWith
 from tests.support.subtasks import Host, OpenHost, Totals, table_of
 
@@ -144,3 +146,26 @@ def test_a_failing_row_leaves_nothing(open_host: OpenHost) -> None:
     with pytest.raises(TypeError):
         run(host, 0, 2, [("a", 1)], RULE_ROWS, [("a", 100), ("b", None)])
     assert run(host, 0, 3, [("a", 1)], RULE_ROWS, [("a", 7)]) == {"a": (11, 8)}
+
+
+def test_spilled_inputs_come_in_the_same_order_and_to_the_same(open_host: OpenHost) -> None:
+    host = begun(open_host, BeginsByRules())
+    assert host.session is not None
+    plan = host.spec.processor.run_plan
+    script = [
+        united([("a", 1)], RULE_ROWS, [("b", 5), ("a", 100), ("b", 6)]),
+        united([("a", 1), ("b", 1)], [], []),
+    ]
+    outputs = []
+    for epoch, table in enumerate(script):
+        spilled = SpilledRows(plan.inputs, None, tempfile.gettempdir(), part_bytes=1)
+        # What came last is spilled first: the inputs are told apart all the same.
+        kept = [spilled.spill(table.slice(row, 1)) for row in reversed(range(table.num_rows))]
+        assert any(kept) == (epoch == 0)
+        request = host.request(epoch, epoch + 1)
+        durable = host.session.run(request, host.session.accept(request), spilled, lambda: None)
+        spilled.close()
+        assert durable.report.rows_in == epoch + 1
+        with durable.output as spool:
+            outputs.append([tuple(row.values()) for b in spool.read() for row in b.to_pylist()])
+    assert outputs == [[("a", 11, 101)], [("a", 12, 102), ("b", 21, 12)]]
