@@ -40,11 +40,11 @@ class HostMemory:
 
     def share_of_input(self, spec: OperatorSpec) -> MemoryShare:
         """What an epoch of the operator takes for its input."""
-        return MemoryShare(self.input, _part(spec, _INPUT))
+        return _share(self.input, spec, _INPUT)
 
     def share_of_output(self, spec: OperatorSpec) -> MemoryShare:
         """What an epoch of the operator takes for its output."""
-        return MemoryShare(self.output, _part(spec, _OUTPUT))
+        return _share(self.output, spec, _OUTPUT)
 
 
 class StateMemory:
@@ -120,6 +120,11 @@ _SMALLER_EPOCHS = (
     "maxOffsetsPerTrigger and the like of the source), or set more subtasks on more executors "
     "(spark.cowstate.parallelism)"
 )
+
+
+def _share(use: MemoryUse, spec: OperatorSpec, eighths: int) -> MemoryShare:
+    most_bytes = _part(spec, eighths)
+    return MemoryShare(MemoryUse() if most_bytes is None else use, most_bytes)
 
 
 def _part(spec: OperatorSpec, eighths: int) -> int | None:

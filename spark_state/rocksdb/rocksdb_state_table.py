@@ -19,9 +19,9 @@ from spark_state.rocksdb.stored_rows import StoredRows
 
 S = TypeVar("S")
 
-_ROWS_AT_ONCE = 1_024
 # As the database holds them, packed. The others are read one by one.
 _MOST_BYTES_AHEAD = 4 << 20
+_FIRST_ROWS = 16
 
 
 class _Change(NamedTuple, Generic[S]):
@@ -63,21 +63,21 @@ class RocksDBStateTable(Generic[S]):
             self._read(zip(keys, key_groups, strict=True), _MOST_BYTES_AHEAD)
 
     def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int | None) -> None:
-        """Read the states of keys, with their key groups, until there are `most_bytes`."""
+        """Read the states of keys, with their key groups, until there are `most_bytes` or somewhat
+        more: at first few, because nobody knows how large they are."""
         of_key, held = self.format.keys.of_key, self._held
         wanted = {of_key(key, key_group): key for key, key_group in keys if key not in held}
         in_order = sorted(wanted)
-        read_bytes = 0
-        for first in range(0, len(in_order), _ROWS_AT_ONCE):
-            rows = in_order[first : first + _ROWS_AT_ONCE]
+        first, read_bytes = 0, 0
+        while first < len(in_order) and (most_bytes is None or read_bytes < most_bytes):
+            rows = in_order[first : first + max(first, _FIRST_ROWS)]
+            first += len(rows)
             for row, data in zip(rows, self.family.get_many(rows), strict=True):
                 if data is None:
                     held[wanted[row]] = None
                 else:
                     held[wanted[row]] = self.format.unpack(data)
                     read_bytes += len(data)
-            if most_bytes is not None and read_bytes >= most_bytes:
-                return
 
     def _find(self) -> None:
         key = self._current.key

@@ -134,6 +134,30 @@ def test_values_are_read_ahead_while_somebody_looks_at_them(folder: Path) -> Non
         assert (together.call_count, alone.call_count) == (3, 0)
 
 
+def test_large_values_are_read_ahead_as_far_as_some_megabytes_go(folder: Path) -> None:
+    backend = backend_in(folder)
+    state: Any = backend.state(StateDescriptor("text", "value", TEXT, "{}"))
+    keys = [(key,) for key in range(400)]
+    groups = [KEY_GROUPS.start] * len(keys)
+    for (key,) in keys:
+        backend.set_current_key((key,), KEY_GROUPS.start)
+        state.update((f"{key:<50000}",))
+    backend.seal()
+    backend.read_ahead(keys, groups)
+    assert 4 << 20 < backend.bytes_on_heap() - 400 * 50_000 < 9 << 20
+    family = backend._tables["text"].family
+    with mock.patch.object(family, "get", wraps=family.get) as alone:
+        for (key,) in keys:
+            backend.set_current_key((key,), KEY_GROUPS.start)
+            assert state.get() == (f"{key:<50000}",)
+        assert 200 < alone.call_count < 350
+    assert backend.bytes_on_heap() > 40_000_000
+    backend.forget_what_was_read()
+    assert backend.bytes_on_heap() < 21_000_000
+    backend.set_current_key((7,), KEY_GROUPS.start)
+    assert state.get() == (f"{7:<50000}",)
+
+
 def test_a_key_column_may_be_missing(folder: Path) -> None:
     backend = RocksDBKeyedStateBackend(
         KeyGroupRange(0, 0), KeyColumns((), (), ()), PLAIN_FORMS, DatabaseHome(folder)
