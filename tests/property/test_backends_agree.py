@@ -68,6 +68,7 @@ other_calls = st.one_of(
     st.tuples(st.just("read ahead"), st.lists(keys, unique=True)),
     st.tuples(st.sampled_from(["seal", "seal", "undo", "rollback"])),
     st.tuples(st.sampled_from(["expire", "fire", "later", "write", "restore", "rescale"])),
+    st.just(("forget",)),
 )
 
 
@@ -107,6 +108,9 @@ class Backend:
                 backend.set_current_key((number,), group_of(number))
             case "read ahead", numbers:
                 backend.read_ahead([(n,) for n in numbers], [group_of(n) for n in numbers])
+            case ("forget",):
+                assert backend.bytes_on_heap() >= 0
+                backend.forget_what_was_read()
             case ("seal",):
                 backend.seal()
                 self.can_undo = True
