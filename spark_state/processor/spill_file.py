@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_state.errors import StateHostError
 
 _ROWS_PER_BATCH = 16_384
+_LIMIT = "spark.cowstate.maxMemoryMB"
 
 
 @contextmanager
@@ -33,9 +34,6 @@ def telling_where(what: str, limit: str, folder: str) -> Iterator[None]:
             "spark.cowstate.rocksdb.localDirectory to a directory that Spark's user may write on "
             "all executors, or raise the limit"
         ) from error
-
-
-_LIMIT = "spark.cowstate.maxMemoryMB"
 
 
 class SpillFile:
