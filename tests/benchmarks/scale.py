@@ -240,21 +240,21 @@ def plot(results: Sequence[Measured], path: Path) -> None:
         panels = {
             "requests": [(m.of_subtask(m.counts.requests), m.before().requests) for m in chosen],
             "names listed": [(m.of_subtask(m.counts.listed), m.before().listed) for m in chosen],
-            "bytes of documents read": [
-                (m.of_subtask(m.counts.got_documents), m.before().read) for m in chosen
-            ],
+            "bytes read": [(m.of_subtask(m.counts.got_documents), m.before().read) for m in chosen],
         }
         for axis, (label, values) in zip(row, panels.items(), strict=True):
             now, before = zip(*values, strict=True)
             subtasks = [m.subtasks for m in chosen]
             axis.plot(subtasks, before, "--o", color="0.6", label="before")
             axis.plot(subtasks, now, "-o", color="tab:blue", label="now")
-            axis.set(title=f"{step}: {label} of a subtask", xscale="log", yscale="log")
-            axis.set_xlabel("subtasks")
-            axis.set_ylim(bottom=0.5)
+            axis.set(title=f"{step}: {label}", xscale="log", xlabel="subtasks")
+            if label == "requests":
+                axis.set_ylim(0, 1.1 * max(*before, *now))
+            else:
+                axis.set(yscale="log")
             axis.grid(alpha=0.3)
     axes[0][0].legend()
-    figure.suptitle(f"{most:,} retained epochs")
+    figure.suptitle(f"What a subtask takes, with {most:,} retained epochs")
     figure.savefig(path, dpi=110)
 
 
