@@ -16,8 +16,6 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     LostVersionError,
-    NoOperatorStoreError,
-    NotAnOperatorError,
     NotAStoreError,
     NotATableError,
     ObjectExistsError,
@@ -35,6 +33,12 @@ from checkpoint_store.errors import (
     VersionMissingError,
     VersionNotRetainedError,
     WrittenTwiceError,
+)
+from checkpoint_store.operators.operator_errors import (
+    NoOperatorStoreError,
+    NoProgressError,
+    NoSavepointError,
+    NotAnOperatorError,
 )
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
@@ -64,6 +68,8 @@ __all__ = [
     "EpochNumbers",
     "LostVersionError",
     "NoOperatorStoreError",
+    "NoProgressError",
+    "NoSavepointError",
     "NotACheckpointError",
     "NotAStoreError",
     "NotATableError",

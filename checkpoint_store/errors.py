@@ -12,8 +12,6 @@
     ├── ConflictingWriterError  another query writes this table: stop one, or take over
     ├── LostVersionError        a version that held batches of a query is gone: restore it
     ├── NotAStoreError          there is no state at a URL: name another one
-    │   └── NoOperatorStoreError    nor an operator: name its store, or its query's directory
-    ├── NotAnOperatorError      a table or a checkpoint is where an operator's store is asked for
     ├── StateNotFoundError      an operator lacks a state, or has several: name one of them
     ├── TableSchemaError        rows do not fit the table's columns: change one of them
     ├── WrittenTwiceError       one batch is written into a table twice: join the rows
@@ -26,8 +24,9 @@
     ├── TimestampOutOfRangeError  no version is known for a time: ask for another time
     └── UnknownColumnError      a state has no column of a name: ask for one that it has
 
-`provider_errors` has the errors of reading what the provider wrote. Every error that cowstate
-raises on purpose is a CowstateError.
+`provider_errors` has the errors of reading what the provider wrote, `operator_errors` those of
+asking for operators where there are none. Every error that cowstate raises on purpose is a
+CowstateError.
 
 Every error keeps its values as attributes and survives pickling: errors cross processes.
 """
@@ -50,11 +49,6 @@ _HOW_TO_KEEP_MORE = (
     "To keep more versions from now on, raise minVersionsToRetain of the table's writer, "
     "spark.cowstate.minEpochsToRetain of the operator's query, or "
     "spark.sql.streaming.minBatchesToRetain of the query on the provider"
-)
-
-_OPERATORS = (
-    "Name <store>/<query id>/<operator>, or <store>/<query id> for all operators; <store> is the "
-    "query's spark.cowstate.store"
 )
 
 
@@ -259,29 +253,6 @@ class NotAStoreError(CheckpointStoreError):
             "query with a batch that is committed (it has no table.json, no store.json and nothing "
             f"in commits/){hint}. Name the directory of a table, <store>/<query id>/<operator>, or "
             "the checkpointLocation of a query"
-        )
-
-
-class NoOperatorStoreError(NotAStoreError):
-    """Neither the store of an operator, nor a directory with such stores."""
-
-    def __str__(self) -> str:
-        below = f"; below it there are {', '.join(self.below[:10])}" if self.below else ""
-        return f"no store.json in {self.url}, nor in a directory of it{below}. {_OPERATORS}"
-
-
-@dataclass(eq=False)
-class NotAnOperatorError(CheckpointStoreError):
-    """A table, or the checkpoint of `query_id`, is where the store of an operator is asked for."""
-
-    url: str
-    query_id: str | None = None
-
-    def __str__(self) -> str:
-        advice = _OPERATORS.replace("<query id>", self.query_id or "<query id>")
-        return (
-            f"{self.url} is not the store of an operator, so it has no progress of one. {advice}. "
-            "Operators of Spark have theirs in Spark's own lastProgress"
         )
 
 

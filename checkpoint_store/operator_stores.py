@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkpoint_store.errors import (
-    CheckpointStoreError,
-    NoOperatorStoreError,
-    NotAnOperatorError,
-    NotAStoreError,
-)
+from checkpoint_store.errors import CheckpointStoreError, NotAStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.open_history import open_history
+from checkpoint_store.operators.operator_errors import (
+    NoOperatorStoreError,
+    NotAnOperatorError,
+)
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_order import operator_order
 from checkpoint_store.provider.provider_errors import StoreNotFoundError
@@ -22,24 +21,27 @@ from checkpoint_store.provider.spark_checkpoint import query_id_of
 
 
 def operators_at(
-    url: str, storage_options: Mapping[str, Any] | None, retry_seconds: float
+    url: str,
+    storage_options: Mapping[str, Any] | None,
+    retry_seconds: float,
+    other: type[NotAnOperatorError] = NotAnOperatorError,
 ) -> list[OperatorHistory]:
     """The operator whose store is at `url`, or those of the query whose directory it is, by name;
     numbers in names count as numbers.
 
-    Raises NotAStoreError if there is no store, and NotAnOperatorError if it is a table's or a
-    query's checkpoint; CorruptObjectError; the errors of the object store.
+    Raises NotAStoreError if there is no store, and `other` if it is a table's or a query's
+    checkpoint; CorruptObjectError; the errors of the object store.
     """
 
     def opened(of_url: str) -> OperatorHistory:
         try:
             history = open_history(of_url, storage_options, None, retry_seconds)
         except StoreNotFoundError as error:
-            raise NotAnOperatorError(error.url, query_id()) from error
+            raise other(error.url, query_id()) from error
         if isinstance(history, OperatorHistory):
             return history
         is_checkpoint = isinstance(history, ProviderHistory)
-        raise NotAnOperatorError(history.url, query_id() if is_checkpoint else None)
+        raise other(history.url, query_id() if is_checkpoint else None)
 
     def query_id() -> str | None:
         store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)

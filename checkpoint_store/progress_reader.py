@@ -9,6 +9,7 @@ from checkpoint_store.errors import VersionNotRetainedError
 from checkpoint_store.objects.parallel_requests import in_parallel
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.operator_stores import operators_at
+from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import (
     OperatorName,
@@ -33,13 +34,13 @@ def read_progress(
     progress of each subtask. `storage_options` are fsspec's; a call to the store that fails is
     tried again for `retry_seconds`.
 
-    Raises NotAStoreError if there is no store, and NotAnOperatorError if it is a table's or a
+    Raises NotAStoreError if there is no store, and NoProgressError if it is a table's or a
     query's checkpoint; VersionNotRetainedError if no operator has a complete epoch;
     CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if epochs < 1:
         raise ValueError(f"epochs is {epochs}; ask for 1 or more")
-    histories = operators_at(url, storage_options, retry_seconds)
+    histories = operators_at(url, storage_options, retry_seconds, NoProgressError)
     progress = [
         told for history in histories for told in _newest(history, epochs, subtasks=subtasks)
     ]

@@ -22,6 +22,8 @@ PUBLIC_NAMES = {
         "EpochNumbers",
         "LostVersionError",
         "NoOperatorStoreError",
+        "NoProgressError",
+        "NoSavepointError",
         "NotACheckpointError",
         "NotAStoreError",
         "ObjectExistsError",

@@ -23,6 +23,7 @@ from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
 )
 from checkpoint_store.operators.epoch_pins import EpochPins
+from checkpoint_store.operators.operator_errors import NoSavepointError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.errors import ConfigurationError
@@ -59,7 +60,7 @@ def savepoint(
     `storage_options` are fsspec's, for both. Retention leaves alone what is read.
 
     Raises ConfigurationError if something is at `target` already, or the operators have no epoch in
-    common; NotAStoreError, NotAnOperatorError; VersionNotRetainedError if the epoch is not there;
+    common; NotAStoreError, NoSavepointError; VersionNotRetainedError if the epoch is not there;
     CorruptObjectError; the errors of object stores. Then no operator has an epoch at `target`.
     """
     pairs = _pairs(store, target, storage_options)
@@ -101,7 +102,7 @@ def _pairs(
     source: str, target: str, storage_options: Mapping[str, Any] | None
 ) -> list[tuple[OperatorHistory, ObjectStore]]:
     """Each operator, and where its copy is to be."""
-    histories = operators_at(source, storage_options, RETRY_SECONDS)
+    histories = operators_at(source, storage_options, RETRY_SECONDS, NoSavepointError)
     own = open_object_store(source, storage_options).url.rstrip("/")
     pairs: list[tuple[OperatorHistory, ObjectStore]] = []
     for history in histories:

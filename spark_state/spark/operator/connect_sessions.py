@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import GroupedData, SparkSession
 
 import checkpoint_store.errors
+import checkpoint_store.operators.operator_errors
 import spark_state.errors
 import spark_state.processor.condition_errors
 from checkpoint_store.errors import CowstateError
@@ -25,6 +26,7 @@ _SESSION, _GROUP = "pyspark.sql.connect.session", "pyspark.sql.connect.group"
 _QUERY = "pyspark.sql.connect.streaming.query"
 _ERRORS = (
     checkpoint_store.errors,
+    checkpoint_store.operators.operator_errors,
     spark_state.errors,
     spark_state.processor.condition_errors,
 )

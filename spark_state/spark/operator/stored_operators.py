@@ -13,12 +13,12 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from checkpoint_store.errors import NotAnOperatorError
 from checkpoint_store.objects.object_store import absolute_url, open_object_store
 from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from checkpoint_store.open_history import open_history
 from checkpoint_store.operators.completed_checkpoint import CompletedCheckpoint, StateSchema
+from checkpoint_store.operators.operator_errors import NoProgressError
 from checkpoint_store.operators.operator_history import OperatorHistory
 from checkpoint_store.operators.operator_progress import OperatorProgress
 from checkpoint_store.progress_reader import progress_at
@@ -44,7 +44,7 @@ class StoredOperator:
     def _history(self) -> OperatorHistory:
         history = open_history(self.url, retry_seconds=self.retry_seconds)
         if not isinstance(history, OperatorHistory):
-            raise NotAnOperatorError(history.url)
+            raise NoProgressError(history.url)
         return history
 
     @property

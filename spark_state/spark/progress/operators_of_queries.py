@@ -33,7 +33,7 @@ def progress(query: StreamingQuery, *, subtasks: bool = False) -> tuple[Operator
     also of older epochs.
 
     Raises ConfigurationError for what is no query, and for a query without an operator of cowstate;
-    NotAStoreError if the stores are gone; NotAnOperatorError if a table is in the place of one;
+    NotAStoreError if the stores are gone; NoProgressError if a table is in the place of one;
     CorruptObjectError, StoreUnavailableError, StoreAccessError.
     """
     if is_connect_query(query):

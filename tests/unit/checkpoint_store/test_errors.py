@@ -10,8 +10,6 @@ from checkpoint_store.errors import (
     CorruptObjectError,
     EpochNotRetainedError,
     LostVersionError,
-    NoOperatorStoreError,
-    NotAnOperatorError,
     NotAStoreError,
     NotATableError,
     ObjectExistsError,
@@ -32,6 +30,12 @@ from checkpoint_store.errors import (
     WrittenTwiceError,
 )
 from checkpoint_store.files.database_readers import DatabaseReaderError
+from checkpoint_store.operators.operator_errors import (
+    NoOperatorStoreError,
+    NoProgressError,
+    NoSavepointError,
+    NotAnOperatorError,
+)
 from checkpoint_store.operators.operator_layout import BarrierName, EpochDirectory
 from checkpoint_store.provider.provider_errors import (
     ChangesNotKnownError,
@@ -137,8 +141,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
         TableMismatchError(URL, "keys", "a", "b", is_empty=True),
         [URL, "keys a", "not b", "no rows", f"delete {URL}/table.json"],
     ),
-    (NotAnOperatorError(URL), [URL, "no progress", "<store>/<query id>/<operator>"]),
-    (NotAnOperatorError(URL, "5f2e"), [URL, "or <store>/5f2e for", "lastProgress"]),
+    (NotAnOperatorError(URL, "5f2e"), [URL, "or <store>/5f2e for", "<store>/5f2e/<operator>"]),
+    (NoProgressError(URL), [URL, "no progress", "<store>/<query id>/<operator>"]),
+    (NoProgressError(URL, "5f2e"), [URL, "or <store>/5f2e for", "lastProgress"]),
+    (NoSavepointError(URL, "5f2e"), [URL, "nor a savepoint", "<store>/5f2e", "in its checkpoint"]),
     (NoOperatorStoreError(URL, ("q/totals",)), [URL, "store.json", "q/totals", "<query id> for"]),
     (NotATableError(URL), [URL, "store of an operator", "directory of its own"]),
     (NotATableError(URL, ("a.csv",)), [URL, "a.csv", "directory of its own", f"{URL}/table"]),

@@ -24,6 +24,9 @@ from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.objects.object_store import LocalObjectStore
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.operators.epoch_pins import PIN_SECONDS, EpochPins
+from checkpoint_store.operators.operator_errors import (
+    NoSavepointError,
+)
 from checkpoint_store.state_reader import open_store
 from cowstate.cli.command_line import main
 from spark_state import restore, savepoint
@@ -209,6 +212,17 @@ def test_a_target_that_has_something_is_refused(
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
         savepoint(str(tmp_path / "nothing"), str(tmp_path / "saved"))
+    assert not (tmp_path / "saved").exists()
+
+
+def test_what_is_no_operator_is_told_of_savepoints_and_not_of_progress(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint/commits").mkdir(parents=True)
+    (tmp_path / "checkpoint/commits/0").write_text("v1\n{}")
+    checkpoint, saved = str(tmp_path / "checkpoint"), str(tmp_path / "saved")
+    for refused in (lambda: savepoint(checkpoint, saved), lambda: restore(checkpoint, saved)):
+        with pytest.raises(NoSavepointError, match="nor a savepoint of one") as raised:
+            refused()
+        assert "progress" not in str(raised.value).lower()
     assert not (tmp_path / "saved").exists()
 
 
