@@ -10,10 +10,13 @@ from spark_state.processor.processor_run import ProcessorSpec
 
 @dataclass(frozen=True, slots=True)
 class RestoreSource:
-    """The epoch of another operator's store that an operator begins with. `url`: the store's."""
+    """The epoch of another operator's store that an operator begins with. `url`: the store's;
+    `directory`: that of a query, all of whose operators begin with this epoch, None if the store or
+    the epoch was named."""
 
     url: str
     epoch: int
+    directory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from checkpoint_store.operators.published_objects import PublishedObjects
 from spark_state.errors import ConfigurationError
 from spark_state.host.store_session import store_id
 from spark_state.savepoints.operator_copy import OperatorCopy
+from spark_state.savepoints.shared_epoch import directory_name, epochs_of, shared_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def savepoint(
     _check_apart(store, target, storage_options)
     for _, place in pairs:
         _check_nothing_there(place)
-    chosen = _common_epoch(store, [history for history, _ in pairs], epoch)
+    chosen = _chosen_epoch(store, [history for history, _ in pairs], epoch)
     # Retention never takes the newest epochs, so their pins come in time. An older one may be gone
     # all the same: then reading it says so.
     with ExitStack() as pins:
@@ -94,7 +95,7 @@ def restore(
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
         _check_may_be_restored(history, place)
-    chosen = _common_epoch(savepoint, [history for history, _ in pairs], None)
+    chosen = _chosen_epoch(savepoint, [history for history, _ in pairs], None)
     return _written([_Operator(*pair, chosen, is_restored=True) for pair in pairs])
 
 
@@ -106,9 +107,8 @@ def _pairs(
     own = open_object_store(source, storage_options).url.rstrip("/")
     pairs: list[tuple[OperatorHistory, ObjectStore]] = []
     for history in histories:
-        url = history.url.rstrip("/")
-        is_of_query = url != own
-        place = f"{target.rstrip('/')}/{url.rpartition('/')[2]}" if is_of_query else target
+        is_of_query = history.url.rstrip("/") != own
+        place = f"{target.rstrip('/')}/{directory_name(history)}" if is_of_query else target
         opened = open_object_store(place, storage_options)
         pairs.append((history, RetryingObjectStore(opened, RETRY_SECONDS)))
     return pairs
@@ -150,24 +150,15 @@ def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None
         )
 
 
-def _common_epoch(url: str, histories: Sequence[OperatorHistory], epoch: int | None) -> int:
+def _chosen_epoch(url: str, histories: Sequence[OperatorHistory], epoch: int | None) -> int:
     """The epoch that is asked for, or the newest one that all operators have."""
-    held = [history.versions() for history in histories]
-    for history, versions in zip(histories, held, strict=True):
-        if not versions or (epoch is not None and epoch not in versions):
-            raise history.absent(-1 if epoch is None else epoch, versions)
-    if epoch is not None:
-        return epoch
-    common = set(held[0]).intersection(*held)
-    if not common:
-        ranges = ", ".join(
-            f"{history.metadata.operator} has {min(versions)} to {max(versions)}"
-            for history, versions in zip(histories, held, strict=True)
-        )
-        raise ConfigurationError(
-            f"the operators below {url} have no epoch in common: {ranges}. Name the store of one"
-        )
-    return max(common)
+    held = epochs_of(histories)
+    if epoch is None:
+        return shared_epoch(url, held, "Name the store of one")
+    for history, versions in zip(histories, held.values(), strict=True):
+        if epoch not in versions:
+            raise history.absent(epoch, versions)
+    return epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def test_an_epoch_may_be_named_and_the_operator_called_otherwise(
     ("suffix", "settings", "message"),
     [
         ("/nowhere", {}, "is the store of an operator: set it to <spark.cowstate.store>/<query"),
-        ("@9", {}, "does not have epoch 9, but epoch 1 before it"),
+        ("@9", {}, "does not have epoch 9, it has epochs 0 to 1"),
         ("", {"spark.cowstate.maxParallelism": "64"}, "has 128 key groups, and .* is 64: set"),
     ],
 )
@@ -87,3 +87,25 @@ def test_another_key_is_refused(spark: SparkSession, tmp_path: Path, old: Stream
         pytest.raises(ConfigurationError, match=r"has the key \(key string\), and the operator"),
     ):
         spark_state.transform_with_state(grouped, RunningTotals(), TOTALS_SCHEMA, "update", "None")
+
+
+def test_two_operators_begin_with_one_epoch_of_a_query_that_goes_on(
+    spark: SparkSession, tmp_path: Path, old: Stream
+) -> None:
+    query = tmp_path / "query"
+    shutil.copytree(old.store(), query / "totals")
+    behind, store = query / "others", old.store()
+    shutil.copytree(store, behind)
+    (behind / max(store.glob("manifests/*")).relative_to(store)).unlink()
+    shutil.rmtree(behind / max(store.glob("epochs/*")).relative_to(store))
+    new = Stream(spark, tmp_path)
+    new.feed([("a", 10)])
+    with configured(spark, {RESTORE: str(query)}):
+        totals = new.operator(name="totals")
+        shutil.copytree(store, behind, dirs_exist_ok=True)
+        others = new.operator(name="others")
+        again = new.operator(name="others")
+    new.run(totals.union(others.repartition(2)))
+    assert sorted(new.kept()) == [(0, "a", 2, 11), (0, "a", 2, 11)]
+    with pytest.raises(ConfigurationError, match=r"epoch 0 of it, and others .*epoch 1"):
+        totals.union(again).writeStream.format("noop").start()

@@ -20,12 +20,16 @@ from pyspark.sql import DataFrame
 
 from spark_state.errors import UnsupportedOperationError
 from spark_state.spark.operator.connect_runs import note_connect_run, store_root
-from spark_state.spark.operator.planned_operators import roots_of_connect_operators
+from spark_state.spark.operator.planned_operators import (
+    restore_sources_below,
+    roots_of_connect_operators,
+)
 from spark_state.spark.operator.query_starts import (
     LOCATIONS_KEY,
     check_starts,
     checkpoint_location,
 )
+from spark_state.spark.operator.restore_source import check_one_epoch
 from spark_state.spark.operator.state_of_spark import has_state_of_spark
 
 _STATE_OF_SPARK = "transformWithState"
@@ -44,6 +48,7 @@ def _check(writer: Any, options: Mapping[str, Any]) -> Callable[[Any], None]:
     operators = roots_of_connect_operators(df, root)
     if operators:
         _refuse_foreach_batch(writer)
+        check_one_epoch(restore_sources_below(df))
         locations = df.sparkSession.conf.get(LOCATIONS_KEY, None)
         given = {**written.options, **options}
         _refuse_state_of_spark(df, checkpoint_location(given, locations, written.query_name))

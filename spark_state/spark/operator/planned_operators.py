@@ -14,7 +14,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from spark_state.host.epoch_request import OperatorSpec, operator_store_url
+from spark_state.host.epoch_request import (
+    OperatorSpec,
+    RestoreSource,
+    operator_store_url,
+)
 from spark_state.spark.operator.connect_plans import functions_of, plan_nodes
 from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.logical_plans import analyzed_plan
@@ -32,6 +36,7 @@ class PlannedOperator:
     store_root: str
     parallelism: int
     store_retry_seconds: float
+    restore_from: RestoreSource | None = None
 
     def store_url(self, query_id: str) -> str:
         """The URL of the operator's store in this query."""
@@ -44,8 +49,13 @@ _planned: dict[str, PlannedOperator] = {}
 
 def function_name(spec: OperatorSpec) -> str:
     """The name for the function of this operator, by which `operators_in` recognizes it."""
+    checkpoints = spec.checkpoints
     _planned[spec.plan_id] = PlannedOperator(
-        spec.operator, spec.store_root, spec.parallelism, spec.checkpoints.store_retry_seconds
+        spec.operator,
+        spec.store_root,
+        spec.parallelism,
+        checkpoints.store_retry_seconds,
+        checkpoints.restore_from,
     )
     return f"{spec.operator}_cowstate_{spec.plan_id}"
 
@@ -66,6 +76,14 @@ def roots_of_connect_operators(df: DataFrame, root: str) -> tuple[tuple[str, str
         planned = _planned.get(function["plan_id"])
         operators[function["operator"]] = root if planned is None else planned.store_root
     return tuple(operators.items())
+
+
+def restore_sources_below(df: DataFrame) -> list[tuple[str, RestoreSource | None]]:
+    """What the operators that a DataFrame of Spark Connect comes from begin with, as far as this
+    client has planned them, each with its name."""
+    plan_ids = (function["plan_id"] for function in _connect_functions(df))
+    planned = (_planned[plan_id] for plan_id in plan_ids if plan_id in _planned)
+    return [(operator.operator, operator.restore_from) for operator in planned]
 
 
 def _connect_functions(df: DataFrame) -> list[re.Match[str]]:

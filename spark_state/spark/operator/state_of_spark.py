@@ -23,6 +23,7 @@ from spark_state.spark.operator.query_starts import (
     check_starts,
     checkpoint_location,
 )
+from spark_state.spark.operator.restore_source import check_one_epoch
 
 _OPERATOR = re.compile(r'"operatorName"\s*:\s*"transformWithState')
 
@@ -34,7 +35,9 @@ def refuse_state_of_spark() -> None:
 
 
 def _check(writer: DataStreamWriter, options: Mapping[str, Any]) -> None:
-    if operators_in(analyzed_plan(writer._df)):
+    operators = operators_in(analyzed_plan(writer._df))
+    if operators:
+        check_one_epoch((planned.operator, planned.restore_from) for planned in operators)
         root = writer._spark.conf.get(LOCATIONS_KEY, None)
         given = {**_options_before(writer), **options}
         location = checkpoint_location(given, root, name=None)

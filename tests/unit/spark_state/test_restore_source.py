@@ -1,0 +1,177 @@
+"""What a new query begins with: one epoch for all of its operators, chosen when they are planned.
+
+The stores are of scripted operators, without Spark.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.errors import ConfigurationError
+from spark_state.host.epoch_request import RestoreSource
+from spark_state.spark.operator import restore_source as module
+from spark_state.spark.operator.operator_configuration import SessionFacts, parse_configuration
+from spark_state.spark.operator.restore_source import (
+    ChosenEpochs,
+    check_one_epoch,
+    restore_source,
+)
+from tests.support.scripted_operator import MAX_PARALLELISM, NO_COLUMNS, ScriptedOperator
+
+FACTS = SessionFacts("local[2]", 2, 2, speculation=False)
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_chosen_epochs", ChosenEpochs())
+
+
+class Query:
+    """A query with operators in a folder, each of which may be some epochs ahead."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder = folder
+        self.operators = {
+            name: ScriptedOperator(open_object_store(str(folder / name))) for name in names
+        }
+        self._next = dict.fromkeys(names, 0)
+
+    def run(self, epochs: int, *names: str) -> None:
+        for name in names or self.operators:
+            for _ in range(epochs):
+                self.operators[name].run_epoch(self._next[name], {0: 1})
+                self._next[name] += 1
+
+
+def planned(url: object, operator: str = "totals", **settings: str) -> RestoreSource:
+    """What an operator begins with that is planned now."""
+    texts = {
+        "store": "/unused",
+        "maxParallelism": str(MAX_PARALLELISM),
+        "restoreFrom": str(url),
+        **settings,
+    }
+    configuration = parse_configuration(
+        {f"spark.cowstate.{key}": text for key, text in texts.items()}, FACTS
+    )
+    no_session: Any = None
+    source = restore_source(no_session, configuration, operator, NO_COLUMNS)
+    assert source is not None
+    return source
+
+
+def test_operators_of_a_directory_begin_with_the_newest_epoch_that_all_have(
+    tmp_path: Path,
+) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(3)
+    query.run(2, "totals")
+    url = f"file://{tmp_path}"
+    assert planned(tmp_path) == RestoreSource(f"{url}/totals", 2, str(tmp_path))
+    assert planned(tmp_path, "others") == RestoreSource(f"{url}/others", 2, str(tmp_path))
+
+
+def test_the_other_query_may_go_on_between_two_operators(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(3)
+    assert planned(tmp_path, "others").epoch == 2
+    query.run(4)
+    assert planned(tmp_path, "totals").epoch == 2
+
+
+def test_a_query_that_is_defined_again_begins_with_the_newest(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(3)
+    assert {planned(tmp_path, name).epoch for name in ("totals", "others")} == {2}
+    query.run(4)
+    assert {planned(tmp_path, name).epoch for name in ("totals", "others")} == {6}
+
+
+def test_an_epoch_that_was_chosen_and_is_gone_is_not_chosen_again(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(3)
+    first = planned(tmp_path, "totals")
+    query.run(4)
+    for name in query.operators:
+        CompletedCheckpointStore(open_object_store(str(tmp_path / name))).retain(2)
+    second = planned(tmp_path, "others")
+    assert (first.epoch, second.epoch) == (2, 6)
+    with pytest.raises(ConfigurationError, match=r"totals .*epoch 2 of it, and others .*epoch 6"):
+        check_one_epoch([("totals", first), ("others", second), ("new", None)])
+
+
+def test_a_partial_epoch_of_a_running_query_is_not_begun_with(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals")
+    query.run(2)
+    running = query.operators["totals"]
+    running.run_subtask(2, 0, {0: 1}, running.checkpoints.latest_before(2))
+    assert planned(tmp_path / "totals").epoch == 1
+
+
+def test_one_store_has_its_own_newest_epoch_whatever_is_beside_it(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(1)
+    query.run(4, "totals")
+    assert planned(tmp_path / "totals") == RestoreSource(f"file://{tmp_path}/totals", 4)
+    assert planned(tmp_path / "totals", "other name").epoch == 4
+
+
+def test_a_named_epoch_needs_only_the_operator_to_have_it(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(1)
+    query.run(4, "totals")
+    assert planned(f"{tmp_path}@3") == RestoreSource(f"file://{tmp_path}/totals", 3)
+    with pytest.raises(ConfigurationError, match=r"others does not have epoch 3, it has .* 0 to 0"):
+        planned(f"{tmp_path}@3", "others")
+
+
+def test_operators_without_a_shared_epoch_are_refused_with_those_that_they_have(
+    tmp_path: Path,
+) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(2)
+    query.run(9, "totals")
+    CompletedCheckpointStore(open_object_store(str(tmp_path / "totals"))).retain(2)
+    problem = r"no epoch in common: others has 0 to 1, totals has 9 to 10\. .*@<epoch>; or the"
+    with pytest.raises(ConfigurationError, match=problem):
+        planned(tmp_path)
+    assert planned(f"{tmp_path}@9").epoch == 9
+
+
+def test_an_operator_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    Query(tmp_path, "totals", "others").run(1)
+    with pytest.raises(ConfigurationError, match=r"nor new below it .*; there are others, totals:"):
+        planned(tmp_path, "new")
+
+
+def test_a_store_without_an_epoch_is_refused(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others")
+    query.run(1, "totals")
+    with pytest.raises(ConfigurationError, match="others holds no version yet"):
+        planned(tmp_path)
+    with pytest.raises(ConfigurationError, match="does not have epoch 0, it has no epoch yet"):
+        planned(f"{tmp_path / 'others'}@0")
+
+
+def test_what_is_no_operator_is_refused_without_words_of_progress(tmp_path: Path) -> None:
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits/0").write_text("v1\n{}")
+    with pytest.raises(ConfigurationError, match="is not the store of an operator") as raised:
+        planned(tmp_path)
+    assert "progress" not in str(raised.value).lower()
+
+
+def test_operators_of_several_directories_may_begin_with_several_epochs() -> None:
+    check_one_epoch(
+        [
+            ("a", RestoreSource("s3://b/one/a", 3, "s3://b/one")),
+            ("b", RestoreSource("s3://b/two/b", 4, "s3://b/two")),
+            ("c", RestoreSource("s3://b/one/c", 9)),
+            ("d", RestoreSource("s3://b/one/d", 3, "s3://b/one")),
+        ]
+    )
