@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
@@ -26,6 +25,10 @@ from checkpoint_store.files.document import Source
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file_name import NamedKind, StateFileName
 from checkpoint_store.files.state_handle import FilePart, StateHandle
+from checkpoint_store.files.working_directory import (
+    telling_what_the_disk_refuses,
+    working_directory,
+)
 from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
@@ -134,16 +137,17 @@ class DatabaseFileStore:
 
     def read(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
         """The rows of `handle` that are of `key_groups`, as state files have them. All files are
-        downloaded and verified before the first row. Raises what `contents`, `fetch` and
-        `database_reader` raise."""
+        downloaded and verified before the first row. Raises WorkingDirectoryError, and what
+        `contents`, `database_reader` and the store raise."""
         wanted = handle.key_groups.intersection(key_groups)
         if wanted is None:
             return
         contents = self.contents(handle)
         read_database = database_reader(contents, Source(self.store.url, handle.name, handle.epoch))
-        with TemporaryDirectory(prefix="cowstate-") as directory:
-            folder = Path(directory) / "database"
-            self.fetch(handle, contents, folder)
+        with working_directory(self.store.url, handle.name) as directory:
+            folder = directory / "database"
+            with telling_what_the_disk_refuses(self.store.url, handle.name):
+                self.fetch(handle, contents, folder)
             yield from read_database(folder, contents, wanted)
 
     def _verified(self, part: FilePart, epoch: int) -> bytes:

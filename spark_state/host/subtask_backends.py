@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.working_directory import remove_what_killed_processes_left
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.errors import StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
@@ -111,6 +112,7 @@ class SubtaskBackends:
         if self._executor is None:
             return Path(tempfile.mkdtemp(prefix="cowstate-", dir=root))
         remove_directories_of_gone_executors(root)
+        remove_what_killed_processes_left()
         folder = private_directory(root, self._executor) / str(os.getpid())
         # A host before this one may have had the same pid.
         shutil.rmtree(folder, ignore_errors=True)

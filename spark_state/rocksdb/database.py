@@ -31,6 +31,10 @@ Row = tuple[bytes, bytes]
 Range = tuple[bytes, bytes]
 """From one key up to another one, without it."""
 
+IF_THE_DISK_IS_FULL = (
+    "If the disk is full, free space, or name a directory on a larger one: for a query with "
+    "spark.cowstate.rocksdb.localDirectory, for a reader or a command with TMPDIR"
+)
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
 _BYTES_OF_BATCH = 1 << 20
@@ -209,8 +213,7 @@ class Database:
         except Exception as error:
             raise StateHostError(
                 f"RocksDB failed below {self._folder}: {error}. What epochs have made durable is "
-                "in the store. If the disk is full, free space, or set "
-                "spark.cowstate.rocksdb.localDirectory to a directory on a larger one"
+                f"in the store. {IF_THE_DISK_IS_FULL}"
             ) from error
 
 
@@ -309,7 +312,9 @@ class ReadOnlyDatabase:
                 access_type=AccessType.read_only(),
             )
         except Exception as error:  # rocksdict's have no class of their own
-            raise StateHostError(f"RocksDB cannot read its files in {folder}: {error}") from error
+            raise StateHostError(
+                f"RocksDB cannot read its files in {folder}: {error}. {IF_THE_DISK_IS_FULL}"
+            ) from error
 
     def rows(self, family: str, start: bytes, end: bytes) -> Iterator[Row]:
         """The rows of a column family from `start` up to `end`, without it, in order."""

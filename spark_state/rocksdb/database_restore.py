@@ -25,7 +25,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.backend_restore import BackendRestore
-from spark_state.rocksdb.database import ReadOnlyDatabase, files_below
+from spark_state.rocksdb.database import IF_THE_DISK_IS_FULL, ReadOnlyDatabase, files_below
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.restored_database import RestoredDatabase, has_same_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
@@ -135,9 +135,8 @@ class DatabaseRestore:
             )
         except OSError as error:
             raise StateHostError(
-                f"{database.handle.name} cannot be restored below {self._folder}: {error}. If the "
-                "disk is full, free space, or name a directory on a larger one: for a query with "
-                "spark.cowstate.rocksdb.localDirectory, for a command with TMPDIR"
+                f"{database.handle.name} cannot be restored below {self._folder}: {error}. "
+                f"{IF_THE_DISK_IS_FULL}"
             ) from error
         self._restore.check()
         return files

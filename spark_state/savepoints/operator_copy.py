@@ -7,13 +7,12 @@ next ones. A database is opened on the local disk, and read in order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ import pyarrow as pa
 from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.files.working_directory import working_directory
 from checkpoint_store.operators.completed_checkpoint import Barrier, CompletedCheckpoint
 from checkpoint_store.operators.completed_checkpoint_store import (
     CompletedCheckpointStore,
@@ -88,24 +88,24 @@ class OperatorCopy:
             )
             for state in barrier.states
         ]
-        with TemporaryDirectory(prefix="cowstate-") as folder:
-            restore = BackendRestore(handles, states, self.source.databases, lambda: None)
-            backend, rest = self._begun(restore, key_groups, Path(folder))
-            try:
-                for handle, batches in self.source.read_states(rest, key_groups):
-                    in_file = [s.descriptor.name for s in states if s.since <= handle.epoch]
-                    for batch in batches:
-                        backend.apply([batch], in_file)
-                yield backend
-            finally:
-                backend.close()
+        restore = BackendRestore(handles, states, self.source.databases, lambda: None)
+        with ExitStack() as at_end:
+            backend, rest = self._begun(restore, key_groups, at_end)
+            at_end.callback(backend.close)
+            for handle, batches in self.source.read_states(rest, key_groups):
+                in_file = [s.descriptor.name for s in states if s.since <= handle.epoch]
+                for batch in batches:
+                    backend.apply([batch], in_file)
+            yield backend
 
     def _begun(
-        self, restore: BackendRestore, key_groups: KeyGroupRange, folder: Path
+        self, restore: BackendRestore, key_groups: KeyGroupRange, at_end: ExitStack
     ) -> tuple[KeyedStateBackend[Any], Sequence[StateHandle]]:
         """A backend that knows the states, and the files that are still to be applied to it."""
         key_columns = self._key_columns()
-        if _has_database(restore.handles):
+        database = _first_database(restore.handles)
+        if database is not None:
+            folder = at_end.enter_context(working_directory(self.history.url, database.name))
             of_backend = key_groups, key_columns
             return _begun_in_rocksdb(self.history, restore, folder, of_backend)
         backend = HeapKeyedStateBackend(key_groups, key_columns, STATE_FORMS)
@@ -138,8 +138,9 @@ def _begun_in_rocksdb(
         from spark_state.rocksdb.local_copies import DatabaseHome
         from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
     except ImportError as error:
-        name = next(handle.name for handle in restore.handles if handle.kind == "database")
-        raise DatabaseReaderError(history.url, name, "rocksdb", str(error)) from error
+        database = _first_database(restore.handles)
+        assert database is not None
+        raise DatabaseReaderError(history.url, database.name, "rocksdb", str(error)) from error
     home = DatabaseHome(folder / "backend")
     databases = DatabaseRestore(restore, home)
     new = partial(RocksDBKeyedStateBackend, *of_backend, STATE_FORMS, home)
@@ -159,8 +160,8 @@ class _TargetFiles:
         return self.target.write_state("snapshot", rows, writer)
 
 
-def _has_database(handles: Sequence[StateHandle]) -> bool:
-    return any(handle.kind == "database" for handle in handles)
+def _first_database(handles: Sequence[StateHandle]) -> StateHandle | None:
+    return next((handle for handle in handles if handle.kind == "database"), None)
 
 
 def _slices(handles: Sequence[StateHandle], own: KeyGroupRange) -> Iterator[KeyGroupRange]:
@@ -169,7 +170,7 @@ def _slices(handles: Sequence[StateHandle], own: KeyGroupRange) -> Iterator[KeyG
     names = attrgetter("name")
     files = {name: next(of_name) for name, of_name in groupby(sorted(handles, key=names), names)}
     rows = sum(handle.rows for handle in files.values())
-    count = 1 if _has_database(handles) else min(len(own), 1 + rows // ROWS_AT_ONCE)
+    count = 1 if _first_database(handles) else min(len(own), 1 + rows // ROWS_AT_ONCE)
     bounds = [own.start + len(own) * part // count for part in range(count + 1)]
     for start, end in pairwise(bounds):
         yield KeyGroupRange(start, end - 1)

@@ -30,6 +30,7 @@ from checkpoint_store.errors import (
     WrittenTwiceError,
 )
 from checkpoint_store.files.database_readers import DatabaseReaderError
+from checkpoint_store.files.working_directory import WorkingDirectoryError
 from checkpoint_store.operators.operator_errors import (
     NoOperatorStoreError,
     NoProgressError,
@@ -59,6 +60,10 @@ ERRORS: list[tuple[CheckpointStoreError, list[str]]] = [
     (
         DatabaseReaderError(URL, "database.json", "rocksdb", "No module named 'rocksdict'"),
         [URL, "database.json", "No module named 'rocksdict'", "pip install", "incremental=false"],
+    ),
+    (
+        WorkingDirectoryError(URL, "database.json", "/tmp", "No space left on device"),
+        [URL, "database.json", "/tmp", "No space left on device", "TMPDIR"],
     ),
     (
         DatabaseReaderError(URL, "database.json", "rocksdb", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +26,9 @@ from checkpoint_store.files.database_readers import DatabaseReaderError
 from checkpoint_store.files.document import Source, decode_handle, encode_handle
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
+from checkpoint_store.files.working_directory import WorkingDirectoryError
 from spark_state.errors import StateHostError
-from spark_state.rocksdb import database_rows
+from spark_state.rocksdb import database, database_rows
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.testing.keyed_state_backend_contract import (
     KEY_GROUPS,
@@ -277,6 +279,38 @@ def test_a_full_local_disk_is_told_and_leaves_nothing(
     ):
         stored.restored([handle], STATES, KEY_GROUPS)
     assert not (tmp_path / "backend-1").exists()
+
+
+@pytest.mark.parametrize("method", ["write_bytes", "mkdir"])
+def test_a_full_temporary_directory_is_told_to_readers_and_has_nothing_afterwards(
+    stored: StoredDatabases,
+    handle: StateHandle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        mock.patch.object(Path, method, side_effect=full),
+        pytest.raises(WorkingDirectoryError, match=rf"{handle.name}.* {temporary} .*No space left"),
+    ):
+        [*stored.databases.read(handle, KEY_GROUPS)]
+    assert not [*temporary.iterdir()]
+    assert sum(batch.num_rows for batch in stored.databases.read(handle, KEY_GROUPS)) == 30
+
+
+def test_rocksdb_that_cannot_open_files_to_read_them_tells_where_and_the_way_out(
+    stored: StoredDatabases, handle: StateHandle
+) -> None:
+    refused = Exception("IO error: No space left on device: While open a file for appending")
+    with (
+        mock.patch.object(database, "Rdict", side_effect=refused),
+        pytest.raises(StateHostError, match=r"cowstate-work-.*No space left.*TMPDIR"),
+    ):
+        [*stored.databases.read(handle, KEY_GROUPS)]
 
 
 def test_a_reader_without_rocksdict_is_told_what_to_install(

@@ -1,0 +1,100 @@
+"""Folders below the temporary directory, each for one piece of work, that do not outlast it.
+
+    <temporary directory>/cowstate-work-<random>/        mode 0700
+        lock                                             held by the process that works here
+
+A process that is killed leaves its folder behind. The operating system gives up its lock, so the
+next process that makes a folder sees that nobody works there, and removes it. That holds for
+containers, too, which may share directories but not the ids of processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from checkpoint_store.errors import CheckpointStoreError
+
+_PREFIX = "cowstate-work-"
+_LOCK = "lock"
+
+
+@dataclass(eq=False)
+class WorkingDirectoryError(CheckpointStoreError):
+    """What is to be read is unpacked on the local disk, which refuses. `name`: of the object."""
+
+    url: str
+    name: str
+    directory: str
+    problem: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} in {self.url} is unpacked below {self.directory} to be read, and that "
+            f"failed: {self.problem}. If the disk is full, free space. Or set TMPDIR to a "
+            "directory that has space for the state of a subtask and that the user may write; for "
+            "executors of Spark, set spark.executorEnv.TMPDIR"
+        )
+
+
+@contextmanager
+def working_directory(url: str, name: str) -> Iterator[Path]:
+    """A folder to unpack an object in, for the time of a `with`. Raises WorkingDirectoryError if
+    there cannot be one."""
+    with ExitStack() as at_end:
+        with telling_what_the_disk_refuses(url, name):
+            remove_what_killed_processes_left()
+            folder = at_end.enter_context(_locked_folder())
+        yield folder
+
+
+@contextmanager
+def telling_what_the_disk_refuses(url: str, name: str) -> Iterator[None]:
+    """Raise WorkingDirectoryError for an OSError of unpacking an object."""
+    try:
+        yield
+    except OSError as error:
+        raise WorkingDirectoryError(url, name, _temporary_directory(), str(error)) from error
+
+
+@contextmanager
+def _locked_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        # It gets its name when it is held: who looks for locks that nobody holds does not see it
+        # before.
+        with (folder / "new").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / "new").rename(folder / _LOCK)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_what_killed_processes_left() -> None:
+    """Remove the folders of this user in which no process works any more."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            _remove_if_free(lock)
+        except OSError:  # another process did it, or the folder is of another user
+            continue
+
+
+def _remove_if_free(lock: Path) -> None:
+    with lock.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock.stat().st_uid == os.getuid():
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _temporary_directory() -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return "a temporary directory"
