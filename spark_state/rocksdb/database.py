@@ -2,11 +2,18 @@
 
 Column families hold rows of bytes. Nothing here is the truth: what an epoch made durable is in the
 store, so there is no write-ahead log, and a database goes with the process that opened it.
+
+rocksdict keeps Python's global lock while RocksDB writes rows, makes a checkpoint and closes, and
+gives it up while it flushes. A wait with that lock would stop all subtasks of a host. So a write
+waits beforehand, in Python, until RocksDB would not hold it up; rows are flushed before a
+checkpoint; and a database that is closed has no column families left with many rows, which it would
+flush.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,8 +48,12 @@ _BYTES_OF_BATCH = 1 << 20
 _MANIFEST_BYTES = 64 << 10
 _BEHIND_ALL = b"\xff\xff\xff"
 
+# RocksDB stops or slows writes until it has made enough files of rows, or fewer files of them.
+_STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
+_STALL_SECONDS = 0.005
 _ERRORS = "rocksdb.background-errors"
-_MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
+_UNFLUSHED = "rocksdb.cur-size-all-mem-tables"
+_MEMORY = (_UNFLUSHED, "rocksdb.estimate-table-readers-mem")
 
 
 class DatabaseMemory:
@@ -153,8 +164,17 @@ class Database:
     def write(self, batch: Batch) -> None:
         """Write all of a batch. Raises StateHostError."""
         if batch.rows:
+            self._await_room()
             with self._telling_where():
                 self._rdict.write(batch.rows)
+
+    def _await_room(self) -> None:
+        """Wait as long as RocksDB would hold a write up, unless it has failed and refuses all."""
+        while self._holds_writes_up() and not self.has_failed():
+            time.sleep(_STALL_SECONDS)
+
+    def _holds_writes_up(self) -> bool:
+        return any(self._rdict.property_int_value(name) for name in _STALLS)
 
     def copy(self, rows: Iterable[Row], family: ColumnFamily) -> None:
         """Write rows of another database. Raises StateHostError."""
@@ -182,6 +202,10 @@ class Database:
         again."""
         # It is given up: that its last rows cannot be written, on a full disk, is no matter.
         with suppress(Exception):
+            for family in self._open.values():
+                if family.unflushed_bytes() > _BYTES_OF_BATCH:
+                    self._rdict.drop_column_family(family.name)
+        with suppress(Exception):
             self._rdict.close()
         # RocksDB ends with the last reference to it. If its files were gone by then, it would wait
         # for a second.
@@ -199,6 +223,8 @@ class Database:
         checkpoint = DatabaseCheckpoint(self._folder / f"checkpoint-{self._checkpoints}")
         try:
             with self._telling_where():
+                for family in self._open.values():
+                    family.flush()
                 Checkpoint(self._rdict).create_checkpoint(str(checkpoint.folder))
         except StateHostError:
             checkpoint.release()
@@ -234,6 +260,14 @@ class ColumnFamily:
     def memory_bytes(self) -> int:
         """See Database."""
         return sum(self._rows.property_int_value(name) or 0 for name in _MEMORY)
+
+    def unflushed_bytes(self) -> int:
+        """The memory of rows that are not in files yet."""
+        return self._rows.property_int_value(_UNFLUSHED) or 0
+
+    def flush(self) -> None:
+        """Write the rows that are in memory to a file, while other threads go on."""
+        self._rows.flush()
 
     def let_go(self) -> None:
         """Give up the database, which is closed. Nothing can be read any more."""
