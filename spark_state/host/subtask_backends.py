@@ -33,7 +33,7 @@ from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.processor.rows import STATE_FORMS
 
 if TYPE_CHECKING:
-    from spark_state.rocksdb.database import DatabaseMemory
+    from spark_state.rocksdb.database_options import DatabaseMemory
     from spark_state.rocksdb.local_copies import LocalCopies
 
 Backend = KeyedStateBackend[Any]
@@ -121,7 +121,7 @@ class SubtaskBackends:
 
     def _memory_of(self, settings: BackendSettings) -> DatabaseMemory:
         """What all databases of this process share: the most that any operator allows."""
-        from spark_state.rocksdb.database import DatabaseMemory
+        from spark_state.rocksdb.database_options import DatabaseMemory
 
         if self._memory is None:
             self._memory = DatabaseMemory()

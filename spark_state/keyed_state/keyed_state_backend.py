@@ -187,7 +187,7 @@ class KeyedStateBackend(ABC, Generic[Table]):
         """Let go of what the running epoch has read and not changed."""
 
     def has_failed(self) -> bool:
-        """Whether it takes no more changes. It must be restored then."""
+        """Whether it takes no more changes, or has lost some. It must be restored then."""
         return False
 
     def due_timers(self, name: str, until_ms: int) -> list[Due]:
@@ -269,7 +269,8 @@ class KeyedStateBackend(ABC, Generic[Table]):
         current.key_group = key_group
 
     def changes(self) -> pa.Table:
-        """What the running epoch changed, as rows of a changelog file."""
+        """What the running epoch changed, as rows of a changelog file. Raises StateHostError if
+        something could not be read."""
         return to_table(self._key_columns, [table.changes() for table in self._tables.values()])
 
     def seal(self) -> None:

@@ -1,17 +1,22 @@
-"""A RocksDB database on the local disk, as one backend uses it. The only importer of rocksdict.
+"""A RocksDB database on the local disk, as one backend uses it.
 
 Column families hold rows of bytes. Nothing here is the truth: what an epoch made durable is in the
 store, so there is no write-ahead log, and a database goes with the process that opened it.
 
 rocksdict keeps Python's global lock while RocksDB writes rows, makes a checkpoint and closes, and
 gives it up while it flushes. A wait with that lock would stop all subtasks of a host. So a write
-waits beforehand, in Python, until RocksDB would not hold it up; rows are flushed before a
-checkpoint; and a database that is closed has no column families left with many rows, which it would
-flush.
+waits beforehand, in Python, until RocksDB would not hold it up; and rows are flushed before a
+checkpoint and before a close, which would flush them.
+
+RocksDB has a checksum for every block of a file, and sees damage when it reads one. A read that has
+failed makes the database one that has failed, whoever has seen the error: it is restored. A table
+is uploaded only after all of it was read, see `DatabaseCheckpoint.check`.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,22 +24,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from rocksdict import (
-    AccessType,
-    BlockBasedOptions,
-    Cache,
-    Checkpoint,
-    DBCompressionType,
-    Options,
-    Rdict,
-    WriteBatch,
-    WriteBufferManager,
-    WriteOptions,
-)
+from rocksdict import AccessType, Checkpoint, Options, Rdict, WriteBatch, WriteOptions
 
 from spark_state.errors import StateHostError
+from spark_state.rocksdb.database_options import (
+    DatabaseMemory,
+    database_options,
+    family_options,
+)
 
 Row = tuple[bytes, bytes]
+ReadFailed = Callable[[Exception], StateHostError]
+"""Notes what rocksdict raised, and returns the error to raise."""
 Range = tuple[bytes, bytes]
 """From one key up to another one, without it."""
 
@@ -42,38 +43,37 @@ IF_THE_DISK_IS_FULL = (
     "If the disk is full, free space, or name a directory on a larger one: for a query with "
     "spark.cowstate.rocksdb.localDirectory, for a reader or a command with TMPDIR"
 )
+_log = logging.getLogger(__name__)
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
 _BYTES_OF_BATCH = 1 << 20
-_MANIFEST_BYTES = 64 << 10
 _BEHIND_ALL = b"\xff\xff\xff"
 
 # RocksDB stops or slows writes until it has made enough files of rows, or fewer files of them.
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 _STALL_SECONDS = 0.005
 _ERRORS = "rocksdb.background-errors"
-_UNFLUSHED = "rocksdb.cur-size-all-mem-tables"
-_MEMORY = (_UNFLUSHED, "rocksdb.estimate-table-readers-mem")
+_MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
 
 
-class DatabaseMemory:
-    """Memory that several databases share: blocks of files, and rows that are not written yet."""
+class Reads:
+    """What became of the reads of a database below `folder`, in any thread. Its own object: a
+    column family that had the database would keep it open."""
 
-    def __init__(self) -> None:
-        self._bytes = 0
-        self.blocks = Cache(0)
-        # Counted within the blocks. When they are full, a database begins to write rows to files.
-        # Nobody waits for that: on a full disk it would be forever, and would stop the process.
-        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
-            1, False, self.blocks
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.failure: StateHostError | None = None
+
+    def failed(self, error: Exception) -> StateHostError:
+        """See ReadFailed."""
+        self.failure = StateHostError(
+            f"RocksDB cannot read its files below {self.folder}: {error}. The next attempt "
+            "restores the state from the store. If this happens again, the disk is damaged: set "
+            "spark.cowstate.rocksdb.localDirectory to a directory on another one"
         )
-
-    def allow(self, most_bytes: int) -> None:
-        """Let the databases use so many bytes together, or more if more were allowed before."""
-        if most_bytes > self._bytes:
-            self._bytes = most_bytes
-            self.blocks.set_capacity(most_bytes)
-            self.write_buffers.set_buffer_size(most_bytes // 2)
+        # A snapshot of a database that is restored meanwhile has nobody to tell it.
+        _log.error("%s", self.failure)
+        return self.failure
 
 
 class Database:
@@ -88,6 +88,7 @@ class Database:
         self._folder = folder
         self._memory = memory
         self._checkpoints = 0
+        self._reads = Reads(folder)
         self._open: dict[str, ColumnFamily] = {}
         files = files_below(folder)
         # RocksDB opens only all column families together. None but the default one are new.
@@ -99,42 +100,22 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True)
         self._kept = {family for family in families if family != _DEFAULT}
         self._families = max((int(name) for name in self._kept), default=0)
-        options = self._options()
-        options.create_if_missing(True)
-        # Each snapshot has the manifest, which notes every change of the tables until it is begun
-        # anew.
-        options.set_max_manifest_file_size(_MANIFEST_BYTES)
-        if memory is not None:
-            options.set_write_buffer_manager(memory.write_buffers)
+        of_families = {family: family_options(memory) for family in families}
         with self._telling_where():
-            self._rdict: Any = Rdict(
-                str(files), options, {family: self._options() for family in families}
-            )
+            self._rdict: Any = Rdict(str(files), database_options(memory), of_families)
         # A property, which the stubs of rocksdict take for a method.
         write_options: Any = WriteOptions()
         write_options.disable_wal = True
         self._write_options = write_options
         self._rdict.set_write_options(write_options)
 
-    def _options(self) -> Options:
-        """Those of a column family."""
-        options = Options(raw_mode=True)
-        # Tables go to the store as they are.
-        options.set_compression_type(DBCompressionType.zstd())
-        if self._memory is not None:
-            blocks = BlockBasedOptions()
-            blocks.set_block_cache(self._memory.blocks)
-            blocks.set_cache_index_and_filter_blocks(True)
-            blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-            blocks.set_bloom_filter(10, False)
-            options.set_block_based_table_factory(blocks)
-        return options
-
     def new_column_family(self) -> ColumnFamily:
         """An empty column family."""
         self._families += 1
         name = str(self._families)
-        return self._opened(name, self._rdict.create_column_family(name, self._options()))
+        return self._opened(
+            name, self._rdict.create_column_family(name, family_options(self._memory))
+        )
 
     def kept_column_family(self, name: str, key_groups: Sequence[Range]) -> ColumnFamily:
         """A column family that the files have, without the rows outside of these ranges, which are
@@ -151,7 +132,8 @@ class Database:
             self._rdict.drop_column_family(self._kept.pop())
 
     def _opened(self, name: str, rows: Any) -> ColumnFamily:
-        family = ColumnFamily(name, rows, self._rdict.get_column_family_handle(name))
+        handle = self._rdict.get_column_family_handle(name)
+        family = ColumnFamily(name, rows, handle, self._reads.failed)
         self._open[name] = family
         return family
 
@@ -193,9 +175,17 @@ class Database:
         return sum(family.memory_bytes() for family in self._open.values())
 
     def has_failed(self) -> bool:
-        """Whether rows could not be written to files. RocksDB refuses all rows behind them."""
+        """Whether rows could not be written to files, so that RocksDB refuses all rows behind them;
+        or files could not be read."""
+        if self._reads.failure is not None:
+            return True
         errors: int | None = self._rdict.property_int_value(_ERRORS)
         return bool(errors)
+
+    def check_reads(self) -> None:
+        """Raise the error of a read that has failed, also if who read has caught it."""
+        if self._reads.failure is not None:
+            raise self._reads.failure
 
     def close(self) -> None:
         """Close the database and delete its files, but for those of checkpoints. Safe to call
@@ -203,8 +193,7 @@ class Database:
         # It is given up: that its last rows cannot be written, on a full disk, is no matter.
         with suppress(Exception):
             for family in self._open.values():
-                if family.unflushed_bytes() > _BYTES_OF_BATCH:
-                    self._rdict.drop_column_family(family.name)
+                family.flush()
         with suppress(Exception):
             self._rdict.close()
         # RocksDB ends with the last reference to it. If its files were gone by then, it would wait
@@ -220,7 +209,8 @@ class Database:
         """The rows of this moment. The files of tables are linked, not copied. Raises
         StateHostError, and leaves no files then."""
         self._checkpoints += 1
-        checkpoint = DatabaseCheckpoint(self._folder / f"checkpoint-{self._checkpoints}")
+        folder = self._folder / f"checkpoint-{self._checkpoints}"
+        checkpoint = DatabaseCheckpoint(folder, self._reads.failed)
         try:
             with self._telling_where():
                 for family in self._open.values():
@@ -246,24 +236,33 @@ class Database:
 class ColumnFamily:
     """Rows of bytes, in the order of their keys."""
 
-    def __init__(self, name: str, rows: Any, handle: Any) -> None:
+    def __init__(self, name: str, rows: Any, handle: Any, failed: ReadFailed) -> None:
         self.name = name
         self.handle = handle
         self._rows = rows
-        self.get: Callable[[bytes], bytes | None] = rows.get
+        self._failed = failed
+        read = rows.get
+
+        def get(key: bytes) -> bytes | None:
+            try:
+                value: bytes | None = read(key)
+            except Exception as error:  # rocksdict's have no class of their own
+                raise failed(error) from error
+            return value
+
+        self.get = get
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """The values of keys, None where there is none. It is fastest for keys in order."""
-        values: list[bytes | None] = self._rows.get(keys)
+        try:
+            values: list[bytes | None] = self._rows.get(keys)
+        except Exception as error:
+            raise self._failed(error) from error
         return values
 
     def memory_bytes(self) -> int:
         """See Database."""
         return sum(self._rows.property_int_value(name) or 0 for name in _MEMORY)
-
-    def unflushed_bytes(self) -> int:
-        """The memory of rows that are not in files yet."""
-        return self._rows.property_int_value(_UNFLUSHED) or 0
 
     def flush(self) -> None:
         """Write the rows that are in memory to a file, while other threads go on."""
@@ -287,17 +286,17 @@ class ColumnFamily:
         """The first key from `start` on."""
         rows = self._rows.iter()
         rows.seek(start)
-        return rows.key() if rows.valid() else None
+        return _key_at(rows, self._failed)
 
     def last(self, end: bytes) -> bytes | None:
         """The last key up to `end`."""
         rows = self._rows.iter()
         rows.seek_for_prev(end)
-        return rows.key() if rows.valid() else None
+        return _key_at(rows, self._failed)
 
     def rows(self, start: bytes, end: bytes) -> Iterator[Row]:
         """The rows from `start` up to `end`, without it, in order."""
-        return _rows(self._rows, start, end)
+        return _rows(self._rows, start, end, self._failed)
 
 
 def files_below(folder: Path) -> Path:
@@ -311,12 +310,44 @@ class DatabaseCheckpoint:
     The snapshots of rocksdict are no use here: their iterators see later changes, too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, failed: ReadFailed) -> None:
         self.folder = folder
+        self._failed = failed
 
     def open(self, families: Sequence[str]) -> ReadOnlyDatabase:
         """Open it to read these column families."""
-        return ReadOnlyDatabase(self.folder, families)
+        return ReadOnlyDatabase(self.folder, families, self._failed)
+
+    def check(self, tables: Sequence[str]) -> None:
+        """Read the file that names the tables, and all blocks of these tables. Raises
+        StateHostError if one is not as RocksDB wrote it: nobody should ever restore it.
+
+        RocksDB's repair reads tables as a whole, and moves those away that it cannot read. Here it
+        has links to them. It lets other threads go on.
+        """
+        try:
+            Rdict.list_cf(str(self.folder))
+        except Exception as error:  # rocksdict's have no class of their own
+            raise self._failed(error) from error
+        damaged = self._damaged(tables) if tables else []
+        if damaged:
+            problem = f"the checksums of {', '.join(damaged)} do not match"
+            raise self._failed(ValueError(problem))
+
+    def _damaged(self, tables: Sequence[str]) -> list[str]:
+        links = self.folder.with_name(f"{self.folder.name}-checked")
+        try:
+            links.mkdir()
+            for table in tables:
+                os.link(self.folder / table, links / table)
+            Rdict.repair(str(links), Options(raw_mode=True))
+            return [table for table in tables if not (links / table).exists()]
+        except Exception as error:
+            raise StateHostError(
+                f"the files in {self.folder} cannot be checked: {error}. {IF_THE_DISK_IS_FULL}"
+            ) from error
+        finally:
+            shutil.rmtree(links, ignore_errors=True)
 
     def tables(self) -> list[str]:
         """The files of sorted rows, in the order of their names; they never change."""
@@ -335,9 +366,14 @@ class DatabaseCheckpoint:
 
 
 class ReadOnlyDatabase:
-    """Column families that nobody changes. A context manager."""
+    """Column families that nobody changes. A context manager. `failed`: None if no open database
+    has the files, too."""
 
-    def __init__(self, folder: Path, families: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, families: Sequence[str], failed: ReadFailed | None = None
+    ) -> None:
+        self._folder = folder
+        self._failed = failed or self._cannot_read
         try:
             self._rdict = Rdict(
                 str(folder),
@@ -346,13 +382,17 @@ class ReadOnlyDatabase:
                 access_type=AccessType.read_only(),
             )
         except Exception as error:  # rocksdict's have no class of their own
-            raise StateHostError(
-                f"RocksDB cannot read its files in {folder}: {error}. {IF_THE_DISK_IS_FULL}"
-            ) from error
+            damaged = str(error).startswith("Corruption")
+            raise (self._failed if damaged else self._cannot_read)(error) from error
+
+    def _cannot_read(self, error: Exception) -> StateHostError:
+        return StateHostError(
+            f"RocksDB cannot read its files in {self._folder}: {error}. {IF_THE_DISK_IS_FULL}"
+        )
 
     def rows(self, family: str, start: bytes, end: bytes) -> Iterator[Row]:
         """The rows of a column family from `start` up to `end`, without it, in order."""
-        return _rows(self._rdict.get_column_family(family), start, end)
+        return _rows(self._rdict.get_column_family(family), start, end, self._failed)
 
     def __enter__(self) -> Self:
         return self
@@ -370,11 +410,34 @@ class Batch:
         self.delete = self.rows.delete
 
 
-def _rows(rows: Any, start: bytes, end: bytes) -> Iterator[Row]:
+def _rows(rows: Any, start: bytes, end: bytes, failed: ReadFailed) -> Iterator[Row]:
+    last = None
     for row in rows.items(from_key=start):
         if row[0] >= end:
             return
+        last = row[0]
         yield row
+    # An iterator ends where it cannot read as if nothing were behind, and has no status. One that
+    # begins at its last row meets the same.
+    behind = rows.iter()
+    behind.seek(start if last is None else last)
+    if last is not None and behind.valid():
+        behind.next()
+    key = _key_at(behind, failed)
+    if key is not None and key < end:
+        raise failed(ValueError(f"rows end before {key!r}"))
+
+
+def _key_at(rows: Any, failed: ReadFailed) -> bytes | None:
+    """The key where an iterator is; None if it is behind all rows."""
+    if rows.valid():
+        key: bytes = rows.key()
+        return key
+    try:
+        rows.status()
+    except Exception as error:  # rocksdict's have no class of their own
+        raise failed(error) from error
+    return None
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from checkpoint_store.files.state_handle import FilePart
-from spark_state.rocksdb.database import DatabaseMemory
+from spark_state.rocksdb.database_options import DatabaseMemory
 
 _log = logging.getLogger(__name__)
 

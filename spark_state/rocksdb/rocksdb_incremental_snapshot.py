@@ -41,12 +41,14 @@ class RocksDBIncrementalSnapshot:
         self._note_uploaded = note_uploaded
 
     def write(self, files: SnapshotFiles) -> tuple[StateHandle, ...]:
-        """Upload it. Without entries there is no file."""
+        """Upload it. Without entries there is no file. Raises StateHostError if a new table is
+        damaged."""
         try:
             if not any(sum(state.entries.values()) for state in self._contents.states):
                 return ()
             checkpoint = self._checkpoint
             tables, small_files = tuple(checkpoint.tables()), checkpoint.small_files()
+            checkpoint.check([table for table in tables if table not in self._uploaded])
             contents = replace(self._contents, tables=tables, small_files=small_files)
             handle = files.write_database(
                 checkpoint.folder, contents, self._uploaded, self.key_groups

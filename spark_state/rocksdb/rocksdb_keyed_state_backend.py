@@ -133,6 +133,11 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def has_failed(self) -> bool:
         return self._database.has_failed()
 
+    def changes(self) -> pa.Table:
+        # A processor may have caught the error of a read that failed, and gone on without the row.
+        self._database.check_reads()
+        return super().changes()
+
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups
         tables = list(self._tables.values())

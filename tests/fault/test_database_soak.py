@@ -140,8 +140,25 @@ class RandomQuery:
             case 4:
                 works = chance.randrange(4)
                 self.disk.refuses = lambda: chance.randrange(4) >= works
+            case 5:
+                self._damage_a_table()
             case _:
                 store.slow = 0.5
+
+    def _damage_a_table(self) -> None:
+        """Flip bytes of a file under an open database; the next reads come from the disk."""
+        tables = sorted(self.local.rglob("db/*.sst"))
+        if not tables:
+            return
+        table = self.chance.choice(tables)
+        data = bytearray(table.read_bytes())
+        for at in range(self.chance.randrange(64), len(data), 512):
+            data[at] ^= 0x20
+        with table.open("r+b") as file:
+            file.write(data)
+        for host in self._hosts:
+            if host.backends._memory is not None:
+                host.backends._memory.blocks.set_capacity(0)
 
     def restart(self) -> None:
         """Begin a run. Some hosts of the one before go on, unless its parallelism is another."""

@@ -19,7 +19,8 @@ _FILLS_THE_DISK = """
 import random, resource, signal, sys
 from pathlib import Path
 from spark_state.errors import StateHostError
-from spark_state.rocksdb.database import Batch, Database, DatabaseMemory
+from spark_state.rocksdb.database import Batch, Database
+from spark_state.rocksdb.database_options import DatabaseMemory
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 memory, chance = DatabaseMemory(), random.Random(1)
@@ -79,7 +80,8 @@ _COPIES = """
 import random, resource, signal, sys
 from pathlib import Path
 from spark_state.errors import StateHostError
-from spark_state.rocksdb.database import Database, DatabaseMemory
+from spark_state.rocksdb.database import Database
+from spark_state.rocksdb.database_options import DatabaseMemory
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 memory, chance = DatabaseMemory(), random.Random(1)

@@ -12,7 +12,8 @@ import pytest
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import StateHostError
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.rocksdb.database import Database, DatabaseMemory
+from spark_state.rocksdb.database import Database
+from spark_state.rocksdb.database_options import DatabaseMemory
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.serializers import PLAIN_FORMS

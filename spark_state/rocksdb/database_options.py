@@ -1,0 +1,63 @@
+"""The options that databases are opened with, and the memory that they share.
+
+This module and `database` are the only importers of rocksdict.
+"""
+
+from __future__ import annotations
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    WriteBufferManager,
+)
+
+_MANIFEST_BYTES = 64 << 10
+
+
+class DatabaseMemory:
+    """Memory that several databases share: blocks of files, and rows that are not written yet."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self.blocks = Cache(0)
+        # Counted within the blocks. When they are full, a database begins to write rows to files.
+        # Nobody waits for that: on a full disk it would be forever, and would stop the process.
+        self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
+            1, False, self.blocks
+        )
+
+    def allow(self, most_bytes: int) -> None:
+        """Let the databases use so many bytes together, or more if more were allowed before."""
+        if most_bytes > self._bytes:
+            self._bytes = most_bytes
+            self.blocks.set_capacity(most_bytes)
+            self.write_buffers.set_buffer_size(most_bytes // 2)
+
+
+def database_options(memory: DatabaseMemory | None) -> Options:
+    """Those of a database, which are those of its default column family, too. `memory`: None for
+    that of RocksDB's defaults."""
+    options = family_options(memory)
+    options.create_if_missing(True)
+    # Each snapshot has the manifest, which notes every change of the tables until it is begun anew.
+    options.set_max_manifest_file_size(_MANIFEST_BYTES)
+    if memory is not None:
+        options.set_write_buffer_manager(memory.write_buffers)
+    return options
+
+
+def family_options(memory: DatabaseMemory | None) -> Options:
+    """Those of a column family."""
+    options = Options(raw_mode=True)
+    # Tables go to the store as they are.
+    options.set_compression_type(DBCompressionType.zstd())
+    if memory is not None:
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(memory.blocks)
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        blocks.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(blocks)
+    return options
