@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from spark_state.processor.processor_run import ProcessorSpec
+from spark_state.rocksdb.database_settings import DatabaseSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class BackendSettings:
     files, None for Spark's own local directory; `memory_mb`: how much memory the databases of a
     host use together, in MiB; `incremental`: whether a snapshot of RocksDB is its own files, and
     only those that the store does not have; `local_recovery`: whether the files of RocksDB that the
-    store has are kept on the local disk for the next host, too.
+    store has are kept on the local disk for the next host, too; `database`: the options of RocksDB.
     """
 
     kind: Literal["heap", "rocksdb"] = "heap"
@@ -55,6 +56,7 @@ class BackendSettings:
     memory_mb: int = 256
     incremental: bool = True
     local_recovery: bool = True
+    database: DatabaseSettings = field(default_factory=DatabaseSettings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ class SubtaskBackends:
         with self._lock:
             folder = self._folder_below(local_root(request)) / str(next(self._numbers))
             memory = self._memory_of(request.spec.backend)
-            home = DatabaseHome(folder, memory, self._copies(request, key_groups))
+            copies = self._copies(request, key_groups)
+            home = DatabaseHome(folder, memory, copies, request.spec.backend.database)
         new = partial(RocksDBKeyedStateBackend, key_groups, key_columns, STATE_FORMS, home)
         databases = DatabaseRestore(restore, home)
         return databases.backend(new), databases.rest

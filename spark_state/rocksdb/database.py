@@ -32,6 +32,7 @@ from spark_state.rocksdb.database_options import (
     database_options,
     family_options,
 )
+from spark_state.rocksdb.database_settings import DatabaseSettings
 
 Row = tuple[bytes, bytes]
 ReadFailed = Callable[[Exception], StateHostError]
@@ -78,15 +79,21 @@ class Reads:
 
 class Database:
     """A database in `folder`, which is deleted at the end. `memory`: None for that of RocksDB's
-    defaults.
+    defaults; `settings`: None for ours.
 
     It is new and empty unless `files_below(folder)` has the files of one. Raises StateHostError if
     they cannot be opened.
     """
 
-    def __init__(self, folder: Path, memory: DatabaseMemory | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        memory: DatabaseMemory | None = None,
+        settings: DatabaseSettings | None = None,
+    ) -> None:
         self._folder = folder
         self._memory = memory
+        self._settings = settings or DatabaseSettings()
         self._checkpoints = 0
         self._reads = Reads(folder)
         self._open: dict[str, ColumnFamily] = {}
@@ -100,9 +107,11 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True)
         self._kept = {family for family in families if family != _DEFAULT}
         self._families = max((int(name) for name in self._kept), default=0)
-        of_families = {family: family_options(memory) for family in families}
+        of_families = {family: family_options(memory, self._settings) for family in families}
         with self._telling_where():
-            self._rdict: Any = Rdict(str(files), database_options(memory), of_families)
+            self._rdict: Any = Rdict(
+                str(files), database_options(memory, self._settings), of_families
+            )
         # A property, which the stubs of rocksdict take for a method.
         write_options: Any = WriteOptions()
         write_options.disable_wal = True
@@ -114,7 +123,8 @@ class Database:
         self._families += 1
         name = str(self._families)
         return self._opened(
-            name, self._rdict.create_column_family(name, family_options(self._memory))
+            name,
+            self._rdict.create_column_family(name, family_options(self._memory, self._settings)),
         )
 
     def kept_column_family(self, name: str, key_groups: Sequence[Range]) -> ColumnFamily:

@@ -5,6 +5,8 @@ This module and `database` are the only importers of rocksdict.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -13,7 +15,15 @@ from rocksdict import (
     WriteBufferManager,
 )
 
+from spark_state.rocksdb.database_settings import Compression, DatabaseSettings
+
 _MANIFEST_BYTES = 64 << 10
+_COMPRESSION_TYPES: Mapping[Compression, Callable[[], DBCompressionType]] = {
+    "none": DBCompressionType.none,
+    "snappy": DBCompressionType.snappy,
+    "lz4": DBCompressionType.lz4,
+    "zstd": DBCompressionType.zstd,
+}
 
 
 class DatabaseMemory:
@@ -36,28 +46,34 @@ class DatabaseMemory:
             self.write_buffers.set_buffer_size(most_bytes // 2)
 
 
-def database_options(memory: DatabaseMemory | None) -> Options:
+def database_options(memory: DatabaseMemory | None, settings: DatabaseSettings) -> Options:
     """Those of a database, which are those of its default column family, too. `memory`: None for
     that of RocksDB's defaults."""
-    options = family_options(memory)
+    options = family_options(memory, settings)
     options.create_if_missing(True)
     # Each snapshot has the manifest, which notes every change of the tables until it is begun anew.
     options.set_max_manifest_file_size(_MANIFEST_BYTES)
+    options.set_max_open_files(settings.max_open_files)
+    options.set_max_background_jobs(settings.background_jobs)
     if memory is not None:
         options.set_write_buffer_manager(memory.write_buffers)
     return options
 
 
-def family_options(memory: DatabaseMemory | None) -> Options:
+def family_options(memory: DatabaseMemory | None, settings: DatabaseSettings) -> Options:
     """Those of a column family."""
     options = Options(raw_mode=True)
     # Tables go to the store as they are.
-    options.set_compression_type(DBCompressionType.zstd())
+    options.set_compression_type(_COMPRESSION_TYPES[settings.compression]())
+    options.set_write_buffer_size(settings.write_buffer_mb << 20)
+    options.set_target_file_size_base(settings.table_file_mb << 20)
+    blocks = BlockBasedOptions()
+    blocks.set_block_size(settings.block_size_kb << 10)
+    if settings.bloom_bits_per_key:
+        blocks.set_bloom_filter(settings.bloom_bits_per_key, False)
     if memory is not None:
-        blocks = BlockBasedOptions()
         blocks.set_block_cache(memory.blocks)
         blocks.set_cache_index_and_filter_blocks(True)
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        blocks.set_bloom_filter(10, False)
-        options.set_block_based_table_factory(blocks)
+    options.set_block_based_table_factory(blocks)
     return options

@@ -17,11 +17,12 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from checkpoint_store.files.state_handle import FilePart
 from spark_state.rocksdb.database_options import DatabaseMemory
+from spark_state.rocksdb.database_settings import DatabaseSettings
 
 _log = logging.getLogger(__name__)
 
@@ -65,11 +66,12 @@ class LocalCopies:
 @dataclass(frozen=True, slots=True)
 class DatabaseHome:
     """Where a database lives: its `folder`; `memory`, None for that of RocksDB's defaults; the
-    `copies` that it keeps, None for none."""
+    `copies` that it keeps, None for none; its `settings`."""
 
     folder: Path
     memory: DatabaseMemory | None = None
     copies: LocalCopies | None = None
+    settings: DatabaseSettings = field(default_factory=DatabaseSettings)
 
 
 def _name_of(part: FilePart) -> str:

@@ -54,7 +54,7 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         self._restored = restored
         self._tables_of_store: dict[str, FilePart] = {} if restored is None else restored.tables
         self._copies = home.copies
-        self._database = Database(home.folder, home.memory)
+        self._database = Database(home.folder, home.memory, home.settings)
 
     def forget_others(self) -> None:
         """Give up what the restored database has of states that nobody has registered."""

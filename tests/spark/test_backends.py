@@ -56,17 +56,26 @@ def test_a_state_in_databases_is_read_by_spark(spark: SparkSession, tmp_path: Pa
     assert old.count() == len({key for key, _ in stream.fed[:60]})
 
 
-def test_files_are_below_the_directory_that_is_configured(
+def test_files_are_below_the_directory_that_is_configured_and_have_the_options(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     local = tmp_path / "fast disk"
     local.mkdir()
     stream = Stream(spark, tmp_path)
     stream.feed([("a", 1)])
-    with configured(spark, {BACKEND: "rocksdb", LOCAL_DIRECTORY: str(local)}):
+    settings = {
+        BACKEND: "rocksdb",
+        LOCAL_DIRECTORY: str(local),
+        "spark.cowstate.rocksdb.compression": "lz4",
+        "spark.cowstate.rocksdb.writeBufferMB": "5",
+    }
+    with configured(spark, settings):
         stream.run(stream.operator())
     assert stream.totals() == {"a": (1, 1)}
-    assert [*local.glob("cowstate-*/*/*/*/db/CURRENT")]
+    options = [path.read_text() for path in local.glob("cowstate-*/*/*/*/db/OPTIONS-*")]
+    assert options
+    assert all("compression=kLZ4Compression" in text for text in options)
+    assert all(f"write_buffer_size={5 << 20}\n" in text for text in options)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +84,7 @@ def test_files_are_below_the_directory_that_is_configured(
         ({BACKEND: "leveldb"}, "backend is 'leveldb'; allowed are heap, rocksdb"),
         ({LOCAL_DIRECTORY: "here"}, "is 'here'; set it to the absolute path"),
         ({"spark.cowstate.rocksdb.maxMemoryMB": "8"}, "is '8'; allowed are whole numbers from 16"),
+        ({"spark.cowstate.rocksdb.compression": "gzip"}, "are none, snappy, lz4, zstd"),
         ({"spark.cowstate.rocksdb.memoryMB": "80"}, "did you mean .*rocksdb.maxMemoryMB"),
     ],
 )

@@ -18,6 +18,7 @@ from checkpoint_store.errors import StoreAccessError
 from checkpoint_store.objects.object_store import absolute_url
 from checkpoint_store.objects.store_outages import RETRY_SECONDS
 from spark_state.errors import ConfigurationError
+from spark_state.rocksdb.database_settings import ALL_FILES, COMPRESSIONS, DatabaseSettings
 
 PREFIX = "spark.cowstate."
 STORE_KEY = f"{PREFIX}store"
@@ -43,6 +44,7 @@ class OperatorConfiguration:
         store does not have.
     max_memory_mb: how much memory a host uses for state, input and output together, in MiB; None
         for any amount.
+    rocksdb: the options of RocksDB, see DatabaseSettings.
     local_recovery: whether the files of RocksDB that the store has are kept on the local disk for
         the next host, too.
     parallelism: number of subtasks; may differ at every restart.
@@ -65,6 +67,7 @@ class OperatorConfiguration:
     rocksdb_memory_mb: int
     rocksdb_incremental: bool
     max_memory_mb: int | None
+    rocksdb: DatabaseSettings
     local_recovery: bool
     parallelism: int
     max_parallelism: int
@@ -169,6 +172,28 @@ def _restore_from(key: str, text: str) -> RestoreFrom | None:
     return RestoreFrom(_url(key, url), None if epoch is None else int(epoch))
 
 
+def _open_files(key: str, text: str) -> int:
+    if text == str(ALL_FILES):
+        return ALL_FILES
+    if not text.isdecimal() or not _FEWEST_FILES <= int(text) <= _MOST:
+        raise ConfigurationError(
+            f"{PREFIX}{key} is {text!r}; allowed are {ALL_FILES} for all files, and whole numbers "
+            f"from {_FEWEST_FILES} to {_MOST}"
+        )
+    return int(text)
+
+
+_FEWEST_FILES = 64
+# The fields of DatabaseSettings, by their keys.
+_OF_ROCKSDB = {
+    "compression": "compression",
+    "writeBufferMB": "write_buffer_mb",
+    "tableFileMB": "table_file_mb",
+    "blockSizeKB": "block_size_kb",
+    "bloomBitsPerKey": "bloom_bits_per_key",
+    "maxOpenFiles": "max_open_files",
+    "backgroundJobs": "background_jobs",
+}
 _WITH_EPOCH = re.compile(r"(.+?)(?:@(\d+))?", re.DOTALL)
 _MOST = 2**31 - 1
 _LOCATIONS = ("store", "restoreFrom")
@@ -179,6 +204,13 @@ _KEYS: dict[str, Callable[[str, str], Any]] = {
     "rocksdb.maxMemoryMB": _Integer(16, _MOST),
     "rocksdb.incremental": _Choice(("false", "true")),
     "maxMemoryMB": _limit,
+    "rocksdb.compression": _Choice(COMPRESSIONS),
+    "rocksdb.writeBufferMB": _Integer(1, 2048),
+    "rocksdb.tableFileMB": _Integer(1, 2048),
+    "rocksdb.blockSizeKB": _Integer(1, 4096),
+    "rocksdb.bloomBitsPerKey": _Integer(0, 64),
+    "rocksdb.maxOpenFiles": _open_files,
+    "rocksdb.backgroundJobs": _Integer(1, 256),
     "localRecovery": _Choice(("false", "true")),
     "parallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
     "maxParallelism": _Integer(1, MAX_PARALLELISM_LIMIT),
@@ -200,6 +232,10 @@ _DEFAULTS = {
     "rocksdb.maxMemoryMB": "256",
     "rocksdb.incremental": "true",
     "maxMemoryMB": "",
+    **{
+        f"rocksdb.{key}": str(getattr(DatabaseSettings(), field))
+        for key, field in _OF_ROCKSDB.items()
+    },
     "localRecovery": "true",
     "maxParallelism": "128",
     "hostIdleSeconds": "600",
@@ -289,6 +325,9 @@ def parse_configuration(settings: Mapping[str, str], facts: SessionFacts) -> Ope
         rocksdb_memory_mb=values["rocksdb.maxMemoryMB"],
         rocksdb_incremental=values["rocksdb.incremental"] == "true",
         max_memory_mb=values["maxMemoryMB"],
+        rocksdb=DatabaseSettings(
+            **{field: values[f"rocksdb.{key}"] for key, field in _OF_ROCKSDB.items()}
+        ),
         local_recovery=values["localRecovery"] == "true",
         parallelism=values["parallelism"],
         max_parallelism=values["maxParallelism"],

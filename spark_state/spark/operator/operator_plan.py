@@ -360,6 +360,7 @@ def _operator_spec(
             memory_mb=configuration.rocksdb_memory_mb,
             incremental=configuration.rocksdb_incremental,
             local_recovery=configuration.local_recovery,
+            database=configuration.rocksdb,
         ),
         max_memory_mb=configuration.max_memory_mb,
     )
