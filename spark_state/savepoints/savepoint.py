@@ -129,16 +129,22 @@ def _check_nothing_there(place: ObjectStore) -> None:
     if held:
         raise ConfigurationError(
             f"{place.url} is not empty: it has {min(held).lstrip('/')}. Name a place where nothing "
-            "is"
+            "is. If a savepoint was stopped there, it is not complete: delete what is there"
         )
 
 
 def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None:
-    published = PublishedObjects(place)
-    if published.manifests() or published.epoch_directories():
+    if OperatorHistory(place, history.metadata, None).versions():
         raise ConfigurationError(
             f"{place.url} has epochs already, and a restore would mix them with those of "
-            f"{history.url}. Move it away first, or name another place"
+            f"{history.url}. Move it away first, or name another place. If they are of a restore "
+            "that was stopped, delete the stores of all operators of the query"
+        )
+    if PublishedObjects(place).epoch_directories():
+        raise ConfigurationError(
+            f"{place.url} has files of an epoch that is not complete: a restore was stopped, or is "
+            "being written, or the query has not ended its first batch. Delete what is there if "
+            "nobody writes it"
         )
     query_id, operator = place.url.rstrip("/").split("/")[-2:]
     if store_id(query_id, operator) != history.metadata.store_id:
