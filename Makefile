@@ -14,6 +14,7 @@ export PATH := $(BIN):$(PATH)
 help:
 	@echo "make demo    run the flights job (arguments: make demo DEMO_ARGS='--flights 50000')"
 	@echo "make test    lint, types, layers, documentation, tests"
+	@echo "make test-rocksdb   all Spark tests of operators, with the state in RocksDB"
 	@echo "make quick   lint, and the tests that start neither Spark nor a process: after every edit"
 	@echo "make lint    format and lint checks only"
 	@echo "make scala-format   format the Scala sources (scala-format-check: only look; needs Maven Central)"
@@ -65,6 +66,12 @@ pytest: $(VENV)/installed-dev $(VENV)/spark-classes.jsa
 
 test: lint types layers docs
 	@$(MAKE) --no-print-directory pytest
+
+# The operators of every test file that does not choose a backend itself.
+.PHONY: test-rocksdb
+test-rocksdb: $(VENV)/installed-dev $(VENV)/spark-classes.jsa
+	TEST_BACKEND=rocksdb $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		tests/spark $(PYTEST_ARGS)
 
 quick: lint
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile tests/unit tests/test_*.py \

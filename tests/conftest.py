@@ -16,8 +16,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 
+from tests.support.backend_of_file import backends_of, only_backend
 from tests.support.java_options import set_java_options
 from tests.support.leaks import Leftovers, await_leftovers, in_use
+from tests.support.provider_jobs import configured
 from tests.support.python_path import import_installed_pyspark
 from tests.support.same_thread import requests_in_same_thread
 from tests.support.spark_session import start_spark, stop_spark
@@ -45,8 +47,21 @@ FOLDERS = ("notebooks", "fault", "spark", "property")
 WORTH_A_SUMMARY = 60.0
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first. Within a folder the order stays."""
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The operators of a file run on the backends that are chosen for it."""
+    if "backend" in metafunc.fixturenames:
+        backends = backends_of(Path(metafunc.module.__file__), only_backend())
+        if backends:
+            metafunc.parametrize("backend", backends, indirect=True, scope="module")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first. Within a folder the order stays. A run that is about one backend leaves out
+    all other tests."""
+    if only_backend() is not None:
+        others = [item for item in items if "backend" not in _parameters_of(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
     tests = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:
@@ -54,6 +69,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
 
     items.sort(key=place)
+
+
+def _parameters_of(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -79,11 +98,29 @@ def nothing_is_left_behind() -> Iterator[None]:
     assert left == Leftovers(), f"left behind by the tests: {left}"
 
 
+@pytest.fixture(scope="module")
+def backend(request: pytest.FixtureRequest) -> str | None:
+    """That of the operators of a test file; None if the file chooses it, or has no operators. See
+    backend_of_file."""
+    chosen: str | None = getattr(request, "param", None)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def spark(shared_session: SparkSession, backend: str | None) -> Iterator[SparkSession]:
+    """The session of all tests of the run, whose operators run on the backend of the file."""
+    if backend is None:
+        yield shared_session
+        return
+    with configured(shared_session, {"spark.cowstate.backend": backend}):
+        yield shared_session
+
+
 @pytest.fixture(scope="session")
-def spark(
+def shared_session(
     nothing_is_left_behind: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """A local[2] session shared by all tests of the run; its files live in pytest's folder."""
+    """A local[2] session; its files live in pytest's folder."""
     folder: Path = tmp_path_factory.mktemp("spark")
     session = start_spark("local[2]", folder)
     yield session
