@@ -338,7 +338,7 @@ class DatabaseCheckpoint:
         try:
             Rdict.list_cf(str(self.folder))
         except Exception as error:  # rocksdict's have no class of their own
-            raise self._failed(error) from error
+            raise _cannot_open(self.folder, error, self._failed) from error
         damaged = self._damaged(tables) if tables else []
         if damaged:
             problem = f"the checksums of {', '.join(damaged)} do not match"
@@ -392,13 +392,10 @@ class ReadOnlyDatabase:
                 access_type=AccessType.read_only(),
             )
         except Exception as error:  # rocksdict's have no class of their own
-            damaged = str(error).startswith("Corruption")
-            raise (self._failed if damaged else self._cannot_read)(error) from error
+            raise _cannot_open(folder, error, failed) from error
 
     def _cannot_read(self, error: Exception) -> StateHostError:
-        return StateHostError(
-            f"RocksDB cannot read its files in {self._folder}: {error}. {IF_THE_DISK_IS_FULL}"
-        )
+        return _cannot_open(self._folder, error, None)
 
     def rows(self, family: str, start: bytes, end: bytes) -> Iterator[Row]:
         """The rows of a column family from `start` up to `end`, without it, in order."""
@@ -409,6 +406,14 @@ class ReadOnlyDatabase:
 
     def __exit__(self, *_: object) -> None:
         self._rdict.close()
+
+
+def _cannot_open(folder: Path, error: Exception, failed: ReadFailed | None) -> StateHostError:
+    if failed is not None and str(error).startswith("Corruption"):
+        return failed(error)
+    return StateHostError(
+        f"RocksDB cannot read its files in {folder}: {error}. {IF_THE_DISK_IS_FULL}"
+    )
 
 
 class Batch:

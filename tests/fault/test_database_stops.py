@@ -255,10 +255,11 @@ def file_is_cut(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
 
 def folder_is_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
+    """But not the one where a snapshot checks its tables: see check_is_refused."""
     make = os.mkdir
 
     def make_or_not(path: Any, *arguments: Any) -> None:
-        if not os.path.exists(path) and stop():
+        if not os.path.exists(path) and not str(path).endswith("-checked") and stop():
             raise full_disk()
         make(path, *arguments)
 
@@ -267,7 +268,14 @@ def folder_is_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> No
 
 def opening_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
     opened = refused(stop, full_disk_of_rocksdb, database.Rdict)
-    opened.list_cf = refused(stop, full_disk_of_rocksdb, database.Rdict.list_cf)
+    families = refused(stop, full_disk_of_rocksdb, database.Rdict.list_cf)
+
+    def list_families(folder: str) -> Any:
+        # A snapshot reads those of its checkpoint.
+        return (database_rdict.list_cf if "checkpoint-" in folder else families)(folder)
+
+    database_rdict = database.Rdict
+    opened.list_cf, opened.repair = list_families, database_rdict.repair
     patch.setattr(database, "Rdict", opened)
 
 
@@ -435,7 +443,20 @@ def checkpoint_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> Non
     patch.setattr(database, "Checkpoint", SomeOfCheckpoint)
 
 
+def check_is_refused(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
+    """There is no space to check the tables before they are uploaded."""
+    make = os.mkdir
+
+    def make_or_not(path: Any, *arguments: Any) -> None:
+        if str(path).endswith("-checked") and stop():
+            raise full_disk()
+        make(path, *arguments)
+
+    patch.setattr(os, "mkdir", make_or_not)
+
+
 SNAPSHOT_FAULTS: list[Fault] = [
+    check_is_refused,
     put_fails,
     answer_is_lost,
     store_goes_away,

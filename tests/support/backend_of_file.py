@@ -16,7 +16,14 @@ from pathlib import Path
 BACKENDS = ("heap", "rocksdb")
 ON_BOTH = frozenset({"test_transform_with_state.py", "test_collection_states.py"})
 # They choose backends themselves.
-_CHOOSING = frozenset({"test_backends.py", "test_random_processors.py", "test_savepoints.py"})
+_CHOOSING = frozenset(
+    {
+        "test_backends.py",
+        "test_killed_databases.py",
+        "test_random_processors.py",
+        "test_savepoints.py",
+    }
+)
 # They run Spark's operators on the provider.
 _WITHOUT_OPERATORS = "test_provider"
 _OF_OPERATORS = re.compile(r"transform_?with_?state|tests\.support\.streams", re.IGNORECASE)

@@ -162,7 +162,7 @@ def test_a_check_finds_damage_of_what_names_the_tables(
     checkpoint = database.checkpoint()
     (path,) = checkpoint.folder.glob(name)
     flip(path, path.stat().st_size // 2)
-    with pytest.raises(StateHostError, match="cannot read its files below"):
+    with pytest.raises(StateHostError, match="cannot read its files"):
         checkpoint.check([])
     checkpoint.release()
 
