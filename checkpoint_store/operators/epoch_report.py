@@ -21,7 +21,8 @@ class EpochReport:
     `timers`: how many are registered afterwards. `memory_bytes`: about what the entries take in
     memory, an estimate; see heap_memory. `states_deleted`: states that `init` deleted with
     deleteIfExists. A state counts if an earlier epoch had it, or if `init` had declared it; what it
-    held is in no other number. These three are None if an earlier release wrote the barrier.
+    held is in no other number. `failed_snapshots`: how many snapshots in a row could not be
+    written, until this epoch. These four are None if an earlier release wrote the barrier.
     """
 
     rows_in: int
@@ -39,3 +40,4 @@ class EpochReport:
     memory_bytes: int | None = None
     last_publish_ms: int | None = None
     states_deleted: int | None = None
+    failed_snapshots: int | None = None

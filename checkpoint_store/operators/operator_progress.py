@@ -36,9 +36,12 @@ class EpochNumbers:
       the epoch before, None if another host ran that one.
     - `written_bytes`: bytes of the files that this epoch's barriers name as the first ones.
     - `states_deleted`: states that were deleted with deleteIfExists. Each subtask counts a state.
+    - `failed_snapshots`: how many snapshots in a row could not be written, until this epoch. They
+      are tried again, and the hosts' logs say why they failed.
 
-    `late_rows`, `timers`, `memory_bytes`, `last_publish_ms` and `states_deleted` are None if a
-    subtask does not say them; barriers of earlier releases and of `cowstate adopt` do not.
+    `late_rows`, `timers`, `memory_bytes`, `last_publish_ms`, `states_deleted` and
+    `failed_snapshots` are None if a subtask does not say them; barriers of earlier releases and of
+    `cowstate adopt` do not.
     """
 
     rows_total: int
@@ -57,6 +60,7 @@ class EpochNumbers:
     last_publish_ms: int | None
     written_bytes: int
     states_deleted: int | None
+    failed_snapshots: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,22 @@
-"""When a subtask replaces its chain of changelogs by a snapshot, and by what part of one.
+"""When a subtask replaces changelogs by a snapshot, and of which key groups.
 
-A snapshot writes as many rows as the state has, so it is due when the changelogs since the last one
-hold at least as many: the bytes written stay within twice the bytes of the changes (I7), and a
-restore reads about twice the state. `MANY_FILES` does the same for the length of a chain, and so of
-a manifest, where a large state changes little or was written by many subtasks.
+A snapshot is due when the changelogs hold at least as many bytes as the entries would be written
+with, so a restore reads about twice the state. It is of the *worn* key groups only: those whose own
+changelogs hold at least as many bytes as their own entries. So key groups that change little are
+not written again because others change much.
 
-It is written while epochs go on, and the barrier of a later one names it. A host that ends before
-has written it for nothing, as where a scheduled run ends by itself after an epoch or two. So one
-begins only once half of the changes that make one due were written since the host's restore: what
-is lost stays within twice the bytes of the changes.
+A snapshot names contiguous ranges, and each of them is files of its own and cuts handles of others
+in two. So ranges are few, and take in what lies between worn key groups if that is nearly worn or
+small, or if there were too many ranges otherwise. Whatever they take in, the bytes written stay
+within those of the changelogs that they replace (I7): all changelogs hold as much as all entries,
+and those that stay hold less than theirs.
+
+`MANY_FILES` bounds the length of a chain, and so of a manifest, where a large state changes little
+or was written by many subtasks: then all key groups are written that have changed.
+
+A snapshot is written while epochs go on, and the barrier of a later one names it. A host that ends
+before has written it for nothing, as where a scheduled run ends by itself after an epoch or two. So
+one begins only once the host has written, since its restore, a good part of what it replaces.
 
 Runs that are shorter write snapshots in parts. A restore that finds one due replaces some key
 groups, and its first epoch names that part, for which it waits. A part begins at the key group that
@@ -22,16 +30,14 @@ entries and bytes is one part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
-
-Counts = npt.NDArray[np.int64]
+from spark_state.checkpointing.kept_state import KeptState
 
 MANY_FILES = 200
 FEW_ENTRIES = 10_000
@@ -43,87 +49,126 @@ _SMALLEST_PART = 16
 # more handles than files, because a part cuts handles in two.
 _MANY_CHANGELOGS = MANY_FILES // 2
 _MANY_HANDLES = 5 * MANY_FILES // 2
+_MANY_RANGES = 4
+# What lies between worn key groups is taken in if its changelogs hold this much of its entries, or
+# if its entries are this small a part of all.
+_NEARLY_WORN = 0.5
+_SMALL_GAP = 1 / 64
+# What a host has to have written since its restore, of what makes a snapshot due.
+_OWN = 0.75
 
 
-def snapshot_is_due(
-    handles: Sequence[StateHandle],
-    since_restore: Sequence[StateHandle],
-    entries: int,
-    min_changelogs: int,
-) -> bool:
-    """Whether a state of `entries` entries, kept as `handles`, should be written as a snapshot
-    while epochs go on. `since_restore`: those handles that came after the host's restore."""
-    return _hold(handles, 1.0, entries, min_changelogs) and _hold(
-        since_restore, 0.5, entries, min_changelogs
-    )
-
-
-def _hold(
-    handles: Sequence[StateHandle], snapshots: float, entries: int, min_changelogs: int
-) -> bool:
-    """Whether a chain holds what makes a snapshot due, times `snapshots`, or more. A file counts
-    whole even if a part has replaced some of its key groups."""
-    files = {handle.name: handle for handle in handles}
-    if len(files) >= snapshots * MANY_FILES:
+def may_be_due(handles: Collection[StateHandle], entries: int, min_changelogs: int) -> bool:
+    """Whether it is worth while to count the bytes of each key group for `ranges_due`: they are
+    not counted for most epochs (I7)."""
+    files = {handle.name: handle for handle in handles}.values()
+    if len(files) >= MANY_FILES or len(handles) >= _MANY_HANDLES:
         return True
-    changelogs = [handle for handle in files.values() if handle.kind == "changelog"]
-    if len(changelogs) < snapshots * min_changelogs:
+    changelogs = [handle for handle in files if handle.kind == "changelog"]
+    if len(changelogs) < min_changelogs:
         return False
-    return sum(handle.rows for handle in changelogs) >= snapshots * entries
+    others = [handle for handle in files if handle.kind != "changelog"] or changelogs
+    rows = max(sum(handle.rows for handle in others), 1)
+    # Half, because an entry takes more in some key groups than in others.
+    return bytes_of(changelogs) * rows >= 0.5 * bytes_of(others) * entries
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """What a restore of `key_groups` from `handles` found, for each key group in order: how many
-    `changelogs` it is kept in, how many `rows` of them were read, the `entries` it has now."""
+def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
+    """The key groups to be written as a snapshot while epochs go on; none if it is not due.
 
-    key_groups: KeyGroupRange
-    handles: tuple[StateHandle, ...]
-    changelogs: Counts
-    rows: Counts
-    entries: Counts
+    `own`: the same state, kept in those of the handles that came after the host's restore.
+    """
+    files, own_files = _names(kept), _names(own)
+    is_long = len(files) >= MANY_FILES or len(kept.handles) >= _MANY_HANDLES
+    if is_long and len(own_files) >= MANY_FILES / 2:
+        return _ranges(kept, kept.changelogs > 0)
+    changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
+    if len(changelogs) < min_changelogs or len(own_changelogs) < _OWN * min_changelogs:
+        return ()
+    if kept.changed.sum() < kept.entries.sum():
+        return ()
+    ranges = _ranges(kept, (kept.changed >= kept.entries) & (kept.changed > 0))
+    of_ranges = np.zeros(len(kept.key_groups), bool)
+    for key_groups in ranges:
+        of_ranges[key_groups.start - kept.key_groups.start :][: len(key_groups)] = True
+    replaced, written_here = kept.entries[of_ranges].sum(), own.changed[of_ranges].sum()
+    return ranges if written_here >= _OWN * replaced else ()
 
 
-def changelogs_by_key_group(handles: Sequence[StateHandle], key_groups: KeyGroupRange) -> Counts:
-    """How many of `handles`, which are of `key_groups` only, are changelogs of each of them."""
-    counts = np.zeros(len(key_groups), np.int64)
-    for handle in handles:
-        if handle.kind == "changelog":
-            first = handle.key_groups.start - key_groups.start
-            counts[first : first + len(handle.key_groups)] += 1
-    return counts
+def _names(kept: KeptState, *kinds: str) -> set[str]:
+    return {handle.name for handle in kept.handles if not kinds or handle.kind in kinds}
 
 
-def part_due(restored: Restored, min_changelogs: int) -> KeyGroupRange | None:
+def _ranges(kept: KeptState, is_worn: npt.NDArray[np.bool_]) -> tuple[KeyGroupRange, ...]:
+    """Few ranges of key groups that have all worn ones."""
+    if not is_worn.any() or _is_small(kept):
+        return (kept.key_groups,)
+    bounds = np.flatnonzero(np.diff(np.concatenate(([False], is_worn, [False]))))
+    ranges = [(int(start), int(end)) for start, end in bounds.reshape(-1, 2)]
+    if _is_cheap(kept, 0, ranges[0][0]):
+        ranges[0] = (0, ranges[0][1])
+    if _is_cheap(kept, ranges[-1][1], len(is_worn)):
+        ranges[-1] = (ranges[-1][0], len(is_worn))
+    joined = [ranges[0]]
+    for start, end in ranges[1:]:
+        if _is_cheap(kept, joined[-1][1], start):
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    while len(joined) > _most_ranges(kept):
+        gaps = [_cost(kept, joined[n][1], joined[n + 1][0]) for n in range(len(joined) - 1)]
+        n = int(np.argmin(gaps))
+        joined[n : n + 2] = [(joined[n][0], joined[n + 1][1])]
+    first = kept.key_groups.start
+    return tuple(KeyGroupRange(first + start, first + end - 1) for start, end in joined)
+
+
+def _most_ranges(kept: KeptState) -> int:
+    """How many ranges a snapshot may have. Each cuts handles, which are then of what is between."""
+    return min(_MANY_RANGES, max(1, _MANY_HANDLES // (2 * len(kept.handles))))
+
+
+def _is_cheap(kept: KeptState, start: int, end: int) -> bool:
+    """Whether the key groups from `start` to before `end` are nearly worn, or small."""
+    entries, changed = kept.entries[start:end].sum(), kept.changed[start:end].sum()
+    is_small = entries <= _SMALL_GAP * kept.entries.sum()
+    return bool(is_small or changed >= _NEARLY_WORN * entries)
+
+
+def _cost(kept: KeptState, start: int, end: int) -> float:
+    """The bytes that are written of these key groups although they are not worn."""
+    return float((kept.entries[start:end] - kept.changed[start:end]).sum())
+
+
+def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
     """The key groups of which the first epoch after a restore is to name a snapshot."""
-    first = int(np.argmax(restored.changelogs))
-    has_many_handles = len(restored.handles) >= _MANY_HANDLES
-    is_long = restored.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
-    rows, changelogs, entries = (
-        restored.rows.sum(),
-        restored.changelogs.sum(),
-        restored.entries.sum(),
+    first = int(np.argmax(kept.changelogs))
+    has_many_handles = len(kept.handles) >= _MANY_HANDLES
+    is_long = kept.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
+    changed, changelogs, entries = (
+        kept.changed.sum(),
+        kept.changelogs.sum(),
+        kept.entries.sum(),
     )
-    most_changelogs = _MANY_CHANGELOGS * len(restored.key_groups)
-    is_due = rows >= entries or changelogs >= most_changelogs
+    most_changelogs = _MANY_CHANGELOGS * len(kept.key_groups)
+    is_due = changed >= entries or changelogs >= most_changelogs
     if not has_many_handles and not (is_long and is_due):
         return None
-    if _is_small(restored):
-        return restored.key_groups
+    if _is_small(kept):
+        return kept.key_groups
     # What a part writes and leaves, for each key group that it may end with.
-    written = np.cumsum(restored.entries[first:])
-    leaves_due = (rows - np.cumsum(restored.rows[first:]) >= entries) | (
-        changelogs - np.cumsum(restored.changelogs[first:]) >= most_changelogs
+    written = np.cumsum(kept.entries[first:])
+    leaves_due = (changed - np.cumsum(kept.changed[first:]) >= entries) | (
+        changelogs - np.cumsum(kept.changelogs[first:]) >= most_changelogs
     )
     is_enough = (written * _SMALLEST_PART >= entries) & ~leaves_due & (not has_many_handles)
     fitting = max(1, int(np.count_nonzero(written * _LARGEST_PART <= entries)))
     enough = int(np.argmax(is_enough)) + 1 if is_enough.any() else len(written)
-    start = restored.key_groups.start + first
+    start = kept.key_groups.start + first
     return KeyGroupRange(start, start + min(fitting, enough) - 1)
 
 
-def _is_small(restored: Restored) -> bool:
+def _is_small(kept: KeptState) -> bool:
     """Whether writing the state takes little longer than a request to an object store. The files
     have each entry at least once."""
-    size = bytes_of(restored.handles)
-    return bool(restored.entries.sum() <= FEW_ENTRIES and size <= FEW_BYTES)
+    return bool(kept.number.sum() <= FEW_ENTRIES and bytes_of(kept.handles) <= FEW_BYTES)

@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 
 from checkpoint_store.errors import StoreUnavailableError
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot, SnapshotFiles
 
 _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
-Begin = Callable[[Callable[[], Handles]], Future[Handles]]
+Written = list[tuple[KeyGroupRange, Handles]]
+Begin = Callable[[Callable[[], Written]], Future[Written]]
 
 
 class PendingSnapshot:
-    """A snapshot being written to `files`, of the state that `replaces` hold.
+    """A snapshot being written to `files`, of the state that `replaces` hold: `ranges` were taken
+    at one moment, and have no key group in common.
 
     `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
     it may still be named; `is_awaited`: whether the next barrier waits for it.
@@ -32,7 +35,7 @@ class PendingSnapshot:
 
     def __init__(
         self,
-        snapshot: KeyedStateSnapshot,
+        ranges: Sequence[KeyedStateSnapshot],
         replaces: Handles,
         files: SnapshotFiles,
         begin: Begin,
@@ -41,9 +44,9 @@ class PendingSnapshot:
     ) -> None:
         self.is_awaited = is_awaited
         self._useful_until = time.monotonic() + useful_seconds
-        self._snapshot = snapshot
+        self._ranges = ranges
         self._replaces = replaces
-        self._future = begin(lambda: snapshot.write(files))
+        self._future = begin(lambda: _write(ranges, files))
 
     def wait(self, check: Callable[[], None]) -> None:
         """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""
@@ -54,26 +57,37 @@ class PendingSnapshot:
         """Whether writing has ended, well or not."""
         return self._future.done()
 
-    def shorten(self, handles: Handles) -> Handles:
-        """`handles` with the written snapshot in place of what it replaces, where it may be.
-
-        A failure to write is logged: the changelogs still hold everything, and the next snapshot
-        that is due tries again.
-        """
-        assert self.done()
+    def has_failed(self) -> bool:
+        """Whether writing has ended with an error, which is logged: the changelogs still hold
+        everything, and a later snapshot tries again."""
         error = self._future.exception()
-        if isinstance(error, StoreUnavailableError):
-            return handles  # the log has it
-        if error is not None:
+        if error is not None and not isinstance(error, StoreUnavailableError):  # the log has that
             _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
-            return handles
+        return error is not None
+
+    def shorten(self, handles: Handles) -> Handles:
+        """`handles` with the written snapshot in place of what it replaces, where it may be."""
         length = len(self._replaces)
         if handles[:length] != self._replaces or time.monotonic() > self._useful_until:
             return handles
-        written, key_groups = self._future.result(), self._snapshot.key_groups
-        return (*with_snapshot(self._replaces, written, key_groups), *handles[length:])
+        shortened = self._replaces
+        for key_groups, written in self._future.result():
+            shortened = with_snapshot(shortened, written, key_groups)
+        return (*shortened, *handles[length:])
 
     def abandon(self) -> None:
         """Give the entries up if writing has not begun; otherwise the writer does."""
         if self._future.cancel():
-            self._snapshot.release()
+            _release(self._ranges)
+
+
+def _write(ranges: Sequence[KeyedStateSnapshot], files: SnapshotFiles) -> Written:
+    try:
+        return [(of_range.key_groups, of_range.write(files)) for of_range in ranges]
+    finally:
+        _release(ranges)
+
+
+def _release(ranges: Sequence[KeyedStateSnapshot]) -> None:
+    for of_range in ranges:
+        of_range.release()

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.checkpoint_share import CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
@@ -18,6 +16,7 @@ from checkpoint_store.operators.completed_checkpoint import (
     SubtaskTime,
 )
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from spark_state.checkpointing.kept_state import Counts, RowsOfFiles
 from spark_state.checkpointing.restore_plan import (
     Extend,
     Handles,
@@ -27,14 +26,13 @@ from spark_state.checkpointing.restore_plan import (
     UndoSealed,
     plan_restore,
 )
-from spark_state.checkpointing.snapshot_policy import Counts, Restored, changelogs_by_key_group
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.epoch_request import BackendSettings, OperatorSpec
 from spark_state.host.host_memory import StateMemory
 from spark_state.host.subtask_backends import Backend, SubtaskBackends
 from spark_state.keyed_state.backend_restore import BackendRestore, StoredState
 from spark_state.keyed_state.schema_evolution import check_evolution
-from spark_state.keyed_state.state_rows import rows_by_key_group
+from spark_state.keyed_state.state_rows import no_rows, rows_by_key_group
 from spark_state.processor.schemas import state_descriptor
 
 
@@ -113,13 +111,11 @@ class ResidentState:
             return Restore(base.handles)
         return plan_restore(self._resident, base.handles)
 
-    def bring_to(
-        self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt
-    ) -> Restored | None:
-        """Carry the plan out. Returns what the restore read if the plan is one."""
+    def bring_to(self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt) -> RowsOfFiles:
+        """Carry the plan out. Returns which rows of changelogs it read."""
         # Until then the backend equals no list of files.
         self._resident = None
-        restored = None
+        rows: RowsOfFiles = {}
         match plan:
             case Restore():
                 self.close()
@@ -137,22 +133,15 @@ class ResidentState:
                     self.memory.release()
                     raise
                 self._backend, self._settings = backend, attempt.spec.backend
-                restored = Restored(
-                    self.key_groups,
-                    base.handles,
-                    changelogs_by_key_group(base.handles, self.key_groups),
-                    rows,
-                    np.array(backend.entries_by_key_group()),
-                )
             case Extend(handles):
                 for state in _announced(base, attempt.spec):
                     self.backend.restore_descriptor(state.descriptor)
-                self._apply(self.backend, base, handles, attempt)
+                rows = self._apply(self.backend, base, handles, attempt)
             case UndoSealed():
                 self.backend.undo_sealed()
         self._resident = Resident(base.handles, before_sealed=None)
         self._since = _since(base.states)
-        return restored
+        return rows
 
     def seal(self, handles: Handles, states: Iterable[StateSchema]) -> None:
         """End the epoch: the state now equals these files, which have these states."""
@@ -171,18 +160,21 @@ class ResidentState:
 
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
-    ) -> Counts:
+    ) -> RowsOfFiles:
         """Apply these files of the base; returns how many rows of changelogs each key group had."""
-        rows = np.zeros(len(self.key_groups), np.int64)
+        rows: dict[str, Counts] = {}
         store = base.other_store or attempt.checkpoints
         for handle, batches in store.read_states(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
+            if handle.kind == "changelog":
+                # Also of a file without rows that are of use.
+                rows.setdefault(handle.name, no_rows(self.key_groups))
             for batch in batches:
                 backend.apply([batch], in_file)
                 self.memory.check(backend, attempt.spec)
                 if handle.kind == "changelog":
-                    rows += rows_by_key_group(batch, self.key_groups)
+                    rows[handle.name] += rows_by_key_group(batch, self.key_groups)
         return rows
 
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:

@@ -39,7 +39,7 @@ from spark_state.host.store_session import PublishedEpoch, StoreSession
 from spark_state.host.subtask_backends import Backend, SubtaskBackends, local_root
 from spark_state.host.subtask_snapshots import SubtaskSnapshots
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
-from spark_state.keyed_state.state_rows import number_of_puts
+from spark_state.keyed_state.state_rows import number_of_puts, rows_by_key_group
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.processor_run import Backends, run_processor
 from spark_state.processor.spilled_rows import SpilledRows
@@ -77,7 +77,7 @@ class SubtaskSession:
         )
         self.state = ResidentState(self.key_groups, backends)
         self.operator_state = ResidentOperatorState()
-        self.snapshots = SubtaskSnapshots(store.url, maintenance)
+        self.snapshots = SubtaskSnapshots(store.url, self.key_groups, maintenance)
         self._store = store
         self._memory = backends.memory
         self._lock = threading.Lock()
@@ -232,12 +232,12 @@ class SubtaskSession:
         plan = self.state.plan(base, spec)
         if isinstance(plan, Restore):
             self.snapshots.begin_anew(base.handles)
-        restored = self.state.bring_to(base, plan, attempt)
+        self.snapshots.note_rows(self.state.bring_to(base, plan, attempt))
         # A subtask that has published before is of a run that goes on: it names a snapshot that
         # is written beside its epochs, and does not wait for a part.
         # What another store holds is written here as a whole, see _written.
-        if restored is not None and self._published is None and other is None:
-            self.snapshots.begin_part(restored, attempt, self.state.backend)
+        if isinstance(plan, Restore) and self._published is None and other is None:
+            self.snapshots.begin_part(base.handles, attempt, self.state.backend)
             if self.state.backend.has_failed():
                 self.state.bring_to(base, Restore(base.handles), attempt)
         taken_over = checkpoint if other is None else other[0]
@@ -277,6 +277,7 @@ class SubtaskSession:
                 memory_bytes=backend.memory_bytes(),
                 last_publish_ms=self._last_publish_ms,
                 states_deleted=states_deleted,
+                failed_snapshots=self.snapshots.failed,
             )
             with attempt.timed("publish"):
                 barrier = replace(
@@ -306,7 +307,10 @@ class SubtaskSession:
             handles = self._taken_over.write(attempt)
         attempt.check()
         if changes.num_rows:
-            handles = (*handles, attempt.write_changelog(changes, self.key_groups))
+            changelog = attempt.write_changelog(changes, self.key_groups)
+            rows = rows_by_key_group(changes, self.key_groups)
+            self.snapshots.note_rows({changelog.name: rows})
+            handles = (*handles, changelog)
         return handles
 
     def _publish(self, attempt: EpochAttempt, barrier: Barrier) -> None:

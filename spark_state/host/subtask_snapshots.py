@@ -1,16 +1,24 @@
 """The snapshots of a subtask: when one begins, and which barrier names it.
 
-At most one is under way. See snapshot_policy for when, pending_snapshot for what may be named.
+At most one is under way. See snapshot_policy for when, pending_snapshot for what may be named. One
+that fails stops no epoch: the changelogs still hold everything. It is tried again, after twice as
+many epochs each time.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.checkpointing.kept_state import (
+    Counts,
+    KeptState,
+    RowsOfFiles,
+    without_empty_ends,
+)
 from spark_state.checkpointing.restore_plan import Handles
-from spark_state.checkpointing.snapshot_policy import Restored, part_due, snapshot_is_due
+from spark_state.checkpointing.snapshot_policy import may_be_due, part_due, ranges_due
 from spark_state.errors import StateHostError
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
@@ -20,36 +28,51 @@ from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 
 _log = logging.getLogger(__name__)
 
+_MOST_DOUBLINGS = 6
+
 
 class SubtaskSnapshots:
     """The snapshots of one subtask of the store at `url`. `maintenance` has the threads that write
-    them."""
+    them.
 
-    def __init__(self, url: str, maintenance: Maintenance) -> None:
+    `failed`: how many in a row could not be written until now.
+    """
+
+    def __init__(self, url: str, key_groups: KeyGroupRange, maintenance: Maintenance) -> None:
         self._url = url
+        self._key_groups = key_groups
         self._maintenance = maintenance
         self._pending: PendingSnapshot | None = None
         self._restored: frozenset[str] = frozenset()
+        self._rows: dict[str, Counts] = {}
+        self._pause_epochs = 0
+        self.failed = 0
 
     def begin_anew(self, restored: Handles) -> None:
         """The state was read again from these files, so a snapshot under way is not one of it."""
         self._restored = frozenset(handle.name for handle in restored)
+        self._rows = {}
         if self._pending is not None:
             self._pending.abandon()
             self._pending = None
 
-    def begin_part(self, restored: Restored, attempt: EpochAttempt, backend: Backend) -> None:
+    def note_rows(self, rows: RowsOfFiles) -> None:
+        """These changelogs were read or written."""
+        self._rows.update(rows)
+
+    def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
         """After the restore of a run's first epoch: begin a part if one is due; `named` waits."""
-        part = part_due(restored, attempt.settings.min_epochs_for_snapshot)
+        kept = self._kept(restored, backend)
+        part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
             # A part waits for no other: the subtasks of a store in one host would wait in a row.
             queue = f"{self._url} subtask {attempt.task.subtask}"
-            snapshot = _taken(backend, part, restored.handles, attempt)
-            if snapshot is None:
+            ranges = self._taken(backend, [part], restored, attempt, is_awaited=True)
+            if ranges is None:
                 return
             self._pending = PendingSnapshot(
-                snapshot,
-                restored.handles,
+                ranges,
+                restored,
                 attempt,
                 lambda job: self._maintenance.parts.submit(queue, job),
                 _useful_seconds(attempt),
@@ -58,20 +81,37 @@ class SubtaskSnapshots:
 
     def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
         """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
-        own = [handle for handle in handles if handle.name not in self._restored]
-        least = attempt.settings.min_epochs_for_snapshot
-        if self._pending is None and snapshot_is_due(handles, own, len(backend), least):
-            snapshot = _taken(backend, None, handles, attempt)
-            if snapshot is None:
+        kept_names = {handle.name for handle in handles}
+        self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
+        if self._pause_epochs:
+            self._pause_epochs -= 1
+            return
+        due = self._due(handles, attempt, backend) if self._pending is None else ()
+        if due:
+            ranges = self._taken(backend, due, handles, attempt, is_awaited=False)
+            if ranges is None:
                 return
             self._pending = PendingSnapshot(
-                snapshot,
+                ranges,
                 handles,
                 attempt,
                 lambda job: self._maintenance.snapshots.submit(self._url, job),
                 _useful_seconds(attempt),
                 is_awaited=False,
             )
+
+    def _due(
+        self, handles: Handles, attempt: EpochAttempt, backend: Backend
+    ) -> tuple[KeyGroupRange, ...]:
+        least = attempt.settings.min_epochs_for_snapshot
+        if not may_be_due(handles, len(backend), least):
+            return ()
+        own = tuple(handle for handle in handles if handle.name not in self._restored)
+        return ranges_due(self._kept(handles, backend), self._kept(own, backend), least)
+
+    def _kept(self, handles: Handles, backend: Backend) -> KeptState:
+        entries = backend.entries_by_key_group()
+        return KeptState.of(self._key_groups, handles, self._rows, entries)
 
     def named(self, base: Handles, check: Callable[[], None]) -> Handles:
         """The files for the barrier of the epoch after `base`, without its changes."""
@@ -81,31 +121,47 @@ class SubtaskSnapshots:
             self._pending.wait(check)
         if not self._pending.done():
             return base
+        if self._pending.has_failed():
+            self._pending = None
+            self._note_failure()
+            return base
+        self.failed = 0
         handles = self._pending.shorten(base)
         if handles == base:
             self._pending = None  # else it is kept for another attempt of this epoch
-        return handles
+            return base
+        return without_empty_ends(handles, self._key_groups, self._rows)
 
+    def _note_failure(self) -> None:
+        self._pause_epochs = 2 ** min(self.failed, _MOST_DOUBLINGS) - 1
+        self.failed += 1
 
-def _taken(
-    backend: Backend, key_groups: KeyGroupRange | None, held: Handles, attempt: EpochAttempt
-) -> KeyedStateSnapshot | None:
-    """A snapshot of these key groups of a state that is `held` in files; None if the local disk
-    takes none. The changelogs still hold everything, and a later epoch tries again.
+    def _taken(
+        self,
+        backend: Backend,
+        due: Sequence[KeyGroupRange],
+        held: Handles,
+        attempt: EpochAttempt,
+        is_awaited: bool,
+    ) -> list[KeyedStateSnapshot] | None:
+        """A snapshot of these key groups of a state that is `held` in files, a range at a time;
+        None if the local disk takes none.
 
-    One that adds to a database is of all key groups: what it has to write is what is due. The first
-    one of a database is as long as the state, so an epoch that waits for it writes a part instead.
-    """
-    adds = key_groups is None or any(handle.kind == "database" for handle in held)
-    try:
-        if attempt.spec.backend.incremental and adds:
-            incremental = backend.incremental_snapshot(held)
-            if incremental is not None:
-                return incremental
-        return backend.snapshot(key_groups)
-    except StateHostError:
-        _log.exception("a snapshot cannot be taken; changelogs are kept instead")
-        return None
+        One that adds to a database is of all key groups: what it has to write is what is due. The
+        first one of a database is as long as the state, so an epoch that waits for it writes a part
+        instead.
+        """
+        adds = not is_awaited or any(handle.kind == "database" for handle in held)
+        try:
+            if attempt.spec.backend.incremental and adds:
+                incremental = backend.incremental_snapshot(held)
+                if incremental is not None:
+                    return [incremental]
+            return [backend.snapshot(key_groups) for key_groups in due]
+        except StateHostError:
+            _log.exception("a snapshot cannot be taken; changelogs are kept instead")
+            self._note_failure()
+            return None
 
 
 def _useful_seconds(attempt: EpochAttempt) -> float:

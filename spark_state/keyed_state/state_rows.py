@@ -59,10 +59,17 @@ class StateEntries:
     states: list[Any]
 
 
-def rows_by_key_group(batch: pa.RecordBatch, key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
-    """How many rows a file's batch has of each of `key_groups`, in order. It has none of others."""
-    indices = batch.column(KEY_GROUP_COLUMN).to_numpy() - key_groups.start
+def rows_by_key_group(
+    rows: pa.RecordBatch | pa.Table, key_groups: KeyGroupRange
+) -> npt.NDArray[np.int64]:
+    """How many rows of a file are of each of `key_groups`, in order. It has none of others."""
+    indices = rows.column(KEY_GROUP_COLUMN).to_numpy() - key_groups.start
     return np.bincount(indices, minlength=len(key_groups))
+
+
+def no_rows(key_groups: KeyGroupRange) -> npt.NDArray[np.int64]:
+    """As rows_by_key_group, of no rows."""
+    return np.zeros(len(key_groups), np.int64)
 
 
 def number_of_puts(rows: pa.Table) -> int:

@@ -49,6 +49,10 @@ _GAUGES: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
         "The watermark that the newest epoch used.",
         lambda numbers: _seconds(numbers.watermark_ms),
     ),
+    "failed_snapshots": (
+        "Snapshots in a row that could not be written; they are tried again.",
+        lambda numbers: numbers.failed_snapshots,
+    ),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[EpochNumbers], float | None]]] = {
     "input_rows": ("Rows that processors got.", lambda numbers: numbers.rows_in),

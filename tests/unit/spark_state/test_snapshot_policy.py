@@ -1,38 +1,53 @@
-"""When a snapshot is due: by rows, by length of the chain, never before the minimum; and by what
-was written since the restore, so that short runs do not write snapshots that nobody names, but
-parts of them."""
+"""When a snapshot is due and of which key groups: by bytes, by length of the chain, never before
+the minimum; and by what was written since the restore, so that short runs do not write snapshots
+that nobody names, but parts of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from spark_state.checkpointing.kept_state import KeptState, without_empty_ends
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.checkpointing.snapshot_policy import (
     FEW_BYTES,
     FEW_ENTRIES,
     MANY_FILES,
-    Restored,
-    changelogs_by_key_group,
+    may_be_due,
     part_due,
-    snapshot_is_due,
+    ranges_due,
 )
+from tests.support.kept_chains import KeptChain
 
 _NUMBERS = count()
+BOTH = KeyGroupRange(0, 1)
 
 
-def handles(kind: StateFileKind, files: int, rows: int) -> list[StateHandle]:
-    groups = KeyGroupRange(0, 1)
-    return [
-        StateHandle(kind, f"file-{next(_NUMBERS)}", 1, "00", groups, epoch, rows)
+def handles(kind: StateFileKind, files: int, rows: int, size: int | None = None) -> Handles:
+    """Files of so many rows, each of one byte if there is no other `size`."""
+    length = rows if size is None else size
+    return tuple(
+        StateHandle(kind, f"file-{next(_NUMBERS)}", length, "00", BOTH, epoch, rows)
         for epoch in range(files)
-    ]
+    )
+
+
+def is_due(chain: Handles, own: Handles, entries: int, min_changelogs: int) -> bool:
+    """Whether a snapshot of two key groups, which have as many entries each, is due."""
+    kept, kept_here = (
+        KeptState.of(BOTH, held, {}, [entries // 2, entries - entries // 2])
+        for held in (chain, own)
+    )
+    due = ranges_due(kept, kept_here, min_changelogs)
+    assert due in ((), (BOTH,))
+    assert not due or may_be_due(chain, entries, min_changelogs), "the cheap question says so, too"
+    return bool(due)
 
 
 @pytest.mark.parametrize(
@@ -50,60 +65,146 @@ def test_a_snapshot_is_due_when_changes_outgrew_the_state_or_the_chain_is_long(
     changelogs: int, rows: int, entries: int, due: bool
 ) -> None:
     chain = handles("changelog", changelogs, rows)
-    assert snapshot_is_due(chain, chain, entries, 10) is due
+    assert is_due(chain, chain, entries, 10) is due
+
+
+@pytest.mark.parametrize(("size", "due"), [(99, False), (100, True)])
+def test_bytes_count_where_rows_of_changelogs_are_longer_or_shorter(size: int, due: bool) -> None:
+    """A snapshot's rows have 10 bytes."""
+    base = handles("snapshot", 1, 100, 1000)
+    few_long_rows, many_short_rows = (
+        (*base, *handles("changelog", 10, rows, size)) for rows in (1, 1000)
+    )
+    assert is_due(few_long_rows, few_long_rows, 100, 10) is due
+    assert is_due(many_short_rows, many_short_rows, 100, 10) is due
 
 
 @pytest.mark.parametrize(
     ("written", "rows", "due"),
-    [(0, 0, False), (4, 1000, False), (5, 10, True), (5, 9, False), (6, 9, True)],
+    [(0, 0, False), (7, 1000, False), (8, 10, True), (8, 9, False), (9, 9, True)],
 )
-def test_one_begins_only_when_half_of_what_makes_one_due_was_written_since_the_restore(
+def test_one_begins_only_when_most_of_what_it_replaces_was_written_since_the_restore(
     written: int, rows: int, due: bool
 ) -> None:
     own = handles("changelog", written, rows)
-    chain = [*handles("changelog", 20, 10), *own]
-    assert snapshot_is_due(chain, own, 100, 10) is due
+    chain = (*handles("changelog", 20, 10), *own)
+    assert is_due(chain, own, 100 if rows < 1000 else 5000, 10) is due
 
 
 def test_of_a_long_chain_a_run_writes_half_the_files() -> None:
     restored = handles("changelog", MANY_FILES, 1)
     for written, due in ((MANY_FILES // 2 - 1, False), (MANY_FILES // 2, True)):
         own = handles("changelog", written, 1)
-        assert snapshot_is_due([*restored, *own], own, 1_000_000, 10) is due
+        assert is_due((*restored, *own), own, 1_000_000, 10) is due
 
 
 def test_a_chain_of_many_snapshots_is_long_too() -> None:
     chain = handles("snapshot", MANY_FILES - 1, 1000)
-    assert not snapshot_is_due(chain, chain, 100, 0)
-    longer = [*chain, *handles("changelog", 1, 1)]
-    assert snapshot_is_due(longer, longer, 1_000_000, 10)
+    assert not is_due(chain, chain, 100, 0)
+    longer = (*chain, *handles("changelog", 1, 1))
+    assert is_due(longer, longer, 1_000_000, 10)
 
 
 def test_a_file_that_is_cut_in_two_counts_once() -> None:
-    cut = [
+    cut = tuple(
         replace(handle, key_groups=KeyGroupRange(group, group))
         for handle in handles("changelog", 9, 50)
         for group in (0, 1)
-    ]
-    assert not snapshot_is_due(cut, cut, 100, 10)
-    assert not snapshot_is_due(cut, cut, 451, 9)
-    assert snapshot_is_due(cut, cut, 450, 9)
+    )
+    assert not is_due(cut, cut, 100, 10)
+    assert not is_due(cut, cut, 902, 9)
+    assert is_due(cut, cut, 898, 9)
 
 
 def test_rows_of_the_snapshot_itself_do_not_count() -> None:
     chain = handles("snapshot", 1, 1000) + handles("changelog", 10, 1)
-    assert not snapshot_is_due(chain, chain, 100, 10)
+    assert not is_due(chain, chain, 100, 10)
 
 
-def restored(changelogs: list[int], rows: list[int], entries: list[int]) -> Restored:
-    """What was found of the key groups 10, 11, …"""
-    key_groups = KeyGroupRange(10, 9 + len(changelogs))
-    chain = tuple(handles("changelog", max(changelogs), 1))
-    counts = (np.array(numbers) for numbers in (changelogs, rows, entries))
-    return Restored(key_groups, chain, *counts)
+GROUPS = KeyGroupRange(10, 41)
+
+
+def due_ranges(rows: Sequence[int], entries: Sequence[int], files: int = 10) -> list[range]:
+    """The key groups, from 0 on, of a snapshot of the state that such changelogs hold."""
+    counts = np.array(rows)
+    names = [f"file-{next(_NUMBERS)}" for _ in range(files)]
+    size = int(counts.sum())
+    chain = tuple(StateHandle("changelog", n, size, "00", GROUPS, 0, size) for n in names)
+    kept = KeptState.of(GROUPS, chain, dict.fromkeys(names, counts), entries)
+    return [range(due.start - 10, due.end - 9) for due in ranges_due(kept, kept, 1)]
 
 
 LARGE = FEW_ENTRIES  # entries of a key group; a state of several is not written whole
+FIFTH = range(8, 14)
+
+
+def only(groups: Sequence[int], rows: int, others: int = 0) -> list[int]:
+    """Rows of changelogs in some key groups, and in the others."""
+    return [rows if group in groups else others for group in range(len(GROUPS))]
+
+
+def test_only_key_groups_are_written_whose_changelogs_hold_as_much_as_they_do() -> None:
+    hot = only(FIFTH, LARGE, 100)
+    assert due_ranges(hot, [LARGE] * 32) == [FIFTH]
+    assert due_ranges([LARGE // 10] * 32, [LARGE] * 32) == [range(32)]
+
+
+def test_nothing_is_written_before_all_changelogs_hold_as_much_as_the_state() -> None:
+    assert due_ranges(only(FIFTH, LARGE // 2), [LARGE] * 32) == []
+
+
+def test_what_is_nearly_worn_is_written_with_its_neighbours() -> None:
+    uneven = [LARGE // 10 + (200 if group % 2 else -190) for group in range(32)]
+    assert due_ranges(uneven, [LARGE] * 32) == [range(32)]
+
+
+def test_ranges_are_few_and_what_is_between_is_taken_where_it_costs_least() -> None:
+    hot = [0, 3, 10, 16, 17, 25, 31]
+    ranges = due_ranges(only(hot, 5 * LARGE), [LARGE] * 32)
+    assert ranges == [range(4), range(10, 18), range(25, 26), range(31, 32)]
+
+
+def test_a_chain_of_many_files_is_cut_in_one_place() -> None:
+    hot = [0, 10, 20]
+    assert due_ranges(only(hot, LARGE), [LARGE] * 32, MANY_FILES - 1) == [range(21)]
+
+
+def test_of_a_long_chain_all_is_written_that_has_changed() -> None:
+    assert due_ranges(only(FIFTH, 1), [LARGE] * 32, MANY_FILES) == [FIFTH]
+
+
+def test_a_small_state_is_written_whole() -> None:
+    assert due_ranges(only(FIFTH, 100), [10] * 32) == [range(32)]
+
+
+def test_what_a_snapshot_leaves_out_is_what_a_changelog_has_no_rows_of() -> None:
+    chain = handles("changelog", 3, 4)
+    rows = {chain[0].name: np.array([4, 0]), chain[1].name: np.array([0, 0])}
+    first, _, unknown = chain
+    assert without_empty_ends(chain, BOTH, rows) == (
+        replace(first, key_groups=KeyGroupRange(0, 0)),
+        unknown,
+    )
+
+
+def test_bytes_of_key_groups_are_their_shares_of_the_rows() -> None:
+    """And what an entry takes is what it took in the newest snapshot of its key group."""
+    whole = StateHandle("snapshot", "whole", 1000, "00", BOTH, 0, 10)
+    part = StateHandle("snapshot", "part", 600, "00", KeyGroupRange(1, 1), 1, 2)
+    changelog = StateHandle("changelog", "changelog", 100, "00", BOTH, 2, 4)
+    chain = (*with_snapshot((whole,), (part,), part.key_groups), changelog)
+    kept = KeptState.of(BOTH, chain, {"changelog": np.array([3, 1])}, [8, 3])
+    assert kept.changed.tolist() == [75, 25]
+    assert kept.entries.tolist() == [800, 900]
+    assert kept.changelogs.tolist() == [1, 1]
+
+
+def restored(changelogs: list[int], rows: list[int], entries: list[int]) -> KeptState:
+    """What was found of the key groups 10, 11, …; all rows have a byte."""
+    key_groups = KeyGroupRange(10, 9 + len(changelogs))
+    chain = handles("changelog", max(changelogs), 1)
+    files, changed, number = (np.array(numbers) for numbers in (changelogs, rows, entries))
+    return KeptState(key_groups, chain, files, changed * 1.0, number * 1.0, number)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5, 8])
@@ -150,63 +251,14 @@ def test_changelogs_count_for_the_key_groups_that_they_are_needed_for() -> None:
     own = KeyGroupRange(10, 13)
 
     def handle(kind: StateFileKind, start: int, end: int) -> StateHandle:
-        return StateHandle(kind, "file", 1, "00", KeyGroupRange(start, end), 0, 1)
+        return StateHandle(kind, f"{kind}-{start}", 1, "00", KeyGroupRange(start, end), 0, 1)
 
-    chain = [handle("changelog", 12, 13), handle("snapshot", 10, 11), handle("changelog", 10, 13)]
-    assert changelogs_by_key_group(chain, own).tolist() == [1, 1, 2, 2]
+    chain = (handle("changelog", 12, 13), handle("snapshot", 10, 11), handle("changelog", 10, 13))
+    rows = {"changelog-10": np.array([1, 0, 1, 1])}
+    assert KeptState.of(own, chain, rows, [1] * 4).changelogs.tolist() == [1, 0, 2, 2]
 
 
-@dataclass
-class ShortRuns:
-    """Runs of a subtask whose state keeps its size. The worst case: none of the snapshots that they
-    begin is ever named, only parts. `rows`: changelog rows of an epoch, by key group."""
-
-    entries: list[int]
-    rows: list[int]
-    chain: Handles = ()
-    changed: int = 0
-    in_snapshots: int = 0
-    longest_wait: int = 0
-    most_replayed: int = 0
-    most_read: int = 0
-    most_handles: int = 0
-
-    @property
-    def own(self) -> KeyGroupRange:
-        return KeyGroupRange(0, len(self.entries) - 1)
-
-    def replayed(self) -> npt.NDArray[np.int64]:
-        rows = np.zeros(len(self.entries), np.int64)
-        for handle in self.chain:
-            if handle.kind == "changelog":
-                needed = slice(handle.key_groups.start, handle.key_groups.end + 1)
-                rows[needed] += self.rows[needed]
-        return rows
-
-    def run(self, number: int, epochs: int, min_changelogs: int) -> None:
-        rows, entries = self.replayed(), np.array(self.entries)
-        changelogs = changelogs_by_key_group(self.chain, self.own)
-        restored = Restored(self.own, self.chain, changelogs, rows, entries)
-        part = part_due(restored, min_changelogs)
-        self.most_replayed = max(self.most_replayed, int(rows.sum()))
-        self.most_read = max(self.most_read, sum({h.name: h.rows for h in self.chain}.values()))
-        self.most_handles = max(self.most_handles, len(self.chain))
-        if part is not None:
-            size = int(entries[part.start : part.end + 1].sum())
-            snapshot = StateHandle("snapshot", f"part-{number}", 1, "00", part, number, size)
-            self.chain = with_snapshot(self.chain, (snapshot,), part)
-            self.in_snapshots += size
-            self.longest_wait = max(self.longest_wait, size)
-        own: list[StateHandle] = []
-        is_begun = False
-        for epoch in range(epochs):
-            name, changed = f"changes-{number}-{epoch}", sum(self.rows)
-            own.append(StateHandle("changelog", name, 1, "00", self.own, number, changed))
-            self.chain = (*self.chain, own[-1])
-            self.changed += changed
-            is_due = snapshot_is_due(self.chain, own, sum(self.entries), min_changelogs)
-            if not is_begun and is_due:
-                is_begun, self.in_snapshots = True, self.in_snapshots + sum(self.entries)
+NEVER = 1_000_000
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 5, 8, 20, 60])
@@ -216,6 +268,7 @@ class ShortRuns:
 def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
     epochs: int, hundredths: int, skew: str
 ) -> None:
+    """The worst case: none of the snapshots that runs begin is ever named, only parts."""
     groups, min_changelogs = 32, 10
     entries, rows = [10 * LARGE] * groups, [LARGE * hundredths // 10] * groups
     if skew == "hot entries":
@@ -224,11 +277,11 @@ def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
         entries = [40 * LARGE if group % 9 == 4 else 5 * LARGE for group in range(groups)]
     elif skew == "hot key group":
         rows = [sum(rows) if group == 20 else 0 for group in range(groups)]
-    runs = ShortRuns(entries, rows)
-    for number in range(400 // epochs):
-        runs.run(number, epochs, min_changelogs)
+    runs = KeptChain(np.array(entries), min_changelogs, delay=NEVER)
+    for _ in range(400 // epochs):
+        runs.run([np.array(rows)] * epochs)
     size, of_run = sum(entries), epochs * sum(rows)
-    assert runs.in_snapshots <= (1.0 if epochs == 1 else 2.5) * runs.changed
+    assert runs.in_snapshots <= (1.0 if epochs == 1 else 2.0) * runs.changed
     assert runs.longest_wait <= max(size / 4, *entries)
     due = max(size, min_changelogs * sum(rows))
     assert runs.most_replayed <= due + 5 * of_run
@@ -236,10 +289,10 @@ def test_chains_and_what_is_written_stay_bounded_however_long_runs_are(
 
 
 def test_chains_are_short_where_little_changes() -> None:
-    runs = ShortRuns([10 * LARGE] * 32, [1] * 32)
-    for number in range(6 * MANY_FILES):
-        runs.run(number, 1, 10)
-    assert runs.most_handles <= 2.5 * MANY_FILES
+    runs = KeptChain(np.array([10 * LARGE] * 32))
+    for _ in range(6 * MANY_FILES):
+        runs.run([np.ones(32, np.int64)])
+    assert runs.most_handles <= 2.5 * MANY_FILES + 1
     assert runs.longest_wait <= 320 * LARGE / 16
     assert runs.in_snapshots <= 320 * LARGE * 6 * MANY_FILES / 150
 
@@ -251,14 +304,14 @@ def test_the_chains_of_many_subtasks_that_became_one_are_short_after_some_runs(
     """Each key group is kept in few files, and the subtask in many."""
     groups = 64
     width = groups // subtasks
-    chain = [
+    chain = tuple(
         StateHandle("changelog", f"{subtask}-{epoch}", 1, "00", part, epoch, 1)
         for subtask in range(subtasks)
         for epoch in range(epochs)
         for part in [KeyGroupRange(subtask * width, (subtask + 1) * width - 1)]
-    ]
-    runs = ShortRuns([10 * LARGE] * groups, [1] * groups, tuple(chain))
-    for number in range(5):
-        runs.run(number, 1, 10)
+    )
+    runs = KeptChain(np.array([10 * LARGE] * groups), chain=chain)
+    for _ in range(5):
+        runs.run([np.ones(groups, np.int64)])
     assert len(runs.chain) < 2.5 * MANY_FILES
     assert runs.in_snapshots <= 640 * LARGE

@@ -52,7 +52,13 @@ BARRIER = Barrier(
 TIMED = replace(BARRIER, time=SubtaskTime(-5, (None, 1_000), 7))
 OLD_REPORT = EpochReport(9, 8, 7, 6, 50, 400, 3, 2, 1)
 REPORT = replace(
-    OLD_REPORT, late_rows=4, timers=5, memory_bytes=9_000, last_publish_ms=11, states_deleted=2
+    OLD_REPORT,
+    late_rows=4,
+    timers=5,
+    memory_bytes=9_000,
+    last_publish_ms=11,
+    states_deleted=2,
+    failed_snapshots=1,
 )
 OPERATOR_STATE = OperatorStateHandle("epochs/y", 50, "cd" * 32, 11, (("rules", "ef" * 32),))
 WITH_OPERATOR_STATE = replace(BARRIER, operator_state=OPERATOR_STATE)
@@ -192,6 +198,7 @@ def test_a_report_says_only_what_its_release_knew() -> None:
     document = json.loads(encode_barrier(old))
     written = document["body"]["report"]
     later = {"late_rows", "timers", "memory_bytes", "last_publish_ms", "states_deleted"}
+    later |= {"failed_snapshots"}
     assert later.isdisjoint(written)
     assert decode_barrier(sealed(document), SOURCE) == old
     written["of_a_later_release"] = 1

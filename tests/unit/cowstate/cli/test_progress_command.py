@@ -31,6 +31,7 @@ NUMBERS = {
     "last_publish_ms": 8,
     "written_bytes": 900,
     "states_deleted": 1,
+    "failed_snapshots": 0,
 }
 PROGRESS = OperatorProgress(
     name="totals",

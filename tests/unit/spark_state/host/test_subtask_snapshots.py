@@ -360,3 +360,63 @@ def test_a_snapshot_that_cannot_be_taken_does_not_stop_the_query(
         again.epoch(epoch, ROWS_A)
         again.finish_maintenance()
     assert snapshots_in(tmp_path) > 0
+
+
+HOT = MANY_KEYS[::40]
+
+
+def test_a_snapshot_has_only_key_groups_that_changed_enough(
+    open_host: OpenHost, no_state_is_small: None
+) -> None:
+    host = open_host(max_parallelism=64)
+    expected = dict.fromkeys(MANY_KEYS, 0)
+    for epoch in range(60):
+        changed = MANY_KEYS if epoch == 0 else HOT[:2]
+        expected |= {key: expected[key] + epoch for key in changed}
+        host.epoch(epoch, [(key, epoch) for key in changed])
+        host.finish_maintenance()
+    snapshots = [handle for handle in host.handles if handle.kind == "snapshot"]
+    assert snapshots
+    assert max(handle.rows for handle in snapshots) < len(MANY_KEYS) / 2
+    assert host.handles[0].epoch == 0, "the others are in the first changelog"
+    assert len(host.handles) < 40
+    with_all = open_host(run_id="last", max_parallelism=64).epoch(
+        60, [(key, 0) for key in MANY_KEYS]
+    )
+    assert {key: total for key, (_, total) in with_all.items()} == expected
+
+
+def test_a_failing_snapshot_is_tried_again_and_reported(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(operator(Path()).checkpoints, min_epochs_for_snapshot=2)
+    host = open_host(checkpoints=settings)
+    original = CompletedCheckpointStore.write_state
+    tried: list[int] = []
+
+    def write_state(self: Any, kind: str, table: Any, writer: Any) -> Any:
+        if kind == "snapshot":
+            tried.append(writer.epoch)
+            raise OSError(122, "the quota is used up")
+        return original(self, kind, table, writer)  # type: ignore[arg-type]
+
+    def told() -> int | None:
+        assert host.report is not None
+        return host.report.failed_snapshots
+
+    failed = []
+    with monkeypatch.context() as patch:
+        patch.setattr(CompletedCheckpointStore, "write_state", write_state)
+        for epoch in range(20):
+            assert host.epoch(epoch, ROWS_A) == {"a": (epoch + 1, epoch + 1)}
+            host.finish_maintenance()
+            failed.append(told())
+    assert tried == [1, 2, 4, 8, 16], "after twice as many epochs each time"
+    assert failed[:2] == [0, 0]
+    assert failed[-1] == 5
+    assert "the quota is used up" in caplog.text
+    for epoch in range(20, 40):
+        host.epoch(epoch, ROWS_A)
+        host.finish_maintenance()
+    assert told() == 0
+    assert host.handles[0].kind == "snapshot"

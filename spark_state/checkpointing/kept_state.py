@@ -1,0 +1,102 @@
+"""How much of a subtask's state its files hold, by key group: what decisions on snapshots count.
+
+A file tells its bytes and its rows. The bytes of a key group are its share of the rows; what a
+snapshot of it would have is what its entries took in the newest snapshot of it, or, before there
+is one, what a row of its changelogs takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle, bytes_of
+from spark_state.checkpointing.restore_plan import Handles
+
+Counts = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.float64]
+RowsOfFiles = Mapping[str, Counts]
+"""By name of a changelog, how many rows it has of each key group of a subtask, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """The state of `key_groups`, which is kept in `handles`. For each key group in order: in how
+    many `changelogs` it has rows, the bytes `changed` in these, the bytes that its `entries` would
+    have in a snapshot, and their `number`."""
+
+    key_groups: KeyGroupRange
+    handles: Handles
+    changelogs: Counts
+    changed: Bytes
+    entries: Bytes
+    number: Counts
+
+    @classmethod
+    def of(
+        cls,
+        key_groups: KeyGroupRange,
+        handles: Handles,
+        rows: RowsOfFiles,
+        entries: Sequence[int],
+    ) -> KeptState:
+        """What is kept in `handles`, which are of these key groups only. A changelog that `rows`
+        does not know counts for all of its key groups alike."""
+        changelogs = np.zeros(len(key_groups), np.int64)
+        changed = np.zeros(len(key_groups))
+        for handle in handles:
+            if handle.kind == "changelog":
+                held = _held(handle, key_groups)
+                share = _shares(handle, rows, held)
+                changelogs[held] += share > 0
+                changed[held] += share * handle.length
+        number = np.array(entries, np.int64)
+        per_entry = _bytes_of_an_entry(handles, key_groups)
+        return cls(key_groups, handles, changelogs, changed, number * per_entry, number)
+
+
+def _held(handle: StateHandle, key_groups: KeyGroupRange) -> slice:
+    first = handle.key_groups.start - key_groups.start
+    return slice(first, first + len(handle.key_groups))
+
+
+def _shares(handle: StateHandle, rows: RowsOfFiles, held: slice) -> Bytes:
+    """The part of a file's rows that each key group of a handle has."""
+    if handle.name in rows:
+        return rows[handle.name][held] / max(handle.rows, 1)
+    return np.full(len(handle.key_groups), 1 / len(handle.key_groups))
+
+
+def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
+    """What an entry of each key group takes in a snapshot, about."""
+    changelogs = {h.name: h for h in handles if h.kind == "changelog"}.values()
+    all_rows = sum(handle.rows for handle in changelogs)
+    per_entry = np.full(len(key_groups), bytes_of(changelogs) / max(all_rows, 1))
+    for handle in handles:
+        if handle.kind != "changelog" and handle.rows:
+            per_entry[_held(handle, key_groups)] = bytes_of([handle]) / handle.rows
+    return per_entry
+
+
+def without_empty_ends(handles: Handles, key_groups: KeyGroupRange, rows: RowsOfFiles) -> Handles:
+    """The same state in `handles` that leave out the key groups, at both ends of a changelog's
+    range, of which it has no rows; the changelog itself if it has none at all."""
+    narrowed = (_narrowed(handle, key_groups, rows) for handle in handles)
+    return tuple(handle for handle in narrowed if handle is not None)
+
+
+def _narrowed(
+    handle: StateHandle, key_groups: KeyGroupRange, rows: RowsOfFiles
+) -> StateHandle | None:
+    if handle.kind != "changelog" or handle.name not in rows:
+        return handle
+    has_rows = np.flatnonzero(rows[handle.name][_held(handle, key_groups)])
+    if not len(has_rows):
+        return None
+    start = handle.key_groups.start
+    first, last = start + int(has_rows[0]), start + int(has_rows[-1])
+    return replace(handle, key_groups=KeyGroupRange(first, last))

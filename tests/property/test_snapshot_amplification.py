@@ -1,0 +1,130 @@
+"""What a subtask of the heap writes altogether, and what a restore of it needs, over hundreds of
+epochs: see kept_chains. For RocksDB with snapshots as rows it is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from spark_state.checkpointing.kept_state import Counts
+from spark_state.checkpointing.snapshot_policy import MANY_FILES
+from tests.support.kept_chains import KeptChain
+
+GROUPS, OF_GROUP = 40, 25_000
+SIZE = GROUPS * OF_GROUP
+EPOCHS = 400
+MAX_WRITTEN = 3.0
+
+Churn = Callable[[np.random.Generator, int], Counts]
+"""How many rows of each key group an epoch changes. The `share` of those below is a number of
+thousandths of the state."""
+
+
+def spread(chance: np.random.Generator, rows: int, weights: Counts) -> Counts:
+    """So many rows, drawn for key groups by weight; no more of one than it has entries."""
+    return np.minimum(chance.multinomial(rows, weights / weights.sum()), OF_GROUP)
+
+
+def weights(hot: range, of_hot: int) -> Counts:
+    """So many percent of the changes are of the hot key groups."""
+    is_hot = np.isin(np.arange(GROUPS), hot)
+    return np.where(is_hot, of_hot * (GROUPS - len(hot)), (100 - of_hot) * len(hot))
+
+
+def churn(share: int, of_groups: Counts) -> Churn:
+    return lambda chance, _: spread(chance, SIZE * share // 1000, of_groups)
+
+
+def bursts(share: int) -> Churn:
+    """Most epochs change little, and every 29th half of the state."""
+
+    def changed(chance: np.random.Generator, epoch: int) -> Counts:
+        return spread(chance, SIZE * (500 if epoch % 29 == 0 else share) // 1000, EVEN)
+
+    return changed
+
+
+def wandering(share: int) -> Churn:
+    """Eight key groups at a time take all changes, each 50 epochs others."""
+
+    def changed(chance: np.random.Generator, epoch: int) -> Counts:
+        return spread(chance, SIZE * share // 1000, np.roll(CONTIGUOUS, epoch // 50 * 7))
+
+    return changed
+
+
+EVEN = np.ones(GROUPS, np.int64)
+CONTIGUOUS = weights(range(16, 24), 100)
+SCATTERED = weights(range(0, GROUPS, 5), 100)
+LUKEWARM = weights(range(16, 24), 80)
+LUKEWARM_SCATTERED = weights(range(0, GROUPS, 5), 80)
+
+PATTERNS = {
+    "even 1%": churn(10, EVEN),
+    "even 5%": churn(50, EVEN),
+    "even 100%": churn(1000, EVEN),
+    "even 0.3%": churn(3, EVEN),
+    "hot fifth": churn(10, CONTIGUOUS),
+    "hot fifth, scattered": churn(10, SCATTERED),
+    "hot fifth, others too": churn(10, LUKEWARM),
+    "hot fifth, scattered, others too": churn(10, LUKEWARM_SCATTERED),
+    "one hot key group": churn(5, weights(range(7, 8), 100)),
+    "bursts": bursts(1),
+    "wandering": wandering(10),
+}
+
+
+def after(pattern: str, epochs_of_run: int, delay: float) -> KeptChain:
+    """The chain after many epochs, in runs of so many."""
+    chance = np.random.default_rng(1)
+    chain = KeptChain(np.full(GROUPS, OF_GROUP), delay=delay)
+    chain.run([np.full(GROUPS, OF_GROUP)])
+    chain.changes.clear()  # how the state came to be does not count
+    for first in range(0, EPOCHS, epochs_of_run):
+        epochs = range(first, min(first + epochs_of_run, EPOCHS))
+        chain.run(PATTERNS[pattern](chance, epoch) for epoch in epochs)
+    return chain
+
+
+@pytest.mark.parametrize("epochs_of_run", [1, 3, 12, 40, EPOCHS])
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
+def test_less_than_three_times_the_changes_is_written_and_restores_stay_short(
+    pattern: str, epochs_of_run: int
+) -> None:
+    """A restore needs the state, once, and what it replays. At the least number of changelogs for a
+    snapshot the changelogs of that many epochs are kept, and those of the runs that parts are due
+    to, of a quarter of the state each; beyond that, as much as the state has."""
+    chain = after(pattern, epochs_of_run, 5)
+    of_epoch, largest = int(np.median(chain.changes)), max(chain.changes)
+    of_run = min(epochs_of_run, chain.min_changelogs + 5) * of_epoch
+    assert chain.amplification < MAX_WRITTEN
+    needed = 1.5 * SIZE + largest + chain.min_changelogs * of_epoch + 4 * of_run
+    assert chain.most_replayed <= needed
+    assert chain.most_handles <= 2.5 * MANY_FILES
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_restore_of_a_long_run_needs_less_than_three_times_its_state(
+    pattern: str,
+) -> None:
+    chain = after(pattern, EPOCHS, 1)
+    of_epoch, largest = int(np.median(chain.changes)), max(chain.changes)
+    assert chain.amplification < MAX_WRITTEN
+    assert chain.most_replayed <= 1.75 * SIZE + largest + (chain.min_changelogs + 2) * of_epoch
+
+
+@pytest.mark.parametrize("pattern", ["hot fifth", "one hot key group", "hot fifth, others too"])
+def test_cold_key_groups_are_not_written_again_and_again(pattern: str) -> None:
+    written = after(pattern, EPOCHS, 1).written_of
+    hot = [7] if pattern == "one hot key group" else [*range(16, 24)]
+    assert written[hot].min() >= 2 * np.delete(written, hot).max()
+
+
+def test_at_one_percent_churn_an_epoch_writes_two_percent_of_the_state() -> None:
+    """With its share of snapshots."""
+    chain = after("even 1%", EPOCHS, 1)
+    assert (chain.changed + chain.in_snapshots) / EPOCHS <= 0.0201 * SIZE

@@ -1,0 +1,125 @@
+"""What a subtask writes and keeps over many epochs, counted without a store.
+
+Decisions are those of snapshot_policy; files are handles whose rows have a byte each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from spark_state.checkpointing.kept_state import Counts, KeptState, without_empty_ends
+from spark_state.checkpointing.restore_plan import Handles, with_snapshot
+from spark_state.checkpointing.snapshot_policy import may_be_due, part_due, ranges_due
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A snapshot that is being written: what it replaces, and its files by their key groups."""
+
+    replaces: Handles
+    files: list[tuple[KeyGroupRange, StateHandle]]
+    named_at: float
+
+
+@dataclass
+class KeptChain:
+    """The files of a subtask with so many `entries` in its key groups, over its runs.
+
+    A snapshot that an epoch begins is named `delay` epochs later, if the run goes on for so long.
+    `most_replayed`: the most bytes of changelogs that a restore at any time needs; `most_read`: of
+    all files, if each is read whole.
+    """
+
+    entries: Counts
+    min_changelogs: int = 10
+    delay: float = 1
+    chain: Handles = ()
+    changes: list[int] = field(default_factory=list)
+    in_snapshots: int = 0
+    longest_wait: int = 0
+    most_replayed: float = 0
+    most_read: int = 0
+    most_handles: int = 0
+    written_of: Counts = field(init=False)
+    _rows: dict[str, Counts] = field(default_factory=dict)
+    _numbers: count[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.written_of = np.zeros(len(self.entries), np.int64)
+
+    @property
+    def own(self) -> KeyGroupRange:
+        return KeyGroupRange(0, len(self.entries) - 1)
+
+    @property
+    def changed(self) -> int:
+        """The bytes of all changelogs."""
+        return sum(self.changes)
+
+    @property
+    def amplification(self) -> float:
+        """All bytes that were written, over those of changelogs."""
+        return (self.changed + self.in_snapshots) / self.changed
+
+    def _kept(self, handles: Handles) -> KeptState:
+        return KeptState.of(self.own, handles, self._rows, self.entries.tolist())
+
+    def run(self, epochs: Iterable[Counts]) -> None:
+        """A host restores the state and runs epochs, which change so many rows of key groups."""
+        part = part_due(self._kept(self.chain), self.min_changelogs)
+        if part is not None:
+            files = self._snapshot([part])
+            self._name(_Begun(self.chain, files, 0), self.chain)
+            self.longest_wait = max(self.longest_wait, files[0][1].rows)
+        before = {handle.name for handle in self.chain}
+        begun: _Begun | None = None
+        for epoch, rows in enumerate(epochs):
+            if begun is not None and begun.named_at <= epoch:
+                self._name(begun, self.chain)
+                begun = None
+            changelog = self._file("changelog", self.own, int(rows.sum()))
+            self._rows[changelog.name] = rows
+            self.chain = (*self.chain, changelog)
+            self.changes.append(changelog.rows)
+            self._look()
+            if begun is None:
+                own = tuple(handle for handle in self.chain if handle.name not in before)
+                due = self._due(own)
+                if due:
+                    begun = _Begun(self.chain, self._snapshot(due), epoch + self.delay)
+
+    def _due(self, own: Handles) -> tuple[KeyGroupRange, ...]:
+        if not may_be_due(self.chain, int(self.entries.sum()), self.min_changelogs):
+            return ()
+        return ranges_due(self._kept(self.chain), self._kept(own), self.min_changelogs)
+
+    def _snapshot(self, ranges: Iterable[KeyGroupRange]) -> list[tuple[KeyGroupRange, StateHandle]]:
+        files = []
+        for key_groups in ranges:
+            size = int(self.entries[key_groups.start : key_groups.end + 1].sum())
+            files.append((key_groups, self._file("snapshot", key_groups, size)))
+            self.in_snapshots += size
+            self.written_of[key_groups.start : key_groups.end + 1] += 1
+        return files
+
+    def _name(self, begun: _Begun, chain: Handles) -> None:
+        shortened = begun.replaces
+        for key_groups, file in begun.files:
+            shortened = with_snapshot(shortened, (file,), key_groups)
+        handles = (*shortened, *chain[len(begun.replaces) :])
+        self.chain = without_empty_ends(handles, self.own, self._rows)
+
+    def _look(self) -> None:
+        self.most_replayed = max(self.most_replayed, float(self._kept(self.chain).changed.sum()))
+        self.most_handles = max(self.most_handles, len(self.chain))
+        self.most_read = max(self.most_read, sum({h.name: h.rows for h in self.chain}.values()))
+
+    def _file(self, kind: StateFileKind, key_groups: KeyGroupRange, rows: int) -> StateHandle:
+        name = f"{kind}-{next(self._numbers)}"
+        return StateHandle(kind, name, rows, "00", key_groups, 0, rows)
