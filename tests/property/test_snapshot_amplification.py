@@ -102,12 +102,13 @@ def test_less_than_three_times_the_changes_is_written_and_restores_stay_short(
     of_epoch, largest = int(np.median(chain.changes)), max(chain.changes)
     of_run = min(epochs_of_run, chain.min_changelogs + 5) * of_epoch
     assert chain.amplification < MAX_WRITTEN
-    needed = 1.5 * SIZE + largest + chain.min_changelogs * of_epoch + 4 * of_run
+    needed = 1.5 * SIZE + 2 * largest + chain.min_changelogs * of_epoch + 4 * of_run
     assert chain.most_replayed <= needed
     assert chain.most_handles <= 2.5 * MANY_FILES
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_a_restore_of_a_long_run_needs_less_than_three_times_its_state(
     pattern: str,
 ) -> None:
