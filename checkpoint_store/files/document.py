@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import FilePart, StateFileKind, StateHandle
+from checkpoint_store.files.state_handle import FilePart, FileTail, StateFileKind, StateHandle
 
 FORMAT_VERSION = 1
 WITH_DATABASES = 2
@@ -119,6 +119,10 @@ def encode_handle(handle: StateHandle) -> Body:
         ]
     if handle.parts:
         body["parts"] = [[part.name, part.length, part.checksum] for part in handle.parts]
+    if handle.tail is not None:
+        tail = handle.tail
+        whole = [tail.key_groups.start, tail.key_groups.end]
+        body["tail"] = [whole, tail.length, tail.checksum]
     return body
 
 
@@ -138,12 +142,19 @@ def decode_handle(body: Body) -> StateHandle:
         rows=decode_number(body["rows"]),
         key_bounds=tuple(_decode_bounds(*bounds) for bounds in body.get("key_bounds", ())),
         parts=tuple(_decode_part(*part) for part in body.get("parts", ())),
+        tail=_decode_tail(*body["tail"]) if "tail" in body else None,
     )
 
 
 def _decode_bounds(column: object, least: object, greatest: object) -> KeyBounds:
     decode = decode_text if isinstance(least, str) else decode_number
     return KeyBounds(decode_text(column), decode(least), decode(greatest))
+
+
+def _decode_tail(key_groups: Sequence[object], length: object, checksum: object) -> FileTail:
+    start, end = key_groups
+    whole = KeyGroupRange(decode_number(start), decode_number(end))
+    return FileTail(whole, decode_number(length), decode_text(checksum))
 
 
 def _decode_part(name: object, length: object, checksum: object) -> FilePart:

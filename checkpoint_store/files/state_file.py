@@ -4,7 +4,9 @@
 
 Rows are sorted by `_key_group` and then by key, and cut into record batches of at most 65,536. The
 schema's metadata says what the file is, and which key groups each batch holds, so that a reader of
-a few key groups decompresses only the batches that have them:
+a few key groups decompresses only the batches that have them. A long file is cut where key groups
+end, if it can be, and has one batch more, without rows, that brings an index: a reader of a few key
+groups gets only the bytes of their batches, see partial_file.
 
     cowstate.format_version  "1", or "2" if rows are elements or expire, see element_columns
     cowstate.kind            "changelog" | "snapshot"
@@ -13,7 +15,8 @@ a few key groups decompresses only the batches that have them:
     cowstate.subtask         decimal
     cowstate.key_groups      [first, last], JSON
     cowstate.rows            decimal
-    cowstate.batches         [[first key group, last key group, rows], ...], JSON
+    cowstate.batches         [[first key group, last key group, rows], ...], JSON; the last one with
+                             0 rows in a file with an index
 
 Changelogs and snapshots share this format whole; they differ in what their rows mean. A row belongs
 to the state that `_state` names, and puts or deletes a key, as `_op` says; the values are in the
@@ -24,20 +27,23 @@ and checksum first, then the metadata.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.element_columns import has_elements
+from checkpoint_store.files.file_index import INDEX_METADATA, index_of
 from checkpoint_store.files.ipc_options import read_options, write_options
 from checkpoint_store.files.key_group_range import KeyGroupRange
-from checkpoint_store.files.state_handle import StateFileKind, StateHandle
+from checkpoint_store.files.state_handle import FileTail, StateFileKind, StateHandle
 
 FORMAT_VERSION = 2
 KEY_GROUP_COLUMN = "_key_group"
@@ -45,6 +51,13 @@ STATE, OP = "_state", "_op"
 PUT, DELETE = "put", "delete"
 STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
+
+# Of uncompressed columns. To read an index is a request of its own, which takes as long as to read
+# some hundred kilobytes.
+INDEXED_BYTES = 1 << 20
+# How long a batch of a file with an index is before it is cut where a key group ends.
+BATCH_ROWS = 16_384
+BATCH_BYTES = 2 << 20
 
 _PREFIX = "cowstate."
 
@@ -69,12 +82,60 @@ class _BatchEntry:
     rows: int
 
 
-def encode_state_file(table: pa.Table, header: StateFileHeader) -> bytes:
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """The bytes of a file, and the tail that its handles name if it has an index."""
+
+    data: bytes
+    tail: FileTail | None
+
+
+def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
     """The file of `table`, which is sorted by `_key_group` and has rows of `header.key_groups`
     only; anything else is a bug of the caller."""
-    batches = table.combine_chunks().to_batches(max_chunksize=MAX_BATCH_ROWS)
-    entries = [_entry(batch) for batch in batches if batch.num_rows]
+    table = table.combine_chunks()
+    has_index = table.nbytes >= INDEXED_BYTES
+    batches = [*(_cut_batches(table) if has_index else table.to_batches(MAX_BATCH_ROWS))]
+    batches = [batch for batch in batches if batch.num_rows]
+    entries = [_entry(batch) for batch in batches]
     _check_sorted(table, entries, header.key_groups)
+    if has_index:
+        entries.append(_BatchEntry(entries[-1].last, entries[-1].last, 0))
+    schema = _schema(table, header, entries)
+    sink, ends = io.BytesIO(), []
+    with pa.ipc.new_file(sink, schema, options=write_options(table.nbytes)) as writer:
+        for batch in batches:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+            ends.append(sink.tell())
+        if has_index:
+            index = {INDEX_METADATA: index_of(sink.getbuffer(), ends)}
+            empty = pa.RecordBatch.from_pylist([], schema=schema)
+            writer.write_batch(empty, custom_metadata=index)
+    data = sink.getvalue()
+    if not has_index:
+        return EncodedFile(data, None)
+    tail = memoryview(data)[ends[-1] :]
+    checksum = hashlib.sha256(tail).hexdigest()
+    return EncodedFile(data, FileTail(header.key_groups, len(tail), checksum))
+
+
+def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
+    """Batches of about BATCH_ROWS rows or BATCH_BYTES that end with a key group; a key group with
+    many times as much is cut."""
+    rows = min(BATCH_ROWS, max(1, table.num_rows * BATCH_BYTES // table.nbytes))
+    most = rows * MAX_BATCH_ROWS // BATCH_ROWS
+    ends = np.flatnonzero(np.diff(table.column(KEY_GROUP_COLUMN).to_numpy())) + 1
+    start = 0
+    while start < table.num_rows:
+        of_group = int(np.searchsorted(ends, start + rows))
+        end = int(ends[of_group]) if of_group < len(ends) else table.num_rows
+        end = min(end, start + most)
+        yield from table.slice(start, end - start).to_batches()
+        start = end
+
+
+def _schema(table: pa.Table, header: StateFileHeader, entries: list[_BatchEntry]) -> pa.Schema:
+    """The schema of a file, with what it says of itself."""
     metadata = {
         "format_version": str(_format_version(table.schema)),
         "kind": header.kind,
@@ -85,46 +146,70 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> bytes:
         "rows": str(table.num_rows),
         "batches": json.dumps([[entry.first, entry.last, entry.rows] for entry in entries]),
     }
-    schema = table.schema.with_metadata(
+    return table.schema.with_metadata(
         {
             **(table.schema.metadata or {}),
             **{f"{_PREFIX}{key}".encode(): value.encode() for key, value in metadata.items()},
         }
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema, options=write_options(table.nbytes)) as writer:
-        for batch in batches:
-            if batch.num_rows:
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-    return sink.getvalue().to_pybytes()
 
 
-def decode_state_file(
-    data: bytes, handle: StateHandle, key_groups: KeyGroupRange, url: str
-) -> Iterator[pa.RecordBatch]:
-    """The rows of the key groups that both `handle` and `key_groups` hold, in the file's order.
+class StateFile:
+    """A file, or what is there of it, that says of itself what `handle` says of it.
 
-    Everything is verified before the first batch is returned. `url` is the store's, for messages.
-    Raises CorruptObjectError, UnsupportedFormatError.
+    `url` is the store's, for messages. Raises CorruptObjectError, UnsupportedFormatError.
     """
+
+    def __init__(self, data: Any, handle: StateHandle, url: str) -> None:
+        self._url = url
+        try:
+            options = read_options(handle.length)
+            self.reader = pa.ipc.open_file(pa.BufferReader(data), options=options)
+            self._metadata = _metadata(self.reader.schema)
+            version = int(self._metadata["format_version"])
+            if version > FORMAT_VERSION:
+                raise UnsupportedFormatError(url, handle.name, version, FORMAT_VERSION)
+            self._entries = [_BatchEntry(*e) for e in json.loads(self._metadata["batches"])]
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise not_ours(handle, url, error) from error
+        self._check(handle)
+
+    def _check(self, handle: StateHandle) -> None:
+        batches = self.reader.num_record_batches
+        try:
+            _check_metadata(self._metadata, self._entries, batches, handle)
+        except (KeyError, TypeError, ValueError) as error:
+            raise not_ours(handle, self._url, error) from error
+
+    def rows(self, handle: StateHandle, key_groups: KeyGroupRange) -> Iterator[pa.RecordBatch]:
+        """The rows of the key groups that both `handle`, which is of this file, and `key_groups`
+        hold, in the file's order."""
+        self._check(handle)
+        wanted = handle.key_groups.intersection(key_groups)
+        return iter(()) if wanted is None else _batches(self.reader, self._entries, wanted)
+
+    def has_rows(self, batch: int, key_groups: KeyGroupRange) -> bool:
+        """Whether a batch may have rows of these key groups."""
+        entry = self._entries[batch]
+        return bool(entry.rows) and _is_of(entry, key_groups)
+
+
+def verified_state_file(data: bytes, handle: StateHandle, url: str) -> StateFile:
+    """The file of a handle, all bytes of which are verified. Raises CorruptObjectError,
+    UnsupportedFormatError."""
     source = Source(url, handle.name, handle.epoch)
     if len(data) != handle.length:
         raise _corrupt(source, f"{len(data)} bytes instead of {handle.length}")
     checksum = hashlib.sha256(data).hexdigest()
     if checksum != handle.checksum:
         raise _corrupt(source, f"sha256 {checksum} instead of {handle.checksum}")
-    try:
-        reader = pa.ipc.open_file(pa.BufferReader(data), options=read_options(len(data)))
-        metadata = _metadata(reader.schema)
-        version = int(metadata["format_version"])
-        if version > FORMAT_VERSION:
-            raise UnsupportedFormatError(url, handle.name, version, FORMAT_VERSION)
-        entries = [_BatchEntry(*entry) for entry in json.loads(metadata["batches"])]
-        _check_metadata(metadata, entries, reader.num_record_batches, handle)
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise _corrupt(source, f"not a state file of ours: {error!r}") from error
-    wanted = handle.key_groups.intersection(key_groups)
-    return iter(()) if wanted is None else _batches(reader, entries, wanted)
+    return StateFile(data, handle, url)
+
+
+def not_ours(handle: StateHandle, url: str, error: Exception) -> CorruptObjectError:
+    """What a file is that does not say what it should."""
+    source = Source(url, handle.name, handle.epoch)
+    return _corrupt(source, f"not a state file of ours: {error!r}")
 
 
 def _format_version(schema: pa.Schema) -> int:
@@ -137,13 +222,17 @@ def _batches(
     reader: pa.RecordBatchFileReader, entries: list[_BatchEntry], wanted: KeyGroupRange
 ) -> Iterator[pa.RecordBatch]:
     for index, entry in enumerate(entries):
-        if entry.last < wanted.start or entry.first > wanted.end:
+        if not entry.rows or not _is_of(entry, wanted):
             continue
         batch = reader.get_batch(index)
         if wanted.start <= entry.first and entry.last <= wanted.end:
             yield batch
         else:
             yield _rows_of(batch, wanted)
+
+
+def _is_of(entry: _BatchEntry, key_groups: KeyGroupRange) -> bool:
+    return entry.first <= key_groups.end and key_groups.start <= entry.last
 
 
 def _rows_of(batch: pa.RecordBatch, wanted: KeyGroupRange) -> pa.RecordBatch:

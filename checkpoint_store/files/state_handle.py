@@ -29,6 +29,17 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class FileTail:
+    """The end of a file of rows, from which a reader of some key groups learns what else it has to
+    read: the last `length` bytes, and their checksum (sha256, hex). `key_groups`: those of the
+    whole file."""
+
+    key_groups: KeyGroupRange
+    length: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
 class StateHandle:
     """One state file, or the part of it that a range of key groups needs.
 
@@ -36,7 +47,7 @@ class StateHandle:
     as are `rows` and `epoch`. `key_groups` says which of the file's rows count: after a rescale
     it is narrower than the file, because the other rows belong to another subtask, which may
     have replaced them since. `key_bounds`: the bounds that the writer has noted, of some key
-    columns. `parts`: those of a database.
+    columns. `parts`: those of a database. `tail`: of a file of rows that may be read in part.
     """
 
     kind: StateFileKind
@@ -48,6 +59,7 @@ class StateHandle:
     rows: int
     key_bounds: tuple[KeyBounds, ...] = ()
     parts: tuple[FilePart, ...] = ()
+    tail: FileTail | None = None
 
     def lengths(self) -> dict[str, int]:
         """The lengths of all objects that it needs, by name."""

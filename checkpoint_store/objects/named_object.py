@@ -16,6 +16,19 @@ def read_named(store: ObjectStore, name: str, epoch: int) -> bytes:
         raise ObjectMissingError(store.url, name, epoch) from error
 
 
+def read_range(store: ObjectStore, name: str, epoch: int, start: int, length: int) -> bytes:
+    """So many bytes of an object that `epoch` names, from `start` on. Raises ObjectMissingError,
+    and CorruptObjectError if the store gives fewer or more."""
+    try:
+        data = store.get_range(name, start, length)
+    except ObjectMissingError as error:
+        raise ObjectMissingError(store.url, name, epoch) from error
+    if len(data) != length:
+        problem = f"{len(data)} bytes instead of {length} from byte {start} on"
+        raise CorruptObjectError(store.url, name, problem, epoch)
+    return data
+
+
 def read_verified(store: ObjectStore, name: str, epoch: int, length: int, checksum: str) -> bytes:
     """As read_named, of an object with this length and checksum (sha256, hex). Raises
     CorruptObjectError, too."""

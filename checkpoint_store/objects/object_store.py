@@ -1,9 +1,10 @@
 """The seam to object storage: immutable objects by name under one URL.
 
-An object is created whole, read whole, listed and deleted; never changed, renamed or appended to
-(I1). Local directories are written directly, because there durability needs fsync and creation
-needs a hard link; every other URL goes through fsspec. This is the only module that imports fsspec,
-and only for such a URL: Spark starts a process for each read and write, and most are local.
+An object is created whole, read whole or in part, listed and deleted; never changed, renamed or
+appended to (I1). Local directories are written directly, because there durability needs fsync and
+creation needs a hard link; every other URL goes through fsspec. This is the only module that
+imports fsspec, and only for such a URL: Spark starts a process for each read and write, and most
+are local.
 
 Stores hold no connection of their own: one object may be used by several threads, pickled, and
 used after a fork.
@@ -57,6 +58,7 @@ _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
 # Of these the client has a listing by prefix that the contract tests cover.
 _LISTING_BY_PREFIX = ("s3://", "s3a://")
+_BEYOND_THE_END = {"416", "InvalidRange"}
 # Answers of file systems that have no hard links, or none between their parts.
 _NO_HARD_LINKS = {
     errno.EMLINK,
@@ -107,6 +109,10 @@ class ObjectStore(Protocol):
 
     def get(self, name: str) -> bytes:
         """The whole object. Raises ObjectMissingError."""
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """The `length` bytes of an object from byte `start` on, at least one; fewer, or none, if it
+        ends before. Raises ObjectMissingError."""
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects directly in `directory` whose names there begin with `prefix`, in any order,
@@ -207,6 +213,16 @@ class LocalObjectStore:
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """See ObjectStore."""
+        with self._access():
+            try:
+                with (self.root / name).open("rb") as file:
+                    file.seek(start)
+                    return file.read(length)
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
         infos = []
@@ -291,6 +307,21 @@ class FsspecObjectStore:
                 data: bytes = self._filesystem().cat_file(self._path(name))
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
+            return data
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """See ObjectStore."""
+        with self._access():
+            try:
+                data: bytes = self._filesystem().cat_file(
+                    self._path(name), start=start, end=start + length
+                )
+            except FileNotFoundError as error:
+                raise ObjectMissingError(self.url, name) from error
+            except OSError as error:
+                if _client_error_code(error) in _BEYOND_THE_END:
+                    return b""
+                raise
             return data
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:

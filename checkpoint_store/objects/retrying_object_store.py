@@ -83,6 +83,10 @@ class RetryingObjectStore:
         """See ObjectStore."""
         return self._call(f"reading {name}", lambda: self._store.get(name))
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """See ObjectStore."""
+        return self._call(f"reading {name}", lambda: self._store.get_range(name, start, length))
+
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""
         return self._call(f"listing {directory}", lambda: self._store.list(directory, prefix))

@@ -37,6 +37,23 @@ class ObjectStoreContract:
         assert caught.value.name == "a/none"
         assert caught.value.url == store.url
 
+    def test_some_bytes_are_read_of_an_object(self, store: ObjectStore) -> None:
+        data = bytes(range(256)) * 100
+        store.put("a/b.bin", data)
+        for start, length in ((0, 1), (0, len(data)), (300, 1000), (len(data) - 5, 5)):
+            assert store.get_range("a/b.bin", start, length) == data[start : start + length]
+
+    def test_fewer_bytes_are_read_where_an_object_ends(self, store: ObjectStore) -> None:
+        store.put("a/b", b"0123456789")
+        assert store.get_range("a/b", 7, 10) == b"789"
+        assert store.get_range("a/b", 10, 1) == b""
+        assert store.get_range("a/b", 50, 10) == b""
+
+    def test_a_missing_object_has_no_bytes(self, store: ObjectStore) -> None:
+        with pytest.raises(ObjectMissingError, match="a/none") as caught:
+            store.get_range("a/none", 0, 1)
+        assert caught.value.name == "a/none"
+
     def test_a_taken_name_is_refused_and_its_object_unchanged(self, store: ObjectStore) -> None:
         store.put("a/b", b"first")
         with pytest.raises(ObjectExistsError, match="a/b"):

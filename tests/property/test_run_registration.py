@@ -69,6 +69,9 @@ class _AnsweredStore:
     def get(self, name: str) -> bytes:
         raise AssertionError("a registration reads nothing")
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        raise AssertionError("a registration reads nothing")
+
     def list_directories(self, directory: str) -> Sequence[str]:
         raise AssertionError("a registration lists no directories")
 

@@ -1,7 +1,7 @@
 """Random runs of an operator, short and long, at any parallelism, against a dict.
 
-Snapshots are due after few changes, and no state is small, so that chains hold parts of several
-rounds, cut by rescaling. After each epoch every key has its total, whoever restored it; at the end
+Snapshots are due after few changes, no state is small, and all files have an index, so that chains
+hold parts of several rounds, cut by rescaling, and read in part. After each epoch every key has its total, whoever restored it; at the end
 every epoch is read again, with its changes.
 """
 
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 
 from checkpoint_store import open_store
+from checkpoint_store.files import state_file
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host.maintenance import Maintenance
 from tests.support.processors import RunningTotals
@@ -130,6 +131,8 @@ def test_state_is_that_of_a_dict_however_it_is_kept(history: list[Run]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(snapshot_policy, "FEW_ENTRIES", 0),
+        mock.patch.object(state_file, "INDEXED_BYTES", 0),
+        mock.patch.object(state_file, "BATCH_ROWS", 2),
     ):
         with Maintenance() as maintenance:
             query = Query(Path(folder), maintenance)

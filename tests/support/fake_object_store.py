@@ -37,6 +37,9 @@ class DictObjectStore:
             raise ObjectMissingError(self.url, name)
         return self.objects[name]
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return DictObjectStore.get(self, name)[start : start + length]
+
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self.listings.append(directory)
         return [
@@ -122,6 +125,9 @@ class StoppingObjectStore:
     def get(self, name: str) -> bytes:
         return self.objects.get(name)
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.objects.get_range(name, start, length)
+
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         return self.objects.list(directory, prefix)
 
@@ -182,6 +188,10 @@ class FlakyObjectStore:
         self._trip()
         return self.store.get(name)
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        self._trip()
+        return self.store.get_range(name, start, length)
+
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self._trip()
         return self.store.list(directory, prefix)
@@ -220,6 +230,10 @@ class RefusingObjectStore:
     def get(self, name: str) -> bytes:
         self._check("get", name)
         return self.store.get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        self._check("get", name)
+        return self.store.get_range(name, start, length)
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         self._check("list", directory)
@@ -280,7 +294,13 @@ class MisbehavingObjectStore:
 
     def get(self, name: str) -> bytes:
         self._before()
-        data = self.store.get(name)
+        return self._truncated(self.store.get(name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        self._before()
+        return self._truncated(self.store.get_range(name, start, length))
+
+    def _truncated(self, data: bytes) -> bytes:
         if data and self.chance.random() < self.truncating:
             return data[: self.chance.randrange(len(data))]
         return data
@@ -317,6 +337,9 @@ class InterceptedObjectStore:
 
     def get(self, name: str) -> bytes:
         return self.getting(name, self.objects.get(name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.getting(name, self.objects.get_range(name, start, length))
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         return self.objects.list(directory, prefix)

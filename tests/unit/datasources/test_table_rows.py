@@ -158,7 +158,7 @@ def test_a_table_of_keys_only_and_no_rows_can_be_written() -> None:
         assert written(planned) == []
     table = rows_to_write(rows_of(only_keys, (1,), (2,)), only_keys)
     header = StateFileHeader("changelog", "t", 0, 0, KeyGroupRange(0, 7))
-    read = pa.ipc.open_file(encode_state_file(table, header)).read_all()
+    read = pa.ipc.open_file(encode_state_file(table, header).data).read_all()
     assert read.select(["id", "row"]).to_pylist() == table.select(["id", "row"]).to_pylist()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
     MAX_BATCH_ROWS,
     StateFileHeader,
-    decode_state_file,
     encode_state_file,
+    verified_state_file,
 )
 from checkpoint_store.files.state_handle import StateHandle
 
@@ -44,7 +45,7 @@ def handle_of(data: bytes, rows: int, header: StateFileHeader = HEADER) -> State
 
 
 def decoded(data: bytes, handle: StateHandle, key_groups: KeyGroupRange) -> list[dict[str, object]]:
-    batches = decode_state_file(data, handle, key_groups, URL)
+    batches = verified_state_file(data, handle, URL).rows(handle, key_groups)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -61,13 +62,13 @@ def rewritten(data: bytes, **changes: str) -> bytes:
 
 def test_what_was_written_is_read() -> None:
     rows = table(10, 10, 12, 19)
-    data = encode_state_file(rows, HEADER)
+    data = encode_state_file(rows, HEADER).data
     assert decoded(data, handle_of(data, 4), HEADER.key_groups) == rows.to_pylist()
 
 
 def test_any_arrow_reader_reads_the_file_and_what_it_says_of_itself() -> None:
     rows = table(10, 10, 12, 19)
-    read = pa.ipc.open_file(encode_state_file(rows, HEADER)).read_all()
+    read = pa.ipc.open_file(encode_state_file(rows, HEADER).data).read_all()
     assert read.to_pylist() == rows.to_pylist()
     assert {key.decode(): text.decode() for key, text in read.schema.metadata.items()} == {
         "cowstate.format_version": "1",
@@ -82,7 +83,7 @@ def test_any_arrow_reader_reads_the_file_and_what_it_says_of_itself() -> None:
 
 
 def test_metadata_that_the_table_brings_is_kept() -> None:
-    data = encode_state_file(table(10).replace_schema_metadata({"states": "{}"}), HEADER)
+    data = encode_state_file(table(10).replace_schema_metadata({"states": "{}"}), HEADER).data
     assert pa.ipc.open_file(data).schema.metadata[b"states"] == b"{}"
 
 
@@ -91,37 +92,65 @@ def test_metadata_that_the_table_brings_is_kept() -> None:
     [(10, 19, [10, 12, 12, 15]), (12, 12, [12, 12]), (11, 14, [12, 12]), (13, 14, []), (0, 9, [])],
 )
 def test_only_rows_of_the_range_are_read(start: int, end: int, expected: list[int]) -> None:
-    data = encode_state_file(table(10, 12, 12, 15), HEADER)
+    data = encode_state_file(table(10, 12, 12, 15), HEADER).data
     rows = decoded(data, handle_of(data, 4), KeyGroupRange(start, end))
     assert [row["_key_group"] for row in rows] == expected
 
 
 def test_a_narrowed_handle_gives_no_rows_beyond_itself() -> None:
-    data = encode_state_file(table(10, 12, 12, 15), HEADER)
+    data = encode_state_file(table(10, 12, 12, 15), HEADER).data
     handle = replace(handle_of(data, 4), key_groups=KeyGroupRange(11, 13))
     assert [row["_key_group"] for row in decoded(data, handle, KeyGroupRange(0, 99))] == [12, 12]
 
 
-def test_large_tables_are_cut_into_batches_and_only_those_needed_are_read() -> None:
+def batches_of(rows: pa.Table) -> list[tuple[int, int, int]]:
+    """First key group, last key group and rows of the batches of a file."""
+    metadata = pa.ipc.open_file(encode_state_file(rows, HEADER).data).schema.metadata
+    assert metadata is not None
+    return [tuple(entry) for entry in json.loads(metadata[b"cowstate.batches"])]
+
+
+def test_large_tables_are_cut_where_key_groups_end_and_only_batches_needed_are_read() -> None:
     key_groups = [10 + number * 10 // 200_000 for number in range(200_000)]
     rows = table(*key_groups)
-    data = encode_state_file(rows, HEADER)
-    assert pa.ipc.open_file(data).num_record_batches == 4
+    data = encode_state_file(rows, HEADER).data
+    assert batches_of(rows) == [*((group, group, 20_000) for group in range(10, 20)), (19, 19, 0)]
     handle = handle_of(data, 200_000)
-    batches = list(decode_state_file(data, handle, KeyGroupRange(13, 13), URL))
-    assert sum(batch.num_rows for batch in batches) == 20_000
-    assert all(batch.num_rows <= MAX_BATCH_ROWS for batch in batches)
-    assert len(batches) == 2
+    batches = list(verified_state_file(data, handle, URL).rows(handle, KeyGroupRange(13, 13)))
+    assert [batch.num_rows for batch in batches] == [20_000]
     assert decoded(data, handle, HEADER.key_groups) == rows.to_pylist()
+    assert pa.ipc.open_file(data).read_all().to_pylist() == rows.to_pylist()
+
+
+def test_small_key_groups_share_a_batch_and_large_ones_are_cut() -> None:
+    small = table(*sorted(10 + number % 9 for number in range(18_000)), *[19] * 70_000)
+    assert batches_of(small) == [
+        (10, 18, 18_000),
+        (19, 19, MAX_BATCH_ROWS),
+        (19, 19, 70_000 - MAX_BATCH_ROWS),
+        (19, 19, 0),
+    ]
+
+
+def test_batches_of_long_rows_have_few() -> None:
+    rows = table(*[10] * 50, *[11] * 50, *[12] * 50)
+    long_rows = rows.append_column("text", pa.array(["x" * 100_000] * 150))
+    assert [rows for _, _, rows in batches_of(long_rows)] == [50, 50, 50, 0]
+
+
+def test_a_small_file_has_no_index() -> None:
+    encoded = encode_state_file(table(10, 12, 19), HEADER)
+    assert encoded.tail is None
+    assert batches_of(table(10, 12, 19)) == [(10, 19, 3)]
 
 
 def test_the_rows_are_compressed() -> None:
     rows = table(*[10] * 10_000)
-    assert len(encode_state_file(rows, HEADER)) < rows.nbytes / 3
+    assert len(encode_state_file(rows, HEADER).data) < rows.nbytes / 3
 
 
 def test_an_empty_table_is_a_file() -> None:
-    data = encode_state_file(table(), HEADER)
+    data = encode_state_file(table(), HEADER).data
     assert decoded(data, handle_of(data, 0), HEADER.key_groups) == []
 
 
@@ -132,7 +161,7 @@ def test_unsorted_or_foreign_rows_are_a_bug_of_the_writer(key_groups: tuple[int,
 
 
 def test_every_changed_byte_and_every_truncation_is_found() -> None:
-    data = encode_state_file(table(10, 12), HEADER)
+    data = encode_state_file(table(10, 12), HEADER).data
     handle = handle_of(data, 2)
     for position in range(0, len(data), 7):
         damaged = bytearray(data)
@@ -145,13 +174,13 @@ def test_every_changed_byte_and_every_truncation_is_found() -> None:
 
 
 def test_damage_is_found_before_the_first_row_is_asked_for() -> None:
-    data = encode_state_file(table(10), HEADER)
+    data = encode_state_file(table(10), HEADER).data
     with pytest.raises(CorruptObjectError):
-        decode_state_file(data[:-1], handle_of(data, 1), HEADER.key_groups, URL)
+        verified_state_file(data[:-1], handle_of(data, 1), URL)
 
 
 def test_a_newer_format_is_told_from_damage() -> None:
-    data = rewritten(encode_state_file(table(10), HEADER), format_version="3")
+    data = rewritten(encode_state_file(table(10), HEADER).data, format_version="3")
     with pytest.raises(UnsupportedFormatError, match="version 3"):
         decoded(data, handle_of(data, 1), HEADER.key_groups)
 
@@ -170,7 +199,7 @@ def test_a_newer_format_is_told_from_damage() -> None:
     ],
 )
 def test_a_file_that_contradicts_its_handle_is_damage(changes: dict[str, str]) -> None:
-    data = rewritten(encode_state_file(table(10), HEADER), **changes)
+    data = rewritten(encode_state_file(table(10), HEADER).data, **changes)
     with pytest.raises(CorruptObjectError, match="not a state file of ours"):
         decoded(data, handle_of(data, 1), HEADER.key_groups)
 

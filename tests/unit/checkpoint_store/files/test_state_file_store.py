@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 
@@ -16,7 +17,7 @@ from checkpoint_store.files.key_bounds import KeyBounds
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import StateFileHeader
 from checkpoint_store.files.state_file_name import StateFileName, parse_state_file_name
-from checkpoint_store.files.state_file_store import StateFileStore
+from checkpoint_store.files.state_file_store import DecodedAhead, StateFileStore
 from checkpoint_store.files.state_handle import StateHandle
 from tests.support.fake_object_store import DictObjectStore
 
@@ -129,6 +130,36 @@ def test_the_next_files_are_read_while_one_is_used() -> None:
     assert read == [[3, 4]] * 6
 
 
+def test_the_next_batch_is_decoded_while_one_is_used() -> None:
+    decoded = threading.Semaphore(0)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in ROWS.to_batches(max_chunksize=1):
+            decoded.release()
+            yield batch
+
+    with ThreadPoolExecutor(1) as decoding:
+        ahead = DecodedAhead(batches(), decoding)
+        assert decoded.acquire(timeout=60), "the first one before it is asked for"
+        next(ahead)
+        assert decoded.acquire(timeout=60), "the second one while the first is used"
+        assert not decoded.acquire(timeout=0.05), "and no more"
+        assert rows_in(ahead) == [2, 3, 4]
+        assert rows_in(ahead) == []
+
+
+def test_an_error_of_decoding_comes_in_its_turn() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield ROWS.to_batches()[0]
+        raise CorruptObjectError("url", "name", "damaged")
+
+    with ThreadPoolExecutor(1) as decoding:
+        ahead = DecodedAhead(batches(), decoding)
+        next(ahead)
+        with pytest.raises(CorruptObjectError):
+            next(ahead)
+
+
 def test_only_some_bytes_are_held_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = Counting()
     files = StateFileStore(objects)
@@ -144,7 +175,8 @@ def test_who_stops_reading_leaves_no_thread(files: StateFileStore) -> None:
     read = files.read_each(handles, KeyGroupRange(0, 99))
     next(read)
     read.close()  # type: ignore[attr-defined]
-    assert not [t for t in threading.enumerate() if t.name.startswith("cowstate-read")]
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("cowstate-read", "cowstate-decode"))]
 
 
 def test_the_error_of_a_file_comes_in_its_turn(objects: Counting, files: StateFileStore) -> None:

@@ -69,6 +69,9 @@ class InterruptedObjectStore:
     def get(self, name: str) -> bytes:
         return self.store.get(name)
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.store.get_range(name, start, length)
+
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         return self.store.list(directory, prefix)
 

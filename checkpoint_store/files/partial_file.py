@@ -1,0 +1,67 @@
+"""A state file of which only the bytes are read that hold some key groups.
+
+First its tail, whose length and checksum the handle has, and with it the index; then the pieces of
+the key groups, each verified, those that follow one another with one request. What is not read are
+pages of memory that nobody has written, so they take none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.files.file_index import INDEX_METADATA, FilePiece, decode_index, runs_of
+from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_file import StateFile, not_ours
+from checkpoint_store.files.state_handle import FileTail, StateHandle
+from checkpoint_store.objects.named_object import read_range
+from checkpoint_store.objects.object_store import ObjectStore
+
+
+def read_partially(
+    store: ObjectStore, handle: StateHandle, tail: FileTail, key_groups: Sequence[KeyGroupRange]
+) -> StateFile:
+    """The file of `handle`, whose tail is `tail`, with the rows of these key groups: nothing else
+    may be asked of it. Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
+    memory = mmap.mmap(-1, handle.length)
+    start = handle.length - tail.length
+    _read_pieces(store, handle, [FilePiece(start, tail.length, tail.checksum)], memory)
+    file = StateFile(pa.py_buffer(memory), handle, store.url)
+    pieces = _pieces(file, handle, start, store.url)
+
+    def is_needed(batch: int) -> bool:
+        return any(file.has_rows(batch, of_handle) for of_handle in key_groups)
+
+    for run in runs_of(pieces, is_needed):
+        _read_pieces(store, handle, run, memory)
+    return file
+
+
+def _pieces(file: StateFile, handle: StateHandle, end: int, url: str) -> list[FilePiece]:
+    try:
+        last = file.reader.num_record_batches - 1
+        metadata = file.reader.get_batch_with_custom_metadata(last).custom_metadata
+        pieces = decode_index(metadata[INDEX_METADATA])
+        if (len(pieces), pieces[-1].end) != (last, end):
+            raise ValueError(f"an index of {len(pieces)} pieces to byte {pieces[-1].end}")
+    except (pa.ArrowException, IndexError, KeyError, TypeError, ValueError) as error:
+        raise not_ours(handle, url, error) from error
+    return pieces
+
+
+def _read_pieces(
+    store: ObjectStore, handle: StateHandle, pieces: Sequence[FilePiece], memory: mmap.mmap
+) -> None:
+    """Read pieces that follow one another, with one request, and verify each."""
+    first, length = pieces[0].start, pieces[-1].end - pieces[0].start
+    data = memoryview(read_range(store, handle.name, handle.epoch, first, length))
+    for piece in pieces:
+        checksum = hashlib.sha256(data[piece.start - first : piece.end - first]).hexdigest()
+        if checksum != piece.checksum:
+            problem = f"sha256 {checksum} instead of {piece.checksum} from byte {piece.start} on"
+            raise CorruptObjectError(store.url, handle.name, problem, handle.epoch)
+    memory[first : first + length] = data
