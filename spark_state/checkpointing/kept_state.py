@@ -20,21 +20,27 @@ from spark_state.checkpointing.restore_plan import Handles
 Counts = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.float64]
 RowsOfFiles = Mapping[str, Counts]
-"""By name of a changelog, how many rows it has of each key group of a subtask, in order."""
+"""By name of a file, how many rows it has of each key group of a subtask, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
     """The state of `key_groups`, which is kept in `handles`. For each key group in order: in how
-    many `changelogs` it has rows, the bytes `changed` in these, the bytes that its `entries` would
-    have in a snapshot, and their `number`."""
+    many `changelogs` it has rows, the bytes `changed` in these, the bytes `held` in all files, the
+    bytes that its `entries` would have in a snapshot, and their `number`."""
 
     key_groups: KeyGroupRange
     handles: Handles
     changelogs: Counts
     changed: Bytes
+    held: Bytes
     entries: Bytes
     number: Counts
+
+    @property
+    def outdated(self) -> Bytes:
+        """The bytes that a snapshot would rid the files of: what was put again or deleted since."""
+        return self.held - self.entries
 
     @classmethod
     def of(
@@ -44,31 +50,42 @@ class KeptState:
         rows: RowsOfFiles,
         entries: Sequence[int],
     ) -> KeptState:
-        """What is kept in `handles`, which are of these key groups only. A changelog that `rows`
-        does not know counts for all of its key groups alike."""
+        """What is kept in `handles`, which are of these key groups only. A file that `rows` does
+        not know counts for all of its key groups alike."""
         changelogs = np.zeros(len(key_groups), np.int64)
-        changed = np.zeros(len(key_groups))
+        changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))
         for handle in handles:
+            place = _place(handle, key_groups)
+            shares = _shares(handle, rows, place)
+            size = shares * bytes_of([handle])
+            held[place] += size
             if handle.kind == "changelog":
-                held = _held(handle, key_groups)
-                share = _shares(handle, rows, held)
-                changelogs[held] += share > 0
-                changed[held] += share * handle.length
+                changelogs[place] += shares > 0
+                changed[place] += size
         number = np.array(entries, np.int64)
         per_entry = _bytes_of_an_entry(handles, key_groups)
-        return cls(key_groups, handles, changelogs, changed, number * per_entry, number)
+        return cls(key_groups, handles, changelogs, changed, held, number * per_entry, number)
 
 
-def _held(handle: StateHandle, key_groups: KeyGroupRange) -> slice:
+def rows_of_snapshot(file: StateHandle, key_groups: KeyGroupRange, entries: Counts) -> Counts:
+    """How many rows of each key group a snapshot has that was taken of so many entries."""
+    rows = np.zeros(len(key_groups), np.int64)
+    place = _place(file, key_groups)
+    rows[place] = entries[place]
+    return rows
+
+
+def _place(handle: StateHandle, key_groups: KeyGroupRange) -> slice:
     first = handle.key_groups.start - key_groups.start
     return slice(first, first + len(handle.key_groups))
 
 
-def _shares(handle: StateHandle, rows: RowsOfFiles, held: slice) -> Bytes:
+def _shares(handle: StateHandle, rows: RowsOfFiles, place: slice) -> Bytes:
     """The part of a file's rows that each key group of a handle has."""
     if handle.name in rows:
-        return rows[handle.name][held] / max(handle.rows, 1)
-    return np.full(len(handle.key_groups), 1 / len(handle.key_groups))
+        return rows[handle.name][place] / max(handle.rows, 1)
+    of_file = handle.key_groups if handle.tail is None else handle.tail.key_groups
+    return np.full(len(handle.key_groups), 1 / len(of_file))
 
 
 def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
@@ -78,7 +95,7 @@ def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
     per_entry = np.full(len(key_groups), bytes_of(changelogs) / max(all_rows, 1))
     for handle in handles:
         if handle.kind != "changelog" and handle.rows:
-            per_entry[_held(handle, key_groups)] = bytes_of([handle]) / handle.rows
+            per_entry[_place(handle, key_groups)] = bytes_of([handle]) / handle.rows
     return per_entry
 
 
@@ -94,7 +111,7 @@ def _narrowed(
 ) -> StateHandle | None:
     if handle.kind != "changelog" or handle.name not in rows:
         return handle
-    has_rows = np.flatnonzero(rows[handle.name][_held(handle, key_groups)])
+    has_rows = np.flatnonzero(rows[handle.name][_place(handle, key_groups)])
     if not len(has_rows):
         return None
     start = handle.key_groups.start

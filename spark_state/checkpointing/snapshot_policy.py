@@ -1,15 +1,17 @@
 """When a subtask replaces changelogs by a snapshot, and of which key groups.
 
-A snapshot is due when the changelogs hold at least as many bytes as the entries would be written
-with, so a restore reads about twice the state. It is of the *worn* key groups only: those whose own
-changelogs hold at least as many bytes as their own entries. So key groups that change little are
-not written again because others change much.
+Bytes of files are outdated when what they put was put again or deleted since: the files hold more
+than the entries would be written with. A snapshot is due when at least as many are outdated as it
+would write, so a restore needs at most about twice the state. It is of the *worn* key groups only:
+those of whose own bytes that is true. So key groups that change little are not written again
+because others change much, and neither are those that only grow.
 
 A snapshot names contiguous ranges, and each of them is files of its own and cuts handles of others
 in two. So ranges are few, and take in what lies between worn key groups if that is nearly worn or
 small, or if there were too many ranges otherwise. Whatever they take in, the bytes written stay
-within those of the changelogs that they replace (I7): all changelogs hold as much as all entries,
-and those that stay hold less than theirs.
+within the outdated ones that they replace: as many are outdated as all entries have, and in the key
+groups that stay fewer than theirs have. No byte of a changelog becomes outdated twice, so all
+snapshots together have no more bytes than all changelogs (I7).
 
 `MANY_FILES` bounds the length of a chain, and so of a manifest, where a large state changes little
 or was written by many subtasks: then all key groups are written that have changed.
@@ -50,8 +52,8 @@ _SMALLEST_PART = 16
 _MANY_CHANGELOGS = MANY_FILES // 2
 _MANY_HANDLES = 5 * MANY_FILES // 2
 _MANY_RANGES = 4
-# What lies between worn key groups is taken in if its changelogs hold this much of its entries, or
-# if its entries are this small a part of all.
+# What lies between worn key groups is taken in if this much of what its entries take is outdated,
+# or if its entries are this small a part of all.
 _NEARLY_WORN = 0.5
 _SMALL_GAP = 1 / 64
 # What a host has to have written since its restore, of what makes a snapshot due.
@@ -69,8 +71,8 @@ def may_be_due(handles: Collection[StateHandle], entries: int, min_changelogs: i
         return False
     others = [handle for handle in files if handle.kind != "changelog"] or changelogs
     rows = max(sum(handle.rows for handle in others), 1)
-    # Half, because an entry takes more in some key groups than in others.
-    return bytes_of(changelogs) * rows >= 0.5 * bytes_of(others) * entries
+    # One and a half, not two: an entry takes more in some key groups than in others.
+    return bytes_of(files) * rows >= 1.5 * bytes_of(others) * entries
 
 
 def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
@@ -85,9 +87,9 @@ def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[Ke
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
     if len(changelogs) < min_changelogs or len(own_changelogs) < _OWN * min_changelogs:
         return ()
-    if kept.changed.sum() < kept.entries.sum():
+    if kept.outdated.sum() < kept.entries.sum():
         return ()
-    ranges = _ranges(kept, (kept.changed >= kept.entries) & (kept.changed > 0))
+    ranges = _ranges(kept, (kept.outdated >= kept.entries) & (kept.held > 0))
     of_ranges = np.zeros(len(kept.key_groups), bool)
     for key_groups in ranges:
         of_ranges[key_groups.start - kept.key_groups.start :][: len(key_groups)] = True
@@ -130,14 +132,14 @@ def _most_ranges(kept: KeptState) -> int:
 
 def _is_cheap(kept: KeptState, start: int, end: int) -> bool:
     """Whether the key groups from `start` to before `end` are nearly worn, or small."""
-    entries, changed = kept.entries[start:end].sum(), kept.changed[start:end].sum()
+    entries, outdated = kept.entries[start:end].sum(), kept.outdated[start:end].sum()
     is_small = entries <= _SMALL_GAP * kept.entries.sum()
-    return bool(is_small or changed >= _NEARLY_WORN * entries)
+    return bool(is_small or outdated >= _NEARLY_WORN * entries)
 
 
 def _cost(kept: KeptState, start: int, end: int) -> float:
     """The bytes that are written of these key groups although they are not worn."""
-    return float((kept.entries[start:end] - kept.changed[start:end]).sum())
+    return float((kept.entries[start:end] - kept.outdated[start:end]).sum())
 
 
 def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
@@ -145,20 +147,20 @@ def part_due(kept: KeptState, min_changelogs: int) -> KeyGroupRange | None:
     first = int(np.argmax(kept.changelogs))
     has_many_handles = len(kept.handles) >= _MANY_HANDLES
     is_long = kept.changelogs[first] >= min(min_changelogs, _MANY_CHANGELOGS)
-    changed, changelogs, entries = (
-        kept.changed.sum(),
+    outdated, changelogs, entries = (
+        kept.outdated.sum(),
         kept.changelogs.sum(),
         kept.entries.sum(),
     )
     most_changelogs = _MANY_CHANGELOGS * len(kept.key_groups)
-    is_due = changed >= entries or changelogs >= most_changelogs
+    is_due = outdated >= entries or changelogs >= most_changelogs
     if not has_many_handles and not (is_long and is_due):
         return None
     if _is_small(kept):
         return kept.key_groups
     # What a part writes and leaves, for each key group that it may end with.
     written = np.cumsum(kept.entries[first:])
-    leaves_due = (changed - np.cumsum(kept.changed[first:]) >= entries) | (
+    leaves_due = (outdated - np.cumsum(kept.outdated[first:]) >= entries) | (
         changelogs - np.cumsum(kept.changelogs[first:]) >= most_changelogs
     )
     is_enough = (written * _SMALLEST_PART >= entries) & ~leaves_due & (not has_many_handles)

@@ -65,6 +65,10 @@ class PendingSnapshot:
             _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
         return error is not None
 
+    def files(self) -> Handles:
+        """What was written."""
+        return tuple(handle for _, written in self._future.result() for handle in written)
+
     def shorten(self, handles: Handles) -> Handles:
         """`handles` with the written snapshot in place of what it replaces, where it may be."""
         length = len(self._replaces)

@@ -112,7 +112,7 @@ class ResidentState:
         return plan_restore(self._resident, base.handles)
 
     def bring_to(self, base: EpochStart, plan: RestorePlan, attempt: EpochAttempt) -> RowsOfFiles:
-        """Carry the plan out. Returns which rows of changelogs it read."""
+        """Carry the plan out. Returns which rows of files it read."""
         # Until then the backend equals no list of files.
         self._resident = None
         rows: RowsOfFiles = {}
@@ -161,20 +161,18 @@ class ResidentState:
     def _apply(
         self, backend: Backend, base: EpochStart, handles: Handles, attempt: EpochAttempt
     ) -> RowsOfFiles:
-        """Apply these files of the base; returns how many rows of changelogs each key group had."""
+        """Apply these files of the base; returns how many rows each key group had in each."""
         rows: dict[str, Counts] = {}
         store = base.other_store or attempt.checkpoints
         for handle, batches in store.read_states(handles, self.key_groups):
             attempt.check()
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
-            if handle.kind == "changelog":
-                # Also of a file without rows that are of use.
-                rows.setdefault(handle.name, no_rows(self.key_groups))
+            # Also of a file without rows that are of use.
+            of_file = rows.setdefault(handle.name, no_rows(self.key_groups))
             for batch in batches:
                 backend.apply([batch], in_file)
                 self.memory.check(backend, attempt.spec)
-                if handle.kind == "changelog":
-                    rows[handle.name] += rows_by_key_group(batch, self.key_groups)
+                of_file += rows_by_key_group(batch, self.key_groups)
         return rows
 
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:

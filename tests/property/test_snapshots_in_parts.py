@@ -1,8 +1,8 @@
 """Random runs of an operator, short and long, at any parallelism, against a dict.
 
 Snapshots are due after few changes, no state is small, and all files have an index, so that chains
-hold parts of several rounds, cut by rescaling, and read in part. After each epoch every key has its total, whoever restored it; at the end
-every epoch is read again, with its changes.
+hold parts of several rounds, cut by rescaling, and read in part. After each epoch every key has its
+total, whoever restored it; at the end every epoch is read again, with its changes.
 """
 
 from __future__ import annotations

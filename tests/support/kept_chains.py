@@ -13,9 +13,17 @@ import numpy as np
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
-from spark_state.checkpointing.kept_state import Counts, KeptState, without_empty_ends
+from spark_state.checkpointing.kept_state import (
+    Counts,
+    KeptState,
+    rows_of_snapshot,
+    without_empty_ends,
+)
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.checkpointing.snapshot_policy import may_be_due, part_due, ranges_due
+
+# To count bytes takes longer than the rest of an epoch.
+_LOOK_EPOCHS = 3
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,7 @@ class KeptChain:
     """The files of a subtask with so many `entries` in its key groups, over its runs.
 
     A snapshot that an epoch begins is named `delay` epochs later, if the run goes on for so long.
-    `most_replayed`: the most bytes of changelogs that a restore at any time needs; `most_read`: of
-    all files, if each is read whole.
+    `most_needed`: the most bytes that a restore at any time needs; `most_read`: those of its files.
     """
 
     entries: Counts
@@ -43,7 +50,7 @@ class KeptChain:
     changes: list[int] = field(default_factory=list)
     in_snapshots: int = 0
     longest_wait: int = 0
-    most_replayed: float = 0
+    most_needed: float = 0
     most_read: int = 0
     most_handles: int = 0
     written_of: Counts = field(init=False)
@@ -103,7 +110,9 @@ class KeptChain:
         files = []
         for key_groups in ranges:
             size = int(self.entries[key_groups.start : key_groups.end + 1].sum())
-            files.append((key_groups, self._file("snapshot", key_groups, size)))
+            file = self._file("snapshot", key_groups, size)
+            self._rows[file.name] = rows_of_snapshot(file, self.own, self.entries)
+            files.append((key_groups, file))
             self.in_snapshots += size
             self.written_of[key_groups.start : key_groups.end + 1] += 1
         return files
@@ -116,7 +125,9 @@ class KeptChain:
         self.chain = without_empty_ends(handles, self.own, self._rows)
 
     def _look(self) -> None:
-        self.most_replayed = max(self.most_replayed, float(self._kept(self.chain).changed.sum()))
+        if len(self.changes) % _LOOK_EPOCHS == 0:
+            needed = float(self._kept(self.chain).held.sum())
+            self.most_needed = max(self.most_needed, needed)
         self.most_handles = max(self.most_handles, len(self.chain))
         self.most_read = max(self.most_read, sum({h.name: h.rows for h in self.chain}.values()))
 
