@@ -77,8 +77,7 @@ class StateFileStore:
 
         Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError.
         """
-        ((_, batches),) = self.read_each([handle], key_groups)
-        return batches
+        return self._rows(self._opened([handle], key_groups), handle, key_groups)
 
     def read_each(
         self, handles: Iterable[StateHandle], key_groups: KeyGroupRange
@@ -87,7 +86,8 @@ class StateFileStore:
         read once for handles of it that follow one another. Meanwhile the next files are read, and
         the next batch of each is decoded."""
         files = [[*of_name] for _, of_name in groupby(handles, lambda handle: handle.name)]
-        if len(files) == 1:
+        if len(files) == 1 and files[0][0].tail is None:
+            # To start threads takes longer than to read one short file.
             file = self._opened(files[0], key_groups)
             for handle in files[0]:
                 yield handle, self._rows(file, handle, key_groups)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -87,6 +89,26 @@ def test_who_wants_all_reads_the_file_once() -> None:
     handle = files.write(table, HEADER, "some/directory", 40)
     assert read(files, handle, KeyGroupRange(0, 99)) == expected(table, ALL)
     assert objects.ranges == [(0, handle.length)]
+
+
+def test_the_batches_of_a_long_file_are_decoded_in_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files, table = StateFileStore(DictObjectStore()), rows(20_000)
+    original, threads = state_file._is_of, set()
+
+    def noted(*given: Any) -> bool:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        return original(*given)
+
+    monkeypatch.setattr(state_file, "_is_of", noted)
+    handle = files.write(table, HEADER, "some/directory", 40)
+    ((read_handle, batches),) = (
+        (read, [*batches]) for read, batches in files.read_each([handle], ALL)
+    )
+    assert read_handle == handle
+    assert threads == {"cowstate-decode"}
+    assert pa.Table.from_batches(batches)["number"].to_pylist() == table["number"].to_pylist()
 
 
 def test_pieces_of_one_file_that_are_apart_are_read_without_what_is_between() -> None:
