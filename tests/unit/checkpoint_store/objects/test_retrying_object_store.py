@@ -67,6 +67,7 @@ def test_every_call_outlasts_a_store_that_is_away_for_a_while(rig: Rig) -> None:
     [
         (lambda store: store.put("d/a", b"x"), "writing d/a"),
         (lambda store: store.get("d/a"), "reading d/a"),
+        (lambda store: store.get_range("d/a", 0, 1), "reading d/a"),
         (lambda store: store.list("d"), "listing d"),
         (lambda store: store.list_directories("d"), "listing d"),
         (lambda store: store.delete(["d/a"]), "deleting d/a"),
