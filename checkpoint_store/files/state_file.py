@@ -29,11 +29,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,8 +53,8 @@ PUT, DELETE = "put", "delete"
 STATE_METADATA = b"cowstate.state"
 MAX_BATCH_ROWS = 65_536
 
-# Of uncompressed columns. To read an index is a request of its own, which takes as long as to read
-# some hundred kilobytes.
+# Bytes of uncompressed columns. To read an index is a request of its own, which takes as long as to
+# read some hundred kilobytes.
 INDEXED_BYTES = 1 << 20
 # How long a batch of a file with an index is before it is cut where a key group ends.
 BATCH_ROWS = 16_384
@@ -124,12 +125,12 @@ def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
     many times as much is cut."""
     rows = min(BATCH_ROWS, max(1, table.num_rows * BATCH_BYTES // table.nbytes))
     most = rows * MAX_BATCH_ROWS // BATCH_ROWS
-    ends = np.flatnonzero(np.diff(table.column(KEY_GROUP_COLUMN).to_numpy())) + 1
+    lengths: Any = pc.value_counts(table.column(KEY_GROUP_COLUMN)).field("counts")
+    ends = [*accumulate(lengths.to_pylist())]
     start = 0
     while start < table.num_rows:
-        of_group = int(np.searchsorted(ends, start + rows))
-        end = int(ends[of_group]) if of_group < len(ends) else table.num_rows
-        end = min(end, start + most)
+        of_group = bisect_left(ends, min(start + rows, table.num_rows))
+        end = min(ends[of_group], start + most)
         yield from table.slice(start, end - start).to_batches()
         start = end
 

@@ -27,7 +27,8 @@ RowsOfFiles = Mapping[str, Counts]
 class KeptState:
     """The state of `key_groups`, which is kept in `handles`. For each key group in order: in how
     many `changelogs` it has rows, the bytes `changed` in these, the bytes `held` in all files, the
-    bytes that its `entries` would have in a snapshot, and their `number`."""
+    bytes that its `entries` would have in a snapshot, and their `number`; and the bytes that are
+    `outdated`: a snapshot would rid the files of what was put again or deleted since."""
 
     key_groups: KeyGroupRange
     handles: Handles
@@ -36,11 +37,7 @@ class KeptState:
     held: Bytes
     entries: Bytes
     number: Counts
-
-    @property
-    def outdated(self) -> Bytes:
-        """The bytes that a snapshot would rid the files of: what was put again or deleted since."""
-        return self.held - self.entries
+    outdated: Bytes
 
     @classmethod
     def of(
@@ -49,9 +46,12 @@ class KeptState:
         handles: Handles,
         rows: RowsOfFiles,
         entries: Sequence[int],
+        *,
+        adds: bool,
     ) -> KeptState:
         """What is kept in `handles`, which are of these key groups only. A file that `rows` does
-        not know counts for all of its key groups alike."""
+        not know counts for all of its key groups alike. `adds`: a snapshot would add to a database,
+        and not write what did not change. So what changelogs hold counts as outdated for it."""
         changelogs = np.zeros(len(key_groups), np.int64)
         changed, held = np.zeros(len(key_groups)), np.zeros(len(key_groups))
         for handle in handles:
@@ -63,8 +63,9 @@ class KeptState:
                 changelogs[place] += shares > 0
                 changed[place] += size
         number = np.array(entries, np.int64)
-        per_entry = _bytes_of_an_entry(handles, key_groups)
-        return cls(key_groups, handles, changelogs, changed, held, number * per_entry, number)
+        in_snapshot = number * _bytes_of_an_entry(handles, key_groups)
+        outdated = changed if adds else held - in_snapshot
+        return cls(key_groups, handles, changelogs, changed, held, in_snapshot, number, outdated)
 
 
 def rows_of_snapshot(file: StateHandle, key_groups: KeyGroupRange, entries: Counts) -> Counts:

@@ -60,9 +60,11 @@ _SMALL_GAP = 1 / 64
 _OWN = 0.75
 
 
-def may_be_due(handles: Collection[StateHandle], entries: int, min_changelogs: int) -> bool:
+def may_be_due(
+    handles: Collection[StateHandle], entries: int, min_changelogs: int, *, adds: bool
+) -> bool:
     """Whether it is worth while to count the bytes of each key group for `ranges_due`: they are
-    not counted for most epochs (I7)."""
+    not counted for most epochs (I7). `adds`: see KeptState."""
     files = {handle.name: handle for handle in handles}.values()
     if len(files) >= MANY_FILES or len(handles) >= _MANY_HANDLES:
         return True
@@ -71,8 +73,9 @@ def may_be_due(handles: Collection[StateHandle], entries: int, min_changelogs: i
         return False
     others = [handle for handle in files if handle.kind != "changelog"] or changelogs
     rows = max(sum(handle.rows for handle in others), 1)
-    # One and a half, not two: an entry takes more in some key groups than in others.
-    return bytes_of(files) * rows >= 1.5 * bytes_of(others) * entries
+    # Half of the state less than must be there: an entry takes more in some key groups.
+    held, least = (changelogs, 0.5) if adds else (files, 1.5)
+    return bytes_of(held) * rows >= least * bytes_of(others) * entries
 
 
 def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:

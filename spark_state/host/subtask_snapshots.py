@@ -66,7 +66,7 @@ class SubtaskSnapshots:
 
     def begin_part(self, restored: Handles, attempt: EpochAttempt, backend: Backend) -> None:
         """After the restore of a run's first epoch: begin a part if one is due; `named` waits."""
-        kept = self._kept(restored, backend)
+        kept = self._kept(restored, backend, attempt)
         part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
             # A part waits for no other: the subtasks of a store in one host would wait in a row.
@@ -108,14 +108,15 @@ class SubtaskSnapshots:
         self, handles: Handles, attempt: EpochAttempt, backend: Backend
     ) -> tuple[KeyGroupRange, ...]:
         least = attempt.settings.min_epochs_for_snapshot
-        if not may_be_due(handles, len(backend), least):
+        if not may_be_due(handles, len(backend), least, adds=_adds(attempt)):
             return ()
         own = tuple(handle for handle in handles if handle.name not in self._restored)
-        return ranges_due(self._kept(handles, backend), self._kept(own, backend), least)
+        kept, of_run = (self._kept(held, backend, attempt) for held in (handles, own))
+        return ranges_due(kept, of_run, least)
 
-    def _kept(self, handles: Handles, backend: Backend) -> KeptState:
+    def _kept(self, handles: Handles, backend: Backend, attempt: EpochAttempt) -> KeptState:
         entries = backend.entries_by_key_group()
-        return KeptState.of(self._key_groups, handles, self._rows, entries)
+        return KeptState.of(self._key_groups, handles, self._rows, entries, adds=_adds(attempt))
 
     def named(self, base: Handles, check: Callable[[], None]) -> Handles:
         """The files for the barrier of the epoch after `base`, without its changes."""
@@ -159,16 +160,25 @@ class SubtaskSnapshots:
         """
         self._taken_entries = np.array(backend.entries_by_key_group(), np.int64)
         adds = not is_awaited or any(handle.kind == "database" for handle in held)
+        taken: list[KeyedStateSnapshot] = []
         try:
             if attempt.spec.backend.incremental and adds:
                 incremental = backend.incremental_snapshot(held)
                 if incremental is not None:
                     return [incremental]
-            return [backend.snapshot(key_groups) for key_groups in due]
+            taken.extend(backend.snapshot(key_groups) for key_groups in due)
         except StateHostError:
+            for of_range in taken:
+                of_range.release()
             _log.exception("a snapshot cannot be taken; changelogs are kept instead")
             self._note_failure()
             return None
+        return taken
+
+
+def _adds(attempt: EpochAttempt) -> bool:
+    """Whether snapshots add to a database."""
+    return attempt.spec.backend.kind == "rocksdb" and attempt.spec.backend.incremental
 
 
 def _useful_seconds(attempt: EpochAttempt) -> float:

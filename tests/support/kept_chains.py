@@ -75,7 +75,7 @@ class KeptChain:
         return (self.changed + self.in_snapshots) / self.changed
 
     def _kept(self, handles: Handles) -> KeptState:
-        return KeptState.of(self.own, handles, self._rows, self.entries.tolist())
+        return KeptState.of(self.own, handles, self._rows, self.entries.tolist(), adds=False)
 
     def run(self, epochs: Iterable[Counts]) -> None:
         """A host restores the state and runs epochs, which change so many rows of key groups."""
@@ -102,7 +102,7 @@ class KeptChain:
                     begun = _Begun(self.chain, self._snapshot(due), epoch + self.delay)
 
     def _due(self, own: Handles) -> tuple[KeyGroupRange, ...]:
-        if not may_be_due(self.chain, int(self.entries.sum()), self.min_changelogs):
+        if not may_be_due(self.chain, int(self.entries.sum()), self.min_changelogs, adds=False):
             return ()
         return ranges_due(self._kept(self.chain), self._kept(own), self.min_changelogs)
 

@@ -38,16 +38,20 @@ def handles(kind: StateFileKind, files: int, rows: int, size: int | None = None)
     )
 
 
-def is_due(chain: Handles, own: Handles, entries: int, min_changelogs: int) -> bool:
+def is_due(
+    chain: Handles, own: Handles, entries: int, min_changelogs: int, *, adds: bool = False
+) -> bool:
     """Whether a snapshot of two key groups, which have as many entries each, is due."""
     rows = {handle.name: np.array([handle.rows / 2] * 2) for handle in chain}
     kept, kept_here = (
-        KeptState.of(BOTH, held, rows, [entries // 2, entries - entries // 2])
+        KeptState.of(BOTH, held, rows, [entries // 2, entries - entries // 2], adds=adds)
         for held in (chain, own)
     )
     due = ranges_due(kept, kept_here, min_changelogs)
     assert due in ((), (BOTH,))
-    assert not due or may_be_due(chain, entries, min_changelogs), "the cheap question says so, too"
+    assert not due or may_be_due(chain, entries, min_changelogs, adds=adds), (
+        "the cheap question says so, too"
+    )
     return bool(due)
 
 
@@ -76,6 +80,15 @@ def test_what_changelogs_hold_of_keys_that_were_not_there_before_does_not_count(
     """Half of their rows put the state, and half put it again."""
     chain = handles("changelog", 20, 10)
     assert is_due(chain, chain, entries, 10) is due
+
+
+def test_a_snapshot_that_adds_to_a_database_is_due_when_changelogs_hold_the_state() -> None:
+    """It writes only what is new."""
+    first = handles("changelog", 10, 10)
+    assert is_due(first, first, 100, 10, adds=True)
+    assert not is_due(first, first, 101, 10, adds=True)
+    later = handles("database", 1, 100) + handles("changelog", 10, 10)
+    assert is_due(later, later, 100, 10, adds=True)
 
 
 def test_a_state_of_which_most_was_deleted_is_written() -> None:
@@ -149,7 +162,7 @@ def due_ranges(rows: Sequence[int], entries: Sequence[int], files: int = 10) -> 
     size = int(counts.sum())
     changes = (StateHandle("changelog", name, size, "00", GROUPS, 0, size) for name in names)
     of_files = dict.fromkeys(names, counts) | {"base": np.array(entries)}
-    kept = KeptState.of(GROUPS, (base, *changes), of_files, entries)
+    kept = KeptState.of(GROUPS, (base, *changes), of_files, entries, adds=False)
     return [range(due.start - 10, due.end - 9) for due in ranges_due(kept, kept, 1)]
 
 
@@ -214,7 +227,7 @@ def test_bytes_of_key_groups_are_their_shares_of_the_rows() -> None:
     chain = (*with_snapshot((whole,), (part,), part.key_groups), changelog)
     rows = {"whole": [8, 2], "part": [0, 2], "changelog": [3, 1]}
     counts = {name: np.array(of_file) for name, of_file in rows.items()}
-    kept = KeptState.of(BOTH, chain, counts, [8, 3])
+    kept = KeptState.of(BOTH, chain, counts, [8, 3], adds=False)
     assert kept.changed.tolist() == [75, 25]
     assert kept.held.tolist() == [875, 625]
     assert kept.entries.tolist() == [800, 900]
@@ -227,7 +240,14 @@ def restored(changelogs: list[int], rows: list[int], entries: list[int]) -> Kept
     chain = handles("changelog", max(changelogs), 1)
     files, changed, number = (np.array(numbers) for numbers in (changelogs, rows, entries))
     return KeptState(
-        key_groups, chain, files, changed * 1.0, (changed + number) * 1.0, number * 1.0, number
+        key_groups,
+        chain,
+        files,
+        changed=changed * 1.0,
+        held=(changed + number) * 1.0,
+        entries=number * 1.0,
+        number=number,
+        outdated=changed * 1.0,
     )
 
 
@@ -279,7 +299,7 @@ def test_changelogs_count_for_the_key_groups_that_they_are_needed_for() -> None:
 
     chain = (handle("changelog", 12, 13), handle("snapshot", 10, 11), handle("changelog", 10, 13))
     rows = {"changelog-10": np.array([1, 0, 1, 1])}
-    assert KeptState.of(own, chain, rows, [1] * 4).changelogs.tolist() == [1, 0, 2, 2]
+    assert KeptState.of(own, chain, rows, [1] * 4, adds=False).changelogs.tolist() == [1, 0, 2, 2]
 
 
 NEVER = 1_000_000

@@ -117,11 +117,11 @@ def test_pieces_of_one_file_that_are_apart_are_read_without_what_is_between() ->
     handle = files.write(table, HEADER, "some/directory", 40)
     groups = [KeyGroupRange(0, 1), KeyGroupRange(7, 8), KeyGroupRange(9, 9)]
     pieces = [replace(handle, key_groups=key_groups) for key_groups in groups]
-    found = [
+    groups_read = [
         [group for batch in batches for group in batch["_key_group"].unique().to_pylist()]
         for _, batches in files.read_each(pieces, ALL)
     ]
-    assert found == [[0, 1], [7, 8], [9]]
+    assert groups_read == [[0, 1], [7, 8], [9]]
     assert len(objects.ranges) == 3
     assert objects.bytes_read() < 0.4 * handle.length
 
