@@ -362,10 +362,13 @@ def test_a_snapshot_that_cannot_be_taken_does_not_stop_the_query(
     assert snapshots_in(tmp_path) > 0
 
 
+@pytest.mark.parametrize(
+    "backend", [BackendSettings(), BackendSettings(kind="rocksdb", incremental=False)]
+)
 def test_a_snapshot_has_only_key_groups_that_changed_enough(
-    open_host: OpenHost, no_state_is_small: None
+    open_host: OpenHost, no_state_is_small: None, backend: BackendSettings
 ) -> None:
-    host, keys = open_host(max_parallelism=64), MANY_KEYS[:100]
+    host, keys = open_host(max_parallelism=64, backend=backend), MANY_KEYS[:100]
     expected = dict.fromkeys(keys, 0)
     for epoch in range(60):
         changed = keys if epoch == 0 else keys[:4]
@@ -377,7 +380,7 @@ def test_a_snapshot_has_only_key_groups_that_changed_enough(
     assert max(handle.rows for handle in snapshots) < len(keys) / 2
     assert host.handles[0].epoch == 0, "the others are in the first changelog"
     assert len({handle.name for handle in host.handles}) < 50
-    last = open_host(run_id="last", max_parallelism=64)
+    last = open_host(run_id="last", max_parallelism=64, backend=backend)
     with_all = last.epoch(60, [(key, 0) for key in keys])
     assert {key: total for key, (_, total) in with_all.items()} == expected
 
