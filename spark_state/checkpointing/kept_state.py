@@ -90,12 +90,12 @@ def _shares(handle: StateHandle, rows: RowsOfFiles, place: slice) -> Bytes:
 
 
 def _bytes_of_an_entry(handles: Handles, key_groups: KeyGroupRange) -> Bytes:
-    """What an entry of each key group takes in a snapshot, about."""
+    """What an entry of each key group takes in a snapshot as rows, about."""
     changelogs = {h.name: h for h in handles if h.kind == "changelog"}.values()
     all_rows = sum(handle.rows for handle in changelogs)
     per_entry = np.full(len(key_groups), bytes_of(changelogs) / max(all_rows, 1))
     for handle in handles:
-        if handle.kind != "changelog" and handle.rows:
+        if handle.kind == "snapshot" and handle.rows:
             per_entry[_place(handle, key_groups)] = bytes_of([handle]) / handle.rows
     return per_entry
 

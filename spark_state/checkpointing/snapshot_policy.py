@@ -56,6 +56,8 @@ _MANY_RANGES = 4
 # or if its entries are this small a part of all.
 _NEARLY_WORN = 0.5
 _SMALL_GAP = 1 / 64
+# Bytes, because shares of files are no whole numbers.
+_ROUNDING = 0.5
 # What a host has to have written since its restore, of what makes a snapshot due.
 _OWN = 0.75
 
@@ -71,7 +73,7 @@ def may_be_due(
     changelogs = [handle for handle in files if handle.kind == "changelog"]
     if len(changelogs) < min_changelogs:
         return False
-    others = [handle for handle in files if handle.kind != "changelog"] or changelogs
+    others = [handle for handle in files if handle.kind == "snapshot"] or changelogs
     rows = max(sum(handle.rows for handle in others), 1)
     # Half of the state less than must be there: an entry takes more in some key groups.
     held, least = (changelogs, 0.5) if adds else (files, 1.5)
@@ -90,9 +92,9 @@ def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[Ke
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
     if len(changelogs) < min_changelogs or len(own_changelogs) < _OWN * min_changelogs:
         return ()
-    if kept.outdated.sum() < kept.entries.sum():
+    if kept.outdated.sum() + _ROUNDING < kept.entries.sum():
         return ()
-    ranges = _ranges(kept, (kept.outdated >= kept.entries) & (kept.held > 0))
+    ranges = _ranges(kept, (kept.outdated + _ROUNDING >= kept.entries) & (kept.held > 0))
     of_ranges = np.zeros(len(kept.key_groups), bool)
     for key_groups in ranges:
         of_ranges[key_groups.start - kept.key_groups.start :][: len(key_groups)] = True
