@@ -56,7 +56,7 @@ _NO_LIBRARY = re.compile("(Unable|Prior attempt) to load lib")
 _ONE_SLASH = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _NAME_TAKEN = {"412", "PreconditionFailed"}
 _NO_CONDITIONAL_CREATE = {"501", "NotImplemented"}
-# Of these the client has a listing by prefix that the contract tests cover.
+# Their client has a listing by prefix, which the contract tests cover.
 _LISTING_BY_PREFIX = ("s3://", "s3a://")
 _BEYOND_THE_END = {"416", "InvalidRange"}
 # Answers of file systems that have no hard links, or none between their parts.

@@ -46,7 +46,7 @@ ROWS_AT_RESTART = 100
 
 @dataclass
 class Measured:
-    """Of one plan and one size. `first_seconds`: of the first batch after the restart."""
+    """What one plan took. `first_seconds`: of the first batch after the restart."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
