@@ -30,7 +30,7 @@ from checkpoint_store.open_history import open_history
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.states.element_changes import whole_rows, whole_rules
 from checkpoint_store.states.element_fold import live_elements, whole_collections
-from checkpoint_store.states.file_rows import Batches, files_of, flatten, read_files
+from checkpoint_store.states.file_rows import Batches, flatten, read_files, read_files_of_each
 from checkpoint_store.states.known_states import StatePart
 from checkpoint_store.states.row_fold import (
     CHANGE_TYPE,
@@ -246,11 +246,9 @@ class StateReader:
         """What each version added; the files of all are read at once. After the last version, none:
         the columns of nothing."""
         schema, wanted = folded_schema(shape), self._all_or(key_groups)
-        files = [files_of(handles, wanted) for _, handles in added]
-        everything = [handle for handles in files for handle in handles]
-        tables = iter(read_files(self._history, everything, wanted, flatten(shape, schema)))
-        rows = [concat_rows([next(tables) for _ in handles], shape, schema) for handles in files]
-        return [*rows, concat_rows([], shape, schema)]
+        files = [handles for _, handles in added]
+        read = read_files_of_each(self._history, files, wanted, flatten(shape, schema))
+        return [concat_rows(tables, shape, schema) for tables in (*read, ())]
 
     def _before(
         self,

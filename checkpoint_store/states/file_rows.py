@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 import pyarrow as pa
@@ -45,10 +45,30 @@ def read_files(
     taken: Callable[[Batches], pa.Table],
 ) -> list[pa.Table]:
     """What `taken` makes of each file that has rows of the key groups, in order. A file that
-    follows itself, for several ranges of key groups, is read once."""
-    needed = groupby(files_of(files, key_groups), lambda handle: handle.name)
-    pieces = [tuple(handles) for _, handles in needed]
-    return in_parallel(lambda handles: taken(_read_pieces(history, handles, key_groups)), pieces)
+    follows itself, for several ranges of key groups, is read once, and makes one table."""
+    (tables,) = read_files_of_each(history, [files], key_groups, taken)
+    return tables
+
+
+def read_files_of_each(
+    history: StateHistory,
+    versions: Iterable[Sequence[StateHandle]],
+    key_groups: KeyGroupRange,
+    taken: Callable[[Batches], pa.Table],
+) -> list[list[pa.Table]]:
+    """As read_files, for the files of each of several versions. All are read at once."""
+    pieces = [_pieces(files_of(files, key_groups)) for files in versions]
+    read = in_parallel(
+        lambda handles: taken(_read_pieces(history, handles, key_groups)),
+        chain.from_iterable(pieces),
+    )
+    tables = iter(read)
+    return [[*islice(tables, len(of_version))] for of_version in pieces]
+
+
+def _pieces(files: Sequence[StateHandle]) -> list[tuple[StateHandle, ...]]:
+    """The handles of each file, where they follow one another."""
+    return [tuple(handles) for _, handles in groupby(files, lambda handle: handle.name)]
 
 
 def _read_pieces(

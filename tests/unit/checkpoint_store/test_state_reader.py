@@ -420,3 +420,15 @@ def test_a_store_without_versions_says_so() -> None:
     for call in calls:
         with pytest.raises(CheckpointStoreError, match="memory://fake holds no version yet: let"):
             call()
+
+
+def test_changes_begin_with_a_version_whose_files_are_cut() -> None:
+    """A snapshot of some key groups leaves handles on both sides of it."""
+    history = history_of([put(n, "a", n) for n in range(8)], [put(3, "b", 33)])
+    (whole,) = history.at(10).state
+    snapshot = history.write(10, [put(3, "a", 3), put(4, "a", 4)])
+    cut = [replace(whole, key_groups=KeyGroupRange(start, end)) for start, end in ((0, 2), (5, 7))]
+    history.replace(10, *cut, snapshot)
+    feed = changes(StateReader(history), None, 11, preimages=False)
+    assert len(feed) == 9
+    assert {row[1] for row in feed} == set(range(8))
