@@ -1,8 +1,8 @@
 """What an epoch of an operator did, and what state it left, as its barriers say it. Pure.
 
-Numbers of an operator are sums over its subtasks, with these exceptions: the earliest timer, and
-the greatest watermark. A number that a subtask does not say is None for the operator, too, so a sum
-is never of some subtasks only.
+Numbers of an operator are sums over its subtasks, with these exceptions: the earliest timer, the
+greatest watermark, and the most snapshots that failed in a row. A number that a subtask does not
+say is None for the operator, too, so a sum is never of some subtasks only.
 """
 
 from __future__ import annotations
@@ -126,6 +126,9 @@ def _numbers(barriers: Sequence[Barrier]) -> dict[str, Any]:
         field.name: _sum(getattr(report, field.name) for report in reports)
         for field in fields(EpochReport)
     }
+    # These follow one another at a subtask, so the sum would say that more failed in a row.
+    if sums["failed_snapshots"] is not None:
+        sums["failed_snapshots"] = max(report.failed_snapshots or 0 for report in reports)
     return {
         "rows_total": sums.pop("entries"),
         "rows_updated": sums.pop("changed"),
