@@ -32,7 +32,8 @@ from checkpoint_store.objects.unique_names import unique_of_uuid
 _FILES_AHEAD = 8
 _DECODING_THREADS = 2
 _BYTES_AHEAD = 64 << 20
-"""What is held in memory of files that are not used yet; a longer file is read by itself."""
+"""Bytes of files, as they are stored, that are read and not used yet; a longer file is read by
+itself. Beside them there is a decoded batch of each that has an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ class StateFileStore:
                 file = self._opened(pieces, key_groups)
                 if file is None:
                     return None, None
-                return file, DecodedAhead(file.rows(pieces[0], key_groups), decoding)
+                rows = file.rows(pieces[0], key_groups)
+                # Batches of a file without an index may be long, and there are up to eight files.
+                return file, rows if pieces[0].tail is None else DecodedAhead(rows, decoding)
 
             try:
                 while waiting or reading:
@@ -168,7 +171,7 @@ class DecodedAhead:
         return batch
 
 
-_Opened = tuple[StateFile | None, DecodedAhead | None]
+_Opened = tuple[StateFile | None, Iterator[pa.RecordBatch] | None]
 """A file, None for a database; and the rows of its first handle."""
 
 
