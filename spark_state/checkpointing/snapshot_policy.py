@@ -56,6 +56,9 @@ _MANY_RANGES = 4
 # or if its entries are this small a part of all.
 _NEARLY_WORN = 0.5
 _SMALL_GAP = 1 / 64
+# Files of which a snapshot has replaced a part, and entries that grow or shrink, mislead a look at
+# whole files.
+_CHANGELOGS_UNTIL_COUNTED = 10
 # Bytes, because shares of files are no whole numbers.
 _ROUNDING = 0.5
 # What a host has to have written since its restore, of what makes a snapshot due.
@@ -73,6 +76,8 @@ def may_be_due(
     changelogs = [handle for handle in files if handle.kind == "changelog"]
     if len(changelogs) < min_changelogs:
         return False
+    if not len(changelogs) % _CHANGELOGS_UNTIL_COUNTED:
+        return True
     others = [handle for handle in files if handle.kind == "snapshot"] or changelogs
     rows = max(sum(handle.rows for handle in others), 1)
     # Half of the state less than must be there: an entry takes more in some key groups.

@@ -91,6 +91,13 @@ def test_a_snapshot_that_adds_to_a_database_is_due_when_changelogs_hold_the_stat
     assert is_due(later, later, 100, 10, adds=True)
 
 
+def test_bytes_of_key_groups_are_counted_now_and_then_whatever_whole_files_say() -> None:
+    large = handles("snapshot", 1, 10, size=1_000_000)
+    chain = large + handles("changelog", 19, 10)
+    assert not may_be_due(chain, 1000, 10, adds=False)
+    assert may_be_due(chain + handles("changelog", 1, 10), 1000, 10, adds=False)
+
+
 def test_a_state_of_which_most_was_deleted_is_written() -> None:
     chain = handles("snapshot", 1, 100) + handles("changelog", 10, 6)
     assert not is_due(chain, chain, 100 - 19, 10)
