@@ -61,14 +61,16 @@ def savepoint(
     `storage_options` are fsspec's, for both. Retention leaves alone what is read.
 
     Raises ConfigurationError if something is at `target` already, or the operators have no epoch in
-    common; NotAStoreError, NoSavepointError; VersionNotRetainedError if the epoch is not there;
+    common, or one of them lags, so that the epoch would be an old one of the others;
+    NotAStoreError, NoSavepointError; VersionNotRetainedError if the epoch is not there;
     CorruptObjectError; the errors of object stores. Then no operator has an epoch at `target`.
     """
     pairs = _pairs(store, target, storage_options)
     _check_apart(store, target, storage_options)
     for _, place in pairs:
         _check_nothing_there(place)
-    chosen = _chosen_epoch(store, [history for history, _ in pairs], epoch)
+    way_out = "Name the store of one operator, or the epoch with --epoch if all have it"
+    chosen = _chosen_epoch(store, [history for history, _ in pairs], epoch, way_out)
     # Retention never takes the newest epochs, so their pins come in time. An older one may be gone
     # all the same: then reading it says so.
     with ExitStack() as pins:
@@ -95,7 +97,9 @@ def restore(
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
         _check_may_be_restored(history, place)
-    chosen = _chosen_epoch(savepoint, [history for history, _ in pairs], None)
+    chosen = _chosen_epoch(
+        savepoint, [history for history, _ in pairs], None, "Name the store of one"
+    )
     return _written([_Operator(*pair, chosen, is_restored=True) for pair in pairs])
 
 
@@ -156,11 +160,13 @@ def _check_may_be_restored(history: OperatorHistory, place: ObjectStore) -> None
         )
 
 
-def _chosen_epoch(url: str, histories: Sequence[OperatorHistory], epoch: int | None) -> int:
+def _chosen_epoch(
+    url: str, histories: Sequence[OperatorHistory], epoch: int | None, way_out: str
+) -> int:
     """The epoch that is asked for, or the newest one that all operators have."""
     held = epochs_of(histories)
     if epoch is None:
-        return shared_epoch(url, held, "Name the store of one")
+        return shared_epoch(url, histories, held, way_out)
     for history, versions in zip(histories, held.values(), strict=True):
         if epoch not in versions:
             raise history.absent(epoch, versions)

@@ -182,10 +182,10 @@ def _newest_epoch(
     if before is not None and all(before in versions for versions in held.values()):
         return before
     way_out = (
-        f"Name one that the operators of the new query have: {chosen.url}@<epoch>; or the store of "
+        f"Name an epoch that those of the new query have: {chosen.url}@<epoch>; or the store of "
         "one operator"
     )
-    return shared_epoch(chosen.url, held, way_out)
+    return shared_epoch(chosen.url, histories, held, way_out)
 
 
 def _check_same(

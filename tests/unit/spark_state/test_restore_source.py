@@ -12,6 +12,7 @@ import pytest
 
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
+from checkpoint_store.operators.operator_history import OperatorHistory
 from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import RestoreSource
 from spark_state.spark.operator import restore_source as module
@@ -46,6 +47,11 @@ class Query:
             for _ in range(epochs):
                 self.operators[name].run_epoch(self._next[name], {0: 1})
                 self._next[name] += 1
+
+    def skip(self, epoch: int, name: str) -> None:
+        """An operator does not run in an epoch."""
+        assert self._next[name] == epoch
+        self._next[name] += 1
 
 
 def planned(url: object, operator: str = "totals", **settings: str) -> RestoreSource:
@@ -141,6 +147,54 @@ def test_operators_without_a_shared_epoch_are_refused_with_those_that_they_have(
     with pytest.raises(ConfigurationError, match=problem):
         planned(tmp_path)
     assert planned(f"{tmp_path}@9").epoch == 9
+
+
+def test_an_operator_that_lags_does_not_let_the_others_begin_with_an_old_epoch(
+    tmp_path: Path,
+) -> None:
+    query = Query(tmp_path, "dropped", "totals", "others")
+    query.run(2)
+    query.run(3, "totals", "others")
+    lags = (
+        rf"dropped below {tmp_path} lags: its newest epoch is 1, and (totals|others) has epoch 4\. "
+        rf"The newest that all operators have is 1\. .*{tmp_path}@<epoch>; or the store of one"
+    )
+    with pytest.raises(ConfigurationError, match=lags):
+        planned(tmp_path)
+    assert planned(f"{tmp_path}@4").epoch == 4
+    assert planned(f"{tmp_path}@1").epoch == 1
+    assert planned(tmp_path / "totals").epoch == 4
+
+
+def test_operators_that_never_ran_in_the_same_epoch_since_an_old_one_are_refused(
+    tmp_path: Path,
+) -> None:
+    """Spark does not run an operator whose sources have no new rows."""
+    query = Query(tmp_path, "totals", "others")
+    query.run(1)
+    for epoch in range(1, 5):
+        query.skip(epoch, "totals" if epoch % 2 else "others")
+        query.run(1, "others" if epoch % 2 else "totals")
+    with pytest.raises(ConfigurationError, match=r"that all operators have is 0\."):
+        planned(tmp_path)
+
+
+def test_a_query_that_goes_on_while_it_is_looked_at_has_no_operator_that_lags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(tmp_path, "others", "totals")
+    query.run(2)
+    versions, looks = OperatorHistory.versions, 0
+
+    def look(history: OperatorHistory) -> list[int]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            query.run(4)
+        return versions(history)
+
+    monkeypatch.setattr(OperatorHistory, "versions", look)
+    assert planned(tmp_path).epoch == 5
 
 
 def test_an_operator_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:

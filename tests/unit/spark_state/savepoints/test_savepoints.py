@@ -314,6 +314,25 @@ def test_operators_get_one_epoch_or_none(open_host: OpenHost, tmp_path: Path) ->
     assert not (tmp_path / "query").exists()
 
 
+def test_an_operator_that_lags_does_not_make_an_old_savepoint_of_the_others(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    run(open_host, range(6))
+    run(open_host, range(3), operator="others")
+    of_query, saved = str(tmp_path / "query"), tmp_path / "saved"
+    lags = (
+        r"others below .*query lags: its newest epoch is 2, and totals has epoch 5\. The newest "
+        r"that all operators have is 2\. Name the store of one operator, or the epoch with --epoch"
+    )
+    with pytest.raises(ConfigurationError, match=lags):
+        savepoint(of_query, str(saved))
+    assert not saved.exists()
+    written = savepoint(of_query, str(saved), epoch=2)
+    assert [each.epoch for each in written] == [2, 2]
+    (written_one,) = savepoint(f"{of_query}/totals", str(tmp_path / "one"))
+    assert written_one.epoch == 5
+
+
 def test_a_savepoint_whose_second_operator_fails_has_no_epoch_at_all(
     open_host: OpenHost, tmp_path: Path
 ) -> None:
