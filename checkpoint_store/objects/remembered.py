@@ -38,6 +38,11 @@ class Remembered(Generic[_K, _V]):
         with self._lock:
             self._values[key] = value
 
+    def forget(self, key: _K) -> None:
+        """Let go of a value, if it is remembered."""
+        with self._lock:
+            self._values.pop(key, None)
+
     def __getstate__(self) -> tuple[int, Callable[[_V], int] | None, dict[_K, _V]]:
         with self._lock:
             return self._most, self._weight, dict(self._values)

@@ -7,7 +7,8 @@ A directory of a query may have several operators, which belong together only af
 So the newest that all of them have is chosen, as for a savepoint; and because operators are planned
 one after another while the other query goes on, those behind the first one get its epoch. Two
 operators of one query have two names, so an operator whose name was there already begins another
-query. `check_one_epoch` looks at the operators of a query together when it starts.
+query; and what is planned after the start of a query belongs to another one. `check_one_epoch`
+looks at the operators of a query together when it starts.
 """
 
 from __future__ import annotations
@@ -76,6 +77,12 @@ class ChosenEpochs:
             others = frozenset[str]() if begun is None else begun.operators
             self._begun.put(directory, _Begun(epoch, others | {operator}))
 
+    def forget(self, directory: str) -> None:
+        """A query begins with this directory. An operator that is planned later is the first one of
+        its query."""
+        with self._lock:
+            self._begun.forget(directory)
+
 
 _chosen_epochs = ChosenEpochs()
 
@@ -104,7 +111,8 @@ def restore_source(
 
 def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> None:
     """Raise ConfigurationError if operators of one query, each with its name, were to begin with
-    different epochs of one directory."""
+    different epochs of one directory. Otherwise the query starts, and a later one begins with the
+    newest epoch."""
     begun: dict[str, tuple[str, int]] = {}
     for operator, source in operators:
         if source is None or source.directory is None:
@@ -114,9 +122,11 @@ def check_one_epoch(operators: Iterable[tuple[str, RestoreSource | None]]) -> No
             raise ConfigurationError(
                 f"{RESTORE_KEY} is {source.directory!r}: {other} was planned to begin with epoch "
                 f"{epoch} of it, and {operator} with epoch {source.epoch}, because another query "
-                "was planned in between. Define the whole query again, or name one epoch: "
-                f"{source.directory}@{min(epoch, source.epoch)}"
+                "was planned or started in between. Define the whole query again, or name one "
+                f"epoch: {source.directory}@{min(epoch, source.epoch)}"
             )
+    for directory in begun:
+        _chosen_epochs.forget(directory)
 
 
 def _found(

@@ -98,6 +98,27 @@ def test_a_query_that_is_defined_again_begins_with_the_newest(tmp_path: Path) ->
     assert {planned(tmp_path, name).epoch for name in ("totals", "others")} == {6}
 
 
+def test_a_query_that_is_planned_after_another_one_has_started_begins_with_the_newest(
+    tmp_path: Path,
+) -> None:
+    query = Query(tmp_path, "totals", "others", "counts")
+    query.run(3)
+    check_one_epoch([("totals", planned(tmp_path, "totals"))])
+    query.run(4)
+    assert {planned(tmp_path, name).epoch for name in ("others", "counts")} == {6}
+
+
+def test_a_query_that_is_refused_does_not_change_what_was_chosen(tmp_path: Path) -> None:
+    query = Query(tmp_path, "totals", "others", "counts")
+    query.run(3)
+    first = planned(tmp_path, "totals")
+    query.run(4)
+    refused = RestoreSource(f"file://{tmp_path}/others", 6, str(tmp_path))
+    with pytest.raises(ConfigurationError, match="planned or started in between"):
+        check_one_epoch([("totals", first), ("others", refused)])
+    assert planned(tmp_path, "others").epoch == first.epoch
+
+
 def test_an_epoch_that_was_chosen_and_is_gone_is_not_chosen_again(tmp_path: Path) -> None:
     query = Query(tmp_path, "totals", "others")
     query.run(3)

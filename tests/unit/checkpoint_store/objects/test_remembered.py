@@ -23,6 +23,13 @@ def test_a_value_that_was_not_put_is_not_remembered() -> None:
     assert filled(3, 3).get(3) is None
 
 
+def test_what_is_forgotten_is_not_remembered() -> None:
+    remembered = filled(3, 2)
+    remembered.forget(0)
+    remembered.forget(7)
+    assert [remembered.get(key) for key in range(2)] == [None, "value 1"]
+
+
 def test_what_was_not_used_for_longest_goes_first() -> None:
     remembered = filled(3, 3)
     assert remembered.get(0) == "value 0"
