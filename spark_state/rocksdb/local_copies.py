@@ -35,15 +35,21 @@ class LocalCopies:
     owner: str
 
     def find(self, part: FilePart) -> Path | None:
-        """A whole copy of a table, whoever has it; None if there is none. Reads all of it."""
+        """A whole copy of a table, whoever has it; None if there is none. Reads all of it, and
+        deletes one that is not whole: it would keep its name from the table that is downloaded."""
         name = _name_of(part)
         for path in self.folder.glob(f"*/{name}"):
             try:
                 if _checksum(path) == part.checksum:
                     return path
-            except OSError:
+            except FileNotFoundError:
                 continue  # its owner has just let it go
-            _log.warning("%s is not the table that was uploaded; it is downloaded again", path)
+            except OSError as error:
+                _log.warning("%s cannot be read, and is downloaded again: %s", path, error)
+            else:
+                _log.warning("%s is not the table that was uploaded; it is downloaded again", path)
+            with suppress(OSError):
+                path.unlink()
         return None
 
     def keep(self, files: Path, tables: Mapping[str, FilePart]) -> None:

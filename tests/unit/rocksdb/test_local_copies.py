@@ -117,6 +117,39 @@ def test_a_copy_that_is_not_whole_is_downloaded_again(
     assert restored_contents(stored, handles) == expected
 
 
+def test_a_damaged_copy_is_replaced_by_the_table_that_was_downloaded(
+    stored: StoredDatabases,
+    backend: RocksDBKeyedStateBackend,
+    copies: LocalCopies,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handles = stored.snapshot(backend)
+    backend.close()
+    for path in (copies.folder / copies.owner).iterdir():
+        path.write_bytes(b"damaged")
+    restored_contents(stored, handles)
+    assert "is not the table that was uploaded" in caplog.text
+    parts = [part for handle in handles for part in handle.parts]
+    assert parts
+    assert all(copies.find(part) is not None for part in parts)
+
+
+def test_a_copy_that_cannot_be_read_is_deleted(
+    stored: StoredDatabases,
+    backend: RocksDBKeyedStateBackend,
+    copies: LocalCopies,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (handle,) = stored.snapshot(backend)
+
+    def fail(path: Path) -> str:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(local_copies, "_checksum", fail)
+    assert [copies.find(part) for part in handle.parts] == [None] * len(handle.parts)
+    assert not kept(copies)
+
+
 def test_a_copy_that_goes_before_it_is_taken_is_downloaded(
     stored: StoredDatabases, backend: RocksDBKeyedStateBackend, copies: LocalCopies
 ) -> None:
