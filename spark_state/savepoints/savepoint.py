@@ -2,8 +2,12 @@
 
 A savepoint is full and canonical: rows that every backend reads, and no file of another store. So
 it can be copied to any place, read by `format("cowstate")` and `open_store`, and named by
-`spark.cowstate.restoreFrom`. It is a store with one epoch; its manifest is written last, so what
-is not complete has no epoch.
+`spark.cowstate.restoreFrom`. It is a store with one epoch. Its barriers are published when all its
+files are durable, and what lacks one of them has no epoch.
+
+Operators of a query are copied together. No store can change together with another one, so their
+last barriers follow each other when all else is there: a failure between these leaves some
+operators with the epoch, and whoever reads all of them is refused.
 """
 
 from __future__ import annotations
@@ -63,7 +67,9 @@ def savepoint(
     Raises ConfigurationError if something is at `target` already, or the operators have no epoch in
     common, or one of them lags, so that the epoch would be an old one of the others;
     NotAStoreError, NoSavepointError; VersionNotRetainedError if the epoch is not there;
-    CorruptObjectError; the errors of object stores. Then no operator has an epoch at `target`.
+    CorruptObjectError; the errors of object stores. Then no operator has an epoch at `target`,
+    unless the very last writes failed: an operator that has one is whole, and the directory is no
+    savepoint as long as another one has none.
     """
     pairs = _pairs(store, target, storage_options)
     _check_apart(store, target, storage_options)
@@ -91,8 +97,8 @@ def restore(
     otherwise. A query of another id begins with a savepoint by spark.cowstate.restoreFrom.
 
     Raises ConfigurationError if the store has epochs, or is one of another query, and if the
-    operators have no epoch in common; and what `savepoint` raises. Then no operator has an epoch in
-    its store.
+    operators have no epoch in common; and what `savepoint` raises. What is left is as there: an
+    operator that has no epoch is refused by its query, unless spark.cowstate.startEmpty is set.
     """
     pairs = _pairs(savepoint, store, storage_options)
     for history, place in pairs:
@@ -205,15 +211,18 @@ class _Operator:
 
 
 def _written(operators: Sequence[_Operator]) -> tuple[Savepoint, ...]:
-    """Write the copies. All stores are there before one has an epoch, and no epoch is complete
-    before all files are durable: so what is left of a copy that failed is known as such."""
+    """Write the copies. All stores are there before one has an epoch, and no operator has all its
+    barriers before all files and the other barriers are durable."""
     targets = [CompletedCheckpointStore(operator.place) for operator in operators]
     for target, operator in zip(targets, operators, strict=True):
         target.open(operator.history.metadata)
     copies = [operator.copied(target) for target, operator in zip(targets, operators, strict=True)]
     for target, barriers in zip(targets, copies, strict=True):
-        for barrier in barriers:
+        for barrier in barriers[:-1]:
             target.publish_barrier(barrier)
+    for target, barriers in zip(targets, copies, strict=True):
+        target.publish_barrier(barriers[-1])
+    for target, barriers in zip(targets, copies, strict=True):
         first = barriers[0]
         completed = target.complete(first.epoch, first.run, first.parallelism)
         assert completed, "all barriers were published"

@@ -34,6 +34,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import BackendSettings, RestoreSource
 from spark_state.host.maintenance import Maintenance
 from spark_state.savepoints import operator_copy
+from spark_state.savepoints import savepoint as module
 from tests.support.subtasks import Host, OpenHost, Totals, operator
 
 KEY_SCHEMA = StructType([StructField("key", StringType())]).json()
@@ -347,6 +348,60 @@ def test_a_savepoint_whose_second_operator_fails_has_no_epoch_at_all(
     with pytest.raises(CheckpointStoreError, match="holds no version yet"):
         restore(str(saved), str(of_query))
     assert not of_query.exists()
+
+
+def has_epoch(store: Path) -> bool:
+    return bool(open_store(str(store)).versions())
+
+
+@pytest.mark.parametrize(
+    ("failing", "at", "with_epoch"),
+    [
+        ("/barrier-", 1, set()),
+        ("/barrier-", 2, set()),
+        ("/barrier-", 3, set()),
+        ("/barrier-", 4, {"others"}),
+        ("manifests/", 1, {"others", "totals"}),
+        ("manifests/", 2, {"others", "totals"}),
+    ],
+)
+def test_only_a_failure_between_the_last_barriers_leaves_some_operators_with_the_epoch(
+    open_host: OpenHost,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failing: str,
+    at: int,
+    with_epoch: set[str],
+) -> None:
+    names = ("others", "totals")
+    for name in names:
+        run(open_host, range(3), operator=name)
+    of_query, saved = tmp_path / "query", tmp_path / "saved"
+    put, calls = LocalObjectStore.put, 0
+
+    def refuse(store: LocalObjectStore, name: str, data: bytes) -> None:
+        nonlocal calls
+        if saved in store.root.parents and failing in name:
+            calls += 1
+            if calls >= at:
+                raise PermissionError(name)
+        put(store, name, data)
+
+    monkeypatch.setattr(LocalObjectStore, "put", refuse)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0)
+    with pytest.raises(CheckpointStoreError):
+        savepoint(str(of_query), str(saved))
+    monkeypatch.undo()
+    assert {name for name in names if has_epoch(saved / name)} == with_epoch
+    for name in with_epoch:
+        assert totals_in(saved / name) == dict.fromkeys(KEYS, (3, 3))
+    shutil.rmtree(of_query)
+    if with_epoch == set(names):
+        restore(str(saved), str(of_query))
+    else:
+        with pytest.raises(CheckpointStoreError, match="holds no version yet"):
+            restore(str(saved), str(of_query))
+        assert not of_query.exists()
 
 
 def test_a_savepoint_that_nobody_may_write_is_restored(
