@@ -129,9 +129,13 @@ class SubtaskSession:
         """
         busy_seconds = _BUSY_SECONDS + request.spec.checkpoints.store_retry_seconds
         if not self._lock.acquire(timeout=busy_seconds):
+            # RocksDB gets the changes of an epoch behind its barrier: nothing may end that wait.
+            delayed = request.spec.backend.kind == "rocksdb"
             raise StateHostError(
                 f"subtask {request.task.subtask} still runs an earlier attempt after "
-                f"{busy_seconds} s: it restores state, or its processor does not return"
+                f"{busy_seconds} s: it restores state, "
+                f"{'RocksDB delays its writes because the disk is slow, ' if delayed else ''}"
+                "or its processor does not return"
             )
         try:
             self._check_fence(claim, request.task)

@@ -160,23 +160,28 @@ class Database:
             with self._telling_where():
                 self._rdict.write(batch.rows)
 
-    def _await_room(self) -> None:
-        """Wait as long as RocksDB would hold a write up, unless it has failed and refuses all."""
+    def _await_room(self, check: Callable[[], None] = lambda: None) -> None:
+        """Wait as long as RocksDB would hold a write up, unless it has failed and refuses all, or
+        `check` raises."""
         while self._holds_writes_up() and not self.has_failed():
+            check()
             time.sleep(_STALL_SECONDS)
 
     def _holds_writes_up(self) -> bool:
         return any(self._rdict.property_int_value(name) for name in _STALLS)
 
-    def copy(self, rows: Iterable[Row], family: ColumnFamily) -> None:
-        """Write rows of another database. Raises StateHostError."""
+    def copy(self, rows: Iterable[Row], family: ColumnFamily, check: Callable[[], None]) -> None:
+        """Write rows of another database. Raises StateHostError, and what `check` raises, which is
+        called while RocksDB holds the rows up."""
         batch, held_bytes = Batch(), 0
         for row, data in rows:
             batch.put(row, data, family.handle)
             held_bytes += len(row) + len(data)
             if held_bytes >= _BYTES_OF_BATCH:
+                self._await_room(check)
                 self.write(batch)
                 batch, held_bytes = Batch(), 0
+        self._await_room(check)
         self.write(batch)
 
     def memory_bytes(self) -> int:

@@ -99,7 +99,7 @@ class DatabaseRestore:
                 for database, files in others:
                     families = [f for state in database.contents.states for f in state.families]
                     with ReadOnlyDatabase(files, families) as rows:
-                        backend.copy(rows, database)
+                        backend.copy(rows, database, self._restore.check)
                     shutil.rmtree(files)
                     self._restore.check()
         except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,17 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
         counts = EntryCounts(self._restored.entries(held))
         return StoredRows(families[0], families[1] if has_times else None, counts)
 
-    def copy(self, other: ReadOnlyDatabase, restored: RestoredDatabase) -> None:
+    def copy(
+        self, other: ReadOnlyDatabase, restored: RestoredDatabase, check: Callable[[], None]
+    ) -> None:
         """Add what another database has of key groups of which this one has nothing. The states are
-        registered as they were. Raises StateHostError."""
+        registered as they were. `check`: see BackendRestore. Raises StateHostError."""
         for name, table in self._tables.items():
             held = restored.state(self._descriptors[name])
             if held is not None:
                 for own, theirs in zip(table.families(), held.families, strict=True):
                     for start, end in restored.ranges():
-                        self._database.copy(other.rows(theirs, start, end), own)
+                        self._database.copy(other.rows(theirs, start, end), own, check)
                 for key_group, entries in restored.entries(held).items():
                     table.counts.add(key_group, entries)
                 if isinstance(table, RocksDBElementTable):

@@ -98,7 +98,7 @@ def rows():
         copied += 1
 
 try:
-    database.copy(rows(), family)
+    database.copy(rows(), family, lambda: None)
 except StateHostError as error:
     print(error)
 print(copied < 1000)

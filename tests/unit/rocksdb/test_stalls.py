@@ -83,6 +83,26 @@ def test_a_write_that_is_held_up_waits_while_other_threads_go_on(
     assert family.get(b"%08d" % 49) is not None
 
 
+@pytest.mark.timeout(PATIENCE_SECONDS)
+@pytest.mark.parametrize("value_bytes", [10, 2 << 20], ids=["the last batch", "a full batch"])
+def test_a_copy_that_is_held_up_ends_when_nobody_waits_for_it(
+    database: Database, family: ColumnFamily, value_bytes: int
+) -> None:
+    class TaskGone(Exception):
+        pass
+
+    def check() -> None:
+        raise TaskGone
+
+    limit(family, STOPPED)
+    try:
+        with pytest.raises(TaskGone):
+            database.copy([(b"key", bytes(value_bytes))], family, check)
+    finally:
+        limit(family, AT_EASE)
+    assert family.get(b"key") is None
+
+
 def test_a_write_to_a_database_that_has_failed_does_not_wait(
     database: Database, family: ColumnFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
