@@ -33,7 +33,7 @@ from checkpoint_store.objects.named_object import read_verified
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.objects.parallel_requests import in_parallel
 
-# A table is in memory while it is on its way; RocksDB makes them of 64 MB.
+# A table is in memory while it is on its way.
 _TABLES_AT_ONCE = 4
 
 

@@ -7,6 +7,7 @@
     <local directory>/cowstate-<uid>/
         <executor>/
             <host>/<number>/                     a database of a subtask
+            copies/<owner>/                      tables that the store has, too: see local_copies
 
 Containers may share directories and not their pids, so each looks after the directories of its own
 namespace only.
@@ -43,7 +44,8 @@ class Executor:
 
     @property
     def directory_name(self) -> str:
-        """The directory of its hosts' sockets."""
+        """The name of two directories: that of its hosts' sockets, and that of their databases and
+        of local copies of tables."""
         return f"{self.pid}-{self.started:x}-{_pid_namespace():x}"
 
 
