@@ -138,22 +138,24 @@ class StateHost:
             claim = session.accept(request)
             wire.send(stream, wire.Accepted(self._sessions.held_memory()))
             with session.receive(request) as received:
-                _receive_input(connection, stream, has_input, received)
+                receive_input(connection, stream, has_input, received)
                 rows = received.all()
                 return session.run(request, claim, rows, lambda: _check_connected(connection))
 
 
-def _receive_input(
+def receive_input(
     connection: socket.socket, stream: BinaryIO, has_input: bool, received: ReceivedInput
 ) -> None:
-    refused: StateHostError | None = None
+    """Take the input of an epoch. What `received` refuses it with is raised when the task has sent
+    all, and listens."""
+    refused: Exception | None = None
     try:
         for batch in wire.receive_batches(stream) if has_input else ():
             if refused is None:
                 try:
                     received.add(batch)
-                except StateHostError as error:
-                    refused = error  # the task listens when it has sent all
+                except Exception as error:
+                    refused = error  # by an error of any kind
         end = wire.receive(stream)
     except EOFError as error:
         raise _TaskGoneError("the input broke off") from error

@@ -15,6 +15,8 @@ from checkpoint_store.operators.epoch_report import EpochReport
 from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
+from spark_state.host.received_input import ReceivedInput
+from spark_state.host.server import receive_input
 from tests.support.subtasks import OUTPUT, Host, operator, table_of
 
 Answer = Callable[[BinaryIO], None]
@@ -89,3 +91,30 @@ def test_an_error_of_the_tasks_own_input_is_not_taken_for_the_hosts(
 
 def never_asked(stream: BinaryIO) -> None:
     raise AssertionError("the request was sent")
+
+
+@pytest.mark.parametrize(
+    "error", [StateHostError("no space"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad")]
+)
+def test_an_error_while_input_arrives_is_told_when_the_task_has_sent_all(
+    tmp_path: Path, error: Exception
+) -> None:
+    # More than a socket's buffers hold: a host that stops reading blocks its task.
+    batch = pa.record_batch({"number": pa.array(range(200_000))})
+
+    class Refuses:
+        rows = 0
+
+        def add(self, batch: pa.RecordBatch) -> None:
+            raise error
+
+    def answer(stream: BinaryIO) -> None:
+        wire.send(stream, wire.Accepted())
+        received = cast(ReceivedInput, Refuses())
+        with socket.socket() as unused, pytest.raises(type(error)) as caught:
+            receive_input(unused, stream, True, received)
+        wire.send(stream, wire.Failed.of(caught.value))
+
+    with pytest.raises(type(error)) as caught:
+        converse(tmp_path, iter([batch] * 10), answer)
+    assert str(caught.value) == str(error)
