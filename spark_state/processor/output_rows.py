@@ -116,6 +116,7 @@ class OutputSpool:
         place = place or OutputPlace.unlimited()
         self._folder = place.folder or tempfile.gettempdir()
         self._memory = place.memory
+        self._memory_bytes = memory_bytes
         self._is_on_disk = False
         self._file = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed by close
             max_size=memory_bytes, prefix="cowstate-", dir=place.folder
@@ -126,11 +127,16 @@ class OutputSpool:
     def append(self, batch: pa.RecordBatch) -> None:
         with telling_where("the output", _LIMITS, self._folder):
             if not self._is_on_disk and not self._memory.take(batch.nbytes):
-                self._file.rollover()
-                self._memory.give_back()
-                self._is_on_disk = True
+                self._leave_memory()
             self._writer.write_batch(batch)
+            if not self._is_on_disk and self._file.tell() > self._memory_bytes:
+                self._leave_memory()
         self.rows += batch.num_rows
+
+    def _leave_memory(self) -> None:
+        self._file.rollover()
+        self._memory.give_back()
+        self._is_on_disk = True
 
     def finish(self) -> None:
         """Write what is not written yet; nothing can be appended afterwards."""

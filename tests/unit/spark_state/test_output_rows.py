@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import Row
 
 from spark_state.errors import OutputRowError
-from spark_state.processor.output_rows import OutputEncoder, OutputSpool
+from spark_state.memory_share import MemoryShare, MemoryUse
+from spark_state.processor.output_rows import OutputEncoder, OutputPlace, OutputSpool
 
 SCHEMA = pa.schema(
     [
@@ -111,3 +112,19 @@ def test_a_spool_moves_to_a_file_beyond_its_memory(monkeypatch: pytest.MonkeyPat
         assert spooled[0]._rolled
         assert sum(b.num_rows for b in spool.read()) == 10_000
     assert spooled[0].closed
+
+
+def test_a_spool_that_has_moved_to_a_file_counts_for_no_memory() -> None:
+    use = MemoryUse()
+    batch = pa.record_batch({"id": pa.array(range(1000), pa.int64())})
+    place = OutputPlace(MemoryShare(use, 1 << 20))
+    with OutputSpool(batch.schema, 20_000, place) as spool:
+        spool.append(batch)
+        spool.append(batch)
+        assert use.bytes == 2 * batch.nbytes
+        spool.append(batch)
+        assert use.bytes == 0
+        spool.append(batch)
+        assert use.bytes == 0
+        assert sum(b.num_rows for b in spool.read()) == 4_000
+    assert use.bytes == 0
