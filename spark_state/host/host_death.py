@@ -52,7 +52,12 @@ class HostDeath:
     @property
     def was_killed(self) -> bool:
         """Whether it got SIGKILL, which nobody of cowstate sends to a host that runs."""
-        return self.status is not None and self.status & _SIGNAL_BITS == signal.SIGKILL
+        return self._number == signal.SIGKILL
+
+    @property
+    def _number(self) -> int:
+        """Of the signal that ended it, 0 for none."""
+        return 0 if self.status is None else self.status & _SIGNAL_BITS
 
     @property
     def was_for_memory(self) -> bool:
@@ -67,13 +72,17 @@ class HostDeath:
             return "killed by the operating system for memory"
         if self.status is None:
             return "nobody knows how"
-        number = self.status & _SIGNAL_BITS
-        if number:
-            return f"ended by {signal.Signals(number).name}"
+        if self._number:
+            return f"ended by {signal.Signals(self._number).name}"
         return f"ended with exit code {self.status >> 8}"
 
     def advice(self, max_memory_mb: int | None, held: HeldMemory | None) -> str:
-        """What may have been the reason, and what to do; nothing if memory was not."""
+        """What may have been the reason, and what to do; nothing if that is not known."""
+        if self._number == signal.SIGBUS:
+            return (
+                " The local disk may not have given back what was spilled to it: look for read "
+                "errors of the disk in the kernel's log"
+            )
         if not (self.was_killed or self.was_for_memory):
             return ""
         reason = "The operating system may have killed it for memory"

@@ -72,6 +72,12 @@ class TestWords:
         assert death.how() == how
         assert death.advice(512, HELD) == ""
 
+    def test_a_bus_error_is_laid_to_the_disk_under_spilled_input(self) -> None:
+        death = HostDeath(int(signal.SIGBUS), (3, 4))
+        assert death.how() == "ended by SIGBUS"
+        assert "read errors of the disk" in death.advice(512, HELD)
+        assert "memory" not in death.advice(512, HELD)
+
 
 def test_the_count_is_found_in_both_versions_of_control_groups(tmp_path: Path) -> None:
     of_version_1 = "5:cpu,cpuacct:/a\n4:memory:/a/b\n0::/\n"
