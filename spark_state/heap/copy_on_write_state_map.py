@@ -40,7 +40,8 @@ MAXIMUM_CAPACITY = 1 << 30
 MIN_TRANSFERRED_PER_INCREMENTAL_REHASH = 4
 
 
-def _chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
+def chain(entry: Bucket[K, N, S]) -> Iterator[StateMapEntry[K, N, S]]:
+    """An entry of a bucket, and those behind it."""
     while entry is not None:
         yield entry
         entry = entry.next
@@ -215,7 +216,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
                     )
                 # An own or put may have replaced this entry and its next by private copies.
                 place += 1
-                entry = next(islice(_chain(self.primary_table[index]), place, None), None)
+                entry = next(islice(chain(self.primary_table[index]), place, None), None)
 
     def snapshot(self) -> CopyOnWriteStateMapSnapshot[K, N, S]:
         """The entries of this moment: a copy of the bucket arrays, of no entry."""
@@ -394,7 +395,7 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         ):
             before = len(identities)
             for index, head in enumerate(table):
-                for entry in _chain(head):
+                for entry in chain(head):
                     assert entry.hash & (len(table) - 1) == index
                     assert (entry.hash & (capacity - 1) < self.rehash_index) == (table is rehashed)
                     assert (entry.key, entry.namespace) not in identities
@@ -408,14 +409,14 @@ class CopyOnWriteStateMap(Generic[K, N, S]):
         table = self._table_of(code)
         of_key = [
             held
-            for held in _chain(table[code & (len(table) - 1)])
+            for held in chain(table[code & (len(table) - 1)])
             if held.key == key and held.namespace == namespace
         ]
         assert of_key == ([] if entry is None else [entry])
 
     def _check_versions(self, head: Bucket[K, N, S]) -> None:
         before = None
-        for entry in _chain(head):
+        for entry in chain(head):
             void = entry.namespace is None
             assert entry.hash == hash(entry.key if void else (entry.key, entry.namespace))
             assert entry.state is not None

@@ -138,9 +138,9 @@ class ElementMaps(Generic[E, V]):
     def __len__(self) -> int:
         return sum(self.sizes.values())
 
-    def memory_bytes(self) -> int:
+    def memory_bytes(self, looked_at: int) -> int:
         """About what the elements, their keys and the index take; see heap_memory."""
-        return bytes_of_elements(self._maps.maps(), len(self), self._due_bytes)
+        return bytes_of_elements(self._maps.maps(), len(self), self._due_bytes, looked_at)
 
     def _due_bytes(self, element: E, value: V) -> float:
         """An element's share of the index."""

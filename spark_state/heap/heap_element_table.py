@@ -23,7 +23,7 @@ from spark_state.heap.due_index import Entry
 from spark_state.heap.element_maps import ElementMaps, Elements
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.keyed_element_table import DueTime
-from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
+from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -232,14 +232,14 @@ class HeapElementTable(Generic[E, V]):
         """The number of elements by key group."""
         return self._maps.sizes
 
-    def memory_bytes(self) -> int:
+    def memory_bytes(self, looked_at: int = FEW) -> int:
         """About what the elements and their keys take; see heap_memory."""
-        return self._maps.memory_bytes()
+        return self._maps.memory_bytes(looked_at)
 
-    def undo_bytes(self) -> int:
+    def undo_bytes(self, looked_at: int) -> int:
         """About what undoes the running and the last sealed epoch takes."""
         return sum(
-            bytes_of_entries(before, _KeyBefore.undo_bytes)
+            bytes_of_entries(before, _KeyBefore.undo_bytes, looked_at)
             for before in (self._before, self._sealed)
         )
 

@@ -11,6 +11,7 @@ from spark_state.heap.heap_state_table import HeapStateTable
 from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.state_descriptor import StateDescriptor
 
@@ -36,8 +37,11 @@ class HeapKeyedStateBackend(KeyedStateBackend[HeapTable]):
     def memory_bytes(self) -> int:
         return sum(table.memory_bytes() for table in self._tables.values())
 
-    def bytes_on_heap(self) -> int:
-        return sum(table.memory_bytes() + table.undo_bytes() for table in self._tables.values())
+    def bytes_on_heap(self, looked_at: int = FEW) -> int:
+        return sum(
+            table.memory_bytes(looked_at) + table.undo_bytes(looked_at)
+            for table in self._tables.values()
+        )
 
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         wanted = self.key_groups if key_groups is None else key_groups

@@ -23,7 +23,7 @@ from spark_state.heap.copy_on_write_state_table import (
 from spark_state.heap.heap_memory import bytes_of_values
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
-from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
+from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
 from spark_state.keyed_state.state_rows import StateEntries
 from spark_state.keyed_state.state_serializer import StateSerializer
 
@@ -158,14 +158,15 @@ class HeapStateTable(Generic[S]):
         """The number of entries by key group."""
         return self._entries.sizes()
 
-    def memory_bytes(self) -> int:
+    def memory_bytes(self, looked_at: int = FEW) -> int:
         """About what the values and their keys take; see heap_memory."""
-        return bytes_of_values(self._entries.maps())
+        return bytes_of_values(self._entries.maps(), looked_at)
 
-    def undo_bytes(self) -> int:
+    def undo_bytes(self, looked_at: int) -> int:
         """About what undoes the running and the last sealed epoch takes."""
         return sum(
-            bytes_of_entries(changes, _undo_bytes) for changes in (self._changes, self._sealed)
+            bytes_of_entries(changes, _undo_bytes, looked_at)
+            for changes in (self._changes, self._sealed)
         )
 
     def snapshot(self, key_groups: KeyGroupRange) -> CopyOnWriteStateTableSnapshot[Key, None, S]:

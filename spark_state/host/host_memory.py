@@ -9,6 +9,10 @@
 The shares do not depend on each other, so that the size of a batch does not decide whether a state
 fits. A process serves several subtasks, of several operators. Each operator checks what all of them
 hold against its own limit; one without a limit is not counted.
+
+A few entries are looked at with every check. What others count is steadier: more entries are looked
+at when the few seem to take clearly more than that, and now and then. A state is refused by a
+measure of many entries alone, because values of very different sizes make the others uncertain.
 """
 
 from __future__ import annotations
@@ -20,11 +24,15 @@ from typing import Any
 from spark_state.errors import MemoryLimitError
 from spark_state.host.epoch_request import OperatorSpec
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.object_sizes import FEW
 from spark_state.memory_share import MemoryShare, MemoryUse
 
 _STATE, _INPUT, _OUTPUT = 4, 3, 1
 _EIGHTHS = 8
 _CHECKS_BETWEEN = 16
+_SOME, _MANY = 512, 4_096
+_CLEARLY_MORE = 1.25
+_CHECKS_OF_A_MEASURE = 16
 _MIB = 1 << 20
 
 Backend = KeyedStateBackend[Any]
@@ -53,21 +61,23 @@ class StateMemory:
     def __init__(self, use: MemoryUse) -> None:
         self._use = use
         self._bytes = 0
+        self._checks = 0
 
-    def measure(self, backend: Backend) -> int:
-        """Note what a backend takes now, and return it."""
-        held = backend.bytes_on_heap()
+    def measure(self, backend: Backend, looked_at: int = _SOME) -> int:
+        """Note what a backend takes now by so many entries of each state, and return it."""
+        held = backend.bytes_on_heap(looked_at)
         self._use.add(held - self._bytes)
         self._bytes = held
+        self._checks = 0
         return held
 
     def measure_again(self, backend: Backend) -> None:
-        """A backend that was measured takes less now."""
-        if self._bytes:
+        """A backend that was measured may take less now."""
+        if self._bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
             self.measure(backend)
 
     def release(self) -> None:
-        """The backend is gone."""
+        """The backend is gone, or has no limit any more."""
         self._use.add(-self._bytes)
         self._bytes = 0
 
@@ -76,13 +86,24 @@ class StateMemory:
         share."""
         most_bytes = _part(spec, _STATE)
         if most_bytes is None:
+            self.release()
             return
-        self.measure(backend)
+        self._measure_if_due(backend, most_bytes)
         if self._use.bytes > most_bytes:
             backend.forget_what_was_read()
+            self.measure(backend, _MANY)
+            if self._use.bytes > most_bytes:
+                raise MemoryLimitError(self._message(spec, most_bytes))
+
+    def _measure_if_due(self, backend: Backend, most_bytes: int) -> None:
+        self._checks += 1
+        held = backend.bytes_on_heap(FEW)
+        if (
+            held > _CLEARLY_MORE * self._bytes
+            or self._use.bytes - self._bytes + held > most_bytes
+            or self._checks >= _CHECKS_OF_A_MEASURE
+        ):
             self.measure(backend)
-        if self._use.bytes > most_bytes:
-            raise MemoryLimitError(self._message(spec, most_bytes))
 
     def now_and_then(self, backend: Backend, spec: OperatorSpec) -> Callable[[], None]:
         """The same, to be called very often."""

@@ -28,6 +28,7 @@ from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
+from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.keyed_state.state_kinds import OpenTable, State, kept_state, state_of_key
 from spark_state.keyed_state.state_rows import StateEntries, from_batch, state_columns, to_table
@@ -178,10 +179,10 @@ class KeyedStateBackend(ABC, Generic[Table]):
         return None
 
     @abstractmethod
-    def bytes_on_heap(self) -> int:
+    def bytes_on_heap(self, looked_at: int = FEW) -> int:
         """About how many bytes Python objects take that are kept from key to key: entries, what
-        the running epoch has read and changed, and what undoes the last ones; at a cost that does
-        not grow with them."""
+        the running epoch has read and changed, and what undoes the last ones; by about so many of
+        each state. By FEW it costs next to nothing; by more, it also walks what epochs hold."""
 
     def forget_what_was_read(self) -> None:
         """Let go of what the running epoch has read and not changed."""

@@ -6,17 +6,24 @@ What all values share, such as small integers, counts for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice, pairwise
+from random import Random
 from sys import getsizeof
 from typing import Any, TypeVar
 
+T = TypeVar("T")
 V = TypeVar("V")
+
+# How many entries of a collection an estimate looks at that is made all the time.
+FEW = 16
 
 _ELEMENTS = 8
 _LEVELS = 4
 _ALIGNMENT = 16
 _SMALL_INTEGERS = range(-5, 257)
+# Which entries are looked at is no decision of anything.
+_CHANCE = Random(0)
 
 
 def bytes_of(value: Any, levels: int = _LEVELS) -> int:
@@ -45,13 +52,28 @@ def _is_shared(value: Any) -> bool:
     return kind is bool or (kind in (str, tuple) and not value)
 
 
-def bytes_of_entries(entries: dict[Any, V], measure: Callable[[V], int]) -> int:
-    """What a dictionary takes, by its first and its last entries. `measure`: what a value takes."""
+def bytes_of_entries(
+    entries: dict[Any, V], measure: Callable[[V], int], looked_at: int = FEW
+) -> int:
+    """What a dictionary takes, by about so many of its entries: by few, the first and the last
+    ones, and by more, those that chance chooses. `measure`: what a value takes."""
     if not entries:
         return 0
-    sample = [*islice(entries.items(), _ELEMENTS), *islice(reversed(entries.items()), _ELEMENTS)]
+    items = entries.items()
+    if looked_at <= FEW:
+        sample = [*islice(items, looked_at // 2), *islice(reversed(items), looked_at // 2)]
+    else:
+        sample = [*_some(items, looked_at)]
     each = sum(bytes_of(key) + measure(value) for key, value in sample) / len(sample)
     return getsizeof(entries) + round(each * len(entries))
+
+
+def _some(items: Collection[T], number: int) -> Iterator[T]:
+    """So many items, in order; all if there are not more."""
+    places = sorted(_CHANCE.sample(range(len(items)), min(number, len(items))))
+    rest = iter(items)
+    for before, place in pairwise([-1, *places]):
+        yield next(islice(rest, place - before - 1, None))
 
 
 def aligned(size: int) -> int:

@@ -251,10 +251,10 @@ class RocksDBElementTable(Generic[E, V]):
         of_key = self._of_keys.get(key)
         return of_key is not None and (of_key.is_cleared or element in of_key.now)
 
-    def bytes_on_heap(self) -> int:
+    def bytes_on_heap(self, looked_at: int) -> int:
         """See KeyedStateBackend."""
         epochs = self._of_keys, self._sealed
-        return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap) for of_keys in epochs)
+        return sum(bytes_of_entries(of_keys, _OfKey.bytes_on_heap, looked_at) for of_keys in epochs)
 
     def forget_what_was_read(self) -> None:
         """See KeyedStateBackend. All stays of a key that has changed."""

@@ -16,6 +16,7 @@ from spark_state.keyed_state.full_snapshot import FullSnapshot
 from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_element_table import DueTime
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.keyed_state.object_sizes import FEW
 from spark_state.keyed_state.state_serializer import StateSerializer
 from spark_state.rocksdb.database import Database, ReadOnlyDatabase
 from spark_state.rocksdb.local_copies import DatabaseHome
@@ -125,8 +126,8 @@ class RocksDBKeyedStateBackend(KeyedStateBackend[RocksDBTable]):
     def memory_bytes(self) -> int:
         return self._database.memory_bytes()
 
-    def bytes_on_heap(self) -> int:
-        return sum(table.bytes_on_heap() for table in self._tables.values())
+    def bytes_on_heap(self, looked_at: int = FEW) -> int:
+        return sum(table.bytes_on_heap(looked_at) for table in self._tables.values())
 
     def forget_what_was_read(self) -> None:
         for table in self._tables.values():

@@ -117,10 +117,11 @@ class RocksDBStateTable(Generic[S]):
         self._changes[key] = _Change(self._current.key_group, before, state)
         self._key, self._state = key, state
 
-    def bytes_on_heap(self) -> int:
+    def bytes_on_heap(self, looked_at: int) -> int:
         """See KeyedStateBackend."""
-        return bytes_of_entries(self._held, bytes_of) + sum(
-            bytes_of_entries(changes, bytes_of) for changes in (self._changes, self._sealed)
+        return bytes_of_entries(self._held, bytes_of, looked_at) + sum(
+            bytes_of_entries(changes, bytes_of, looked_at)
+            for changes in (self._changes, self._sealed)
         )
 
     def forget_what_was_read(self) -> None:

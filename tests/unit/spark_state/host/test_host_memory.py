@@ -16,16 +16,25 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
+from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import MemoryLimitError, StateHostError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.host_memory import HostMemory
+from spark_state.host.host_memory import HostMemory, StateMemory
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.memory_share import MemoryUse
 from spark_state.processor import spill_file
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.spilled_rows import SpilledRows
+from spark_state.rocksdb.local_copies import DatabaseHome
+from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
+from spark_state.serializers import PLAIN_FORMS
+from spark_state.state_descriptor import StateDescriptor
 from tests.support.processors import KeepsTotalsAndValues, RunningTotals
-from tests.support.subtasks import OUTPUT, Host, OpenHost, operator, table_of
+from tests.support.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
 
 LIMIT_MB = 16
+TEXT = pa.struct([("text", pa.string())])
 FEW, MANY = 30_000, 200_000
 
 
@@ -328,6 +337,77 @@ class TestRocksDB:
 
         for epoch, batch in enumerate(script):
             assert host.epoch(epoch, batch, check=forget) == plain.epoch(epoch, batch)
+
+
+def skewed(kind: str, folder: Path) -> KeyedStateBackend[Any]:
+    """20,000 values, of which each hundredth has 100,000 characters; about 28 MiB."""
+    key_groups = KeyGroupRange(0, 7)
+    backend: KeyedStateBackend[Any]
+    if kind == "heap":
+        backend = HeapKeyedStateBackend(key_groups, KEY_COLUMNS, PLAIN_FORMS)
+    else:
+        home = DatabaseHome(folder)
+        backend = RocksDBKeyedStateBackend(key_groups, KEY_COLUMNS, PLAIN_FORMS, home)
+    state: Any = backend.state(StateDescriptor("text", "value", TEXT, "{}"))
+    short, long = "x" * 100, "x" * 100_000
+    for number in range(20_000):
+        backend.set_current_key((f"key {number}",), number % 8)
+        state.update((short if number % 100 else long,))
+    return backend
+
+
+@pytest.mark.parametrize("kind", ["heap", "rocksdb"])
+class TestValuesOfVeryDifferentSizes:
+    def test_a_state_of_half_its_share_is_never_refused(self, tmp_path: Path, kind: Any) -> None:
+        backend, use = skewed(kind, tmp_path), MemoryUse()
+        memory = StateMemory(use)
+        spec = replace(operator(tmp_path), max_memory_mb=112)
+        for _ in range(300):
+            memory.check(backend, spec)
+            assert use.bytes <= 56 << 20
+        backend.close()
+
+    def test_a_state_of_twice_its_share_is_refused(self, tmp_path: Path, kind: Any) -> None:
+        backend, use = skewed(kind, tmp_path), MemoryUse()
+        memory = StateMemory(use)
+        spec = replace(operator(tmp_path), max_memory_mb=28)
+
+        def check_often() -> None:
+            for _ in range(100):
+                memory.check(backend, spec)
+
+        with pytest.raises(MemoryLimitError):
+            check_often()
+        # The message tells the measure that decided.
+        assert 18 << 20 < use.bytes < 42 << 20
+        backend.close()
+
+
+class TestAfterTheEpoch:
+    def test_what_an_epoch_read_in_rocksdb_counts_until_it_is_sealed(
+        self, open_host: OpenHost
+    ) -> None:
+        host = open_host(LongTexts(1_000), max_memory_mb=64 + 16, backend=ROCKSDB)
+        for epoch in range(3):
+            host.run(epoch, rows(3_000, keys=3_000))
+        reading = operator(Path("unused"), ReadsTexts(1_000)).processor
+        host.spec = replace(host.spec, processor=reading)
+        counted: list[int] = []
+        host.run(
+            3,
+            rows(3_000, keys=3_000),
+            check=lambda: counted.append(memory_of(host).state.bytes),
+        )
+        assert max(counted) > 3 << 20
+        assert memory_of(host).state.bytes < 1 << 20
+
+    def test_a_state_whose_limit_was_taken_away_counts_no_more(self, open_host: OpenHost) -> None:
+        host = open_host(LongTexts(1_000), max_memory_mb=LIMIT_MB)
+        host.run(0, rows(1_000, keys=1_000))
+        assert memory_of(host).state.bytes > 1_000_000
+        host.spec = replace(host.spec, max_memory_mb=None)
+        host.run(1, rows(1))
+        assert memory_of(host).state.bytes == 0
 
 
 @pytest.mark.parametrize("kind", ["heap", "rocksdb"])
