@@ -147,6 +147,7 @@ class ResidentState:
         """End the epoch: the state now equals these files, which have these states."""
         before, self._resident = self.handles, None
         self.backend.seal()
+        self.memory.measure_again(self.backend)
         self._resident = Resident(handles, before_sealed=before)
         self._since = _since(states)
 
