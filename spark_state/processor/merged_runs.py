@@ -1,6 +1,6 @@
 """Runs, each sorted by key, merged into parts of whole keys: an external merge sort.
 
-    run 1   a a b c | d e e f      heads of the runs, as many rows as a part may have
+    run 1   a a b c | d e e f      heads of the runs, as many bytes as a part may have
     run 2   a c c d | d d g
                     ^ no key from the first `d` on is whole in the heads: d waits for the next part
     part    a a a b c c c
@@ -8,11 +8,15 @@
 Rows of a key keep their order: runs are in the order in which their rows came. If not even the
 first key is whole in the heads, it becomes a part of its own, however many rows it has. Its rows
 are not copied: they are slices of the runs.
+
+A head has one row at least. So a part takes at most `part_bytes` and one row of each run, unless it
+is one key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +24,9 @@ import pyarrow as pa
 
 from spark_state.processor.key_grouping import InputLayout, key_order, key_starts
 
-_LEAST_ROWS = 16
+_MOST_RUNS = 64
+_ROWS_OF_HEAD = 4
+_ROWS_OF_FIRST_STEP = 16
 _ROWS_OF_STEP = 65_536
 
 
@@ -29,11 +35,10 @@ def merged_runs(
 ) -> Iterator[pa.Table]:
     """The rows of all runs in the order of their keys, in parts of whole keys; about `part_bytes`
     each if keys are not larger."""
-    rows, size = sum(run.num_rows for run in runs), sum(run.nbytes for run in runs)
-    part_rows = max(part_bytes * rows // size, _LEAST_ROWS) if size else rows
+    most = _MostOfPart(part_bytes, _mean_row_bytes(runs))
     rest = [run for run in runs if run.num_rows]
     while rest:
-        heads = _Heads(rest, layout, part_rows)
+        heads = _Heads(rest, layout, most)
         part, counts = heads.whole_keys()
         if not any(counts):
             part, counts = heads.first_key()
@@ -42,18 +47,53 @@ def merged_runs(
         rest = [run for run in left if run.num_rows]
 
 
+def runs_together(runs: Sequence[pa.Table], part_bytes: int) -> int:
+    """How many such runs should be merged at once at most. Heads of few rows are read again for many
+    parts, and a run more costs time of each part."""
+    return max(min(part_bytes // (_ROWS_OF_HEAD * _mean_row_bytes(runs)), _MOST_RUNS), 2)
+
+
+def _mean_row_bytes(runs: Sequence[pa.Table]) -> int:
+    """What a row of these runs takes."""
+    rows = sum(run.num_rows for run in runs)
+    return max(sum(run.nbytes for run in runs) // rows, 1) if rows else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _MostOfPart:
+    """How large a part may be. `row_bytes`: what a row takes, more or less."""
+
+    part_bytes: int
+    row_bytes: int
+
+    def rows_of_each(self, runs: int) -> int:
+        """As many rows as each of so many runs may have of a part; one at least."""
+        return max(self.part_bytes // runs // self.row_bytes, 1)
+
+    def head(self, run: pa.Table, runs: int) -> pa.Table:
+        """As many rows of a run, one at least, as fit if so many runs have a part together."""
+        most_bytes, rows = self.part_bytes // runs, self.rows_of_each(runs)
+        while rows < run.num_rows and run.slice(0, 2 * rows).nbytes <= most_bytes:
+            rows *= 2
+        head = run.slice(0, rows)
+        while head.num_rows > 1 and head.nbytes > most_bytes:
+            rows = min(head.num_rows * most_bytes // head.nbytes, head.num_rows - 1)
+            head = run.slice(0, max(rows, 1))
+        return head
+
+
 class _Heads:
     """The first rows of runs that have rows: those of the runs whose keys come next."""
 
-    def __init__(self, runs: Sequence[pa.Table], layout: InputLayout, part_rows: int) -> None:
+    def __init__(self, runs: Sequence[pa.Table], layout: InputLayout, most: _MostOfPart) -> None:
         self._runs = runs
         self._layout = layout
-        length = max(part_rows // len(runs), _LEAST_ROWS)
-        chosen = self._with_next_keys(length)
-        length = max(part_rows // sum(chosen), _LEAST_ROWS)
+        chosen = self._with_next_keys(most.rows_of_each(len(runs)))
         # The first row of a run that is not looked at says how far the others may go.
-        lengths = [length if is_chosen else 1 for is_chosen in chosen]
-        self._heads = [run.slice(0, n) for run, n in zip(runs, lengths, strict=True)]
+        self._heads = [
+            most.head(run, sum(chosen)) if is_chosen else run.slice(0, 1)
+            for run, is_chosen in zip(runs, chosen, strict=True)
+        ]
         self._is_ended = [
             is_chosen and head.num_rows == run.num_rows
             for run, head, is_chosen in zip(runs, self._heads, chosen, strict=True)
@@ -105,7 +145,7 @@ class _Heads:
         """How many rows a run that has no smaller key has of the key of the row `key`."""
         count = 0
         while count < run.num_rows:
-            step = run.slice(count, _ROWS_OF_STEP if count else _LEAST_ROWS)
+            step = run.slice(count, _ROWS_OF_STEP if count else _ROWS_OF_FIRST_STEP)
             starts = key_starts(pa.concat_tables([key, step]), self._layout)
             if len(starts) > 1:
                 return count + int(starts[1]) - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -49,11 +49,12 @@ class SpillFile:
         self._ends: list[int] = []
         self._mapped: mmap.mmap | None = None
 
-    def write(self, table: pa.Table) -> None:
-        """Write a table that has rows."""
+    def write(self, schema: pa.Schema, parts: Iterable[pa.Table]) -> None:
+        """Write a table of these parts."""
         with telling_where("the input", _LIMIT, self._folder):
-            with pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), table.schema) as writer:
-                writer.write_table(table, max_chunksize=_ROWS_PER_BATCH)
+            with pa.ipc.new_stream(pa.PythonFile(self._file, mode="w"), schema) as writer:
+                for part in parts:
+                    writer.write_table(part, max_chunksize=_ROWS_PER_BATCH)
             self._file.flush()
             self._ends.append(self._file.tell())
 

@@ -1,7 +1,8 @@
 """Input of an epoch that is larger than its share of the memory.
 
     rows arrive -> as many as the memory takes -> inputs by name, each sorted by key -> a run
-    all arrived -> the runs of an input are merged, part by part, when a step asks for its rows
+    all arrived -> runs are merged to longer ones, as often as there are too many to merge at once
+                -> the runs of an input are merged, part by part, when a step asks for its rows
 
 What a subtask has to know of all rows before the first step is looked at when they are spilled: the
 batch's time, and how far event times have come. Rows of broadcast streams stay in memory: they are
@@ -30,7 +31,7 @@ from spark_state.processor.key_grouping import (
     grouped,
     sorted_by_key,
 )
-from spark_state.processor.merged_runs import merged_runs
+from spark_state.processor.merged_runs import merged_runs, runs_together
 from spark_state.processor.spill_file import SpillFile
 
 _SORTED = (KEYED_ROWS, INITIAL_ROWS)
@@ -107,7 +108,8 @@ class SpilledRows:
                 self._in_memory.setdefault(name, []).append(given.table)
                 kept += given.table.nbytes
             elif given.table.num_rows:
-                self._file(name).write(sorted_by_key(given.table, given.layout))
+                in_order = sorted_by_key(given.table, given.layout)
+                self._file(name).write(in_order.schema, [in_order])
         return kept
 
     def _file(self, name: str) -> SpillFile:
@@ -123,14 +125,48 @@ class SpilledRows:
         }
         for name in self._layouts.keys() - inputs.keys():
             events = self._events if name == KEYED_ROWS else None
-            file, layout = self._files.get(name), self._layouts[name]
+            layout = self._layouts[name]
+            file = self._file_of_few_runs(name)
             inputs[name] = SpilledInput(file, layout, self._part_bytes, events, late_watermark_ms)
         return inputs
+
+    def _file_of_few_runs(self, name: str) -> SpillFile | None:
+        """Runs that can be merged at once."""
+        file, layout = self._files.get(name), self._layouts[name]
+        while file is not None and (merged := self._merged_once(file, layout)) is not None:
+            file.close()
+            file = self._files[name] = merged
+        return file
+
+    def _merged_once(self, file: SpillFile, layout: InputLayout) -> SpillFile | None:
+        """Longer and fewer runs, or None if there are few."""
+        runs = file.tables()
+        together = runs_together(runs, self._part_bytes)
+        if len(runs) <= together:
+            return None
+        merged = SpillFile(self._folder)
+        try:
+            # Those beside each other, so rows of a key stay in the order in which they came.
+            for first in range(0, len(runs), together):
+                some = runs[first : first + together]
+                parts = merged_runs(some, layout, self._part_bytes)
+                merged.write(some[0].schema, _each_forgotten(parts, file))
+        except BaseException:
+            merged.close()
+            raise
+        return merged
 
     def close(self) -> None:
         """Let go of the files."""
         for file in self._files.values():
             file.close()
+
+
+def _each_forgotten(parts: Iterator[pa.Table], file: SpillFile) -> Iterator[pa.Table]:
+    """Parts of what is in a file, whose pages are let go of after each one."""
+    for part in parts:
+        yield part
+        file.forget_pages()
 
 
 def _concatenated(tables: Sequence[pa.Table]) -> pa.Table:

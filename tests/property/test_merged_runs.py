@@ -77,7 +77,8 @@ def test_merged_runs_are_the_rows_sorted_at_once(
     bounds = sorted({0, table.num_rows, *(cut for cut in cuts if cut < table.num_rows)})
     file = SpillFile(tempfile.gettempdir())
     for start, end in itertools.pairwise(bounds):
-        file.write(sorted_by_key(table.slice(start, end - start), layout))
+        run = sorted_by_key(table.slice(start, end - start), layout)
+        file.write(run.schema, [run])
     parts = [
         grouped(part, layout, columns) for part in merged_runs(file.tables(), layout, part_bytes)
     ]
@@ -111,8 +112,31 @@ def test_long_runs_come_in_bounded_parts(
         (row for table in tables for row in table.select(["k", "position"]).to_pylist()),
         key=lambda row: (row["k"], row["position"]),
     )
-    most = max(part_bytes // 20 + 1, 16) + 16 * len(runs)
+    most_bytes = part_bytes + 20 * len(runs)
     for part in parts:
-        assert part.num_rows <= most or len(set(part.column("k").to_pylist())) == 1
+        assert part.nbytes <= most_bytes or len(set(part.column("k").to_pylist())) == 1
     first_and_last = [(part.column("k")[0].as_py(), part.column("k")[-1].as_py()) for part in parts]
     assert all(a[1] < b[0] for a, b in itertools.pairwise(first_and_last))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([1, 50, 3_000]), max_size=30), min_size=1, max_size=8),
+    st.integers(1, 20_000),
+)
+def test_a_part_takes_its_bytes_and_a_row_of_each_run(
+    lengths: list[list[int]], part_bytes: int
+) -> None:
+    layout = InputLayout(("k", "text"), (0,))
+    runs, row_bytes = [], 0
+    for number, run in enumerate(lengths):
+        texts = ["x" * length for length in run]
+        keys = [place * len(lengths) + number for place in range(len(run))]
+        groups = pa.array([0] * len(run), pa.int32())
+        runs.append(pa.table({"k": pa.array(keys, pa.int64()), "text": texts, "group": groups}))
+        # With two offsets of the text, and what it needs to say whether it is null.
+        row_bytes += max(run, default=0) + 32
+    parts = [*merged_runs(runs, layout, part_bytes)]
+    keys = [key for part in parts for key in part.column("k").to_pylist()]
+    assert keys == sorted(key for run in runs for key in run.column("k").to_pylist())
+    for part in parts:
+        assert part.nbytes <= part_bytes + row_bytes
