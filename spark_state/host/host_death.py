@@ -56,7 +56,7 @@ class HostDeath:
 
     @property
     def _number(self) -> int:
-        """Of the signal that ended it, 0 for none."""
+        """The signal that ended it, 0 for none."""
         return 0 if self.status is None else self.status & _SIGNAL_BITS
 
     @property
