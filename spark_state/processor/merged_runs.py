@@ -48,7 +48,7 @@ def merged_runs(
 
 
 def runs_together(runs: Sequence[pa.Table], part_bytes: int) -> int:
-    """How many such runs should be merged at once at most. A head of few rows is read again for many
+    """How many such runs should be merged at once at most. A head of few rows is read for many
     parts, and a run more costs time of each part."""
     return max(min(part_bytes // (_ROWS_OF_HEAD * _mean_row_bytes(runs)), _MOST_RUNS), 2)
 
