@@ -146,11 +146,11 @@ def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
     keys = 12_000  # more than are written whole
     once = [(f"key{number}", number % 7) for number in range(keys)]
     fed: list[Row] = []
-    for run in range(2):
-        fed += feed(tmp_path, [once if run == 0 else once[run::3] * 2], first=run)
+    for run in range(3):
+        fed += feed(tmp_path, [once], first=run)
         job = run_job(tmp_path, "--parallelism", "1", "--min-epochs-for-snapshot", "1")
         assert job.returncode == 0, job.stderr[-5000:]
-    fed += feed(tmp_path, [once[2::3] * 2], first=2)
+    fed += feed(tmp_path, [once], first=3)
     settings = {
         "spark.cowstate.store": (tmp_path / "store").as_uri(),
         "spark.cowstate.parallelism": "1",
@@ -163,9 +163,10 @@ def test_scheduled_runs_of_one_epoch_write_snapshots_in_parts(
         stream.run(stream.operator(name="totals"))
     assert totals_in(tmp_path) == totals_of(fed)
     (store,) = tmp_path.glob("store/*/totals")
-    files = open_history(store.as_uri()).at(2).state
+    files = open_history(store.as_uri()).at(3).state
     parts = [file.rows for file in files if file.kind == "snapshot"]
     assert len(parts) >= 2
-    assert max(parts) <= keys / 4
+    # A quarter of the bytes, about which files only tell by rows.
+    assert max(parts) <= 1.1 * keys / 4
     state = open_store(store.as_uri()).read().to_pylist()
     assert {row["key"]: (row["rows"], row["total"]) for row in state} == totals_of(fed)
