@@ -295,7 +295,9 @@ def copy_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
     """When it has read or copied some rows."""
     copy = Database.copy
 
-    def copy_some(own: Database, rows: Iterable[Row], family: ColumnFamily) -> None:
+    def copy_some(
+        own: Database, rows: Iterable[Row], family: ColumnFamily, check: Callable[[], None]
+    ) -> None:
         def read() -> Iterator[Row]:
             for number, row in enumerate(rows):
                 if number % 8 == 0 and stop():
@@ -304,7 +306,7 @@ def copy_fails(query: Query, patch: pytest.MonkeyPatch, stop: Stop) -> None:
 
         with patch.context() as small:
             small.setattr(database, "_BYTES_OF_BATCH", 100)
-            copy(own, read(), family)
+            copy(own, read(), family, check)
 
     patch.setattr(Database, "copy", copy_some)
 
