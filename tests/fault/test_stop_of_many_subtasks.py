@@ -85,8 +85,12 @@ def stopped(operator: Operator, mode: StopMode) -> Iterator[tuple[int, DictObjec
     assert stop_at > operator.parallelism + 7
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("parallelism", OPERATORS)
+# A stop before a write is one after the write before it, but for the first: few subtasks do.
+@pytest.mark.parametrize(
+    ("parallelism", "mode"),
+    [(parallelism, mode) for parallelism in OPERATORS for mode in MODES if parallelism < 64]
+    + [(64, "after the write")],
+)
 def test_a_stop_at_any_write_leaves_the_old_or_the_new_epoch(
     parallelism: int, mode: StopMode
 ) -> None:
