@@ -60,6 +60,7 @@ INDEXED_BYTES = 1 << 20
 BATCH_ROWS = 16_384
 BATCH_BYTES = 2 << 20
 
+_MOST_BATCH_BYTES = BATCH_BYTES * MAX_BATCH_ROWS // BATCH_ROWS
 _PREFIX = "cowstate."
 
 
@@ -122,7 +123,7 @@ def encode_state_file(table: pa.Table, header: StateFileHeader) -> EncodedFile:
 
 def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
     """Batches of about BATCH_ROWS rows or BATCH_BYTES that end with a key group; a key group with
-    many times as much is cut."""
+    many times as much is cut. Rows are of about one size, or else halved until they fit."""
     rows = min(BATCH_ROWS, max(1, table.num_rows * BATCH_BYTES // table.nbytes))
     most = rows * MAX_BATCH_ROWS // BATCH_ROWS
     lengths: Any = pc.value_counts(table.column(KEY_GROUP_COLUMN)).field("counts")
@@ -131,6 +132,8 @@ def _cut_batches(table: pa.Table) -> Iterable[pa.RecordBatch]:
     while start < table.num_rows:
         of_group = bisect_left(ends, min(start + rows, table.num_rows))
         end = min(ends[of_group], start + most)
+        while end - start > 1 and table.slice(start, end - start).nbytes > _MOST_BATCH_BYTES:
+            end = start + (end - start) // 2
         yield from table.slice(start, end - start).to_batches()
         start = end
 

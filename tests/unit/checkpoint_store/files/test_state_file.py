@@ -12,6 +12,7 @@ import pytest
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
+    BATCH_BYTES,
     MAX_BATCH_ROWS,
     StateFileHeader,
     encode_state_file,
@@ -136,6 +137,16 @@ def test_batches_of_long_rows_have_few() -> None:
     rows = table(*[10] * 50, *[11] * 50, *[12] * 50)
     long_rows = rows.append_column("text", pa.array(["x" * 100_000] * 150))
     assert [rows for _, _, rows in batches_of(long_rows)] == [50, 50, 50, 0]
+
+
+def test_batches_have_few_long_rows_where_most_rows_are_short() -> None:
+    rows = table(*[10] * 100_000, *[11] * 300)
+    texts = pa.array(["x"] * 100_000 + ["x" * 100_000] * 300)
+    data = encode_state_file(rows.append_column("text", texts), HEADER).data
+    reader = pa.ipc.open_file(data)
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    assert sum(batch.num_rows for batch in batches) == 100_300
+    assert max(batch.nbytes for batch in batches) <= 4 * BATCH_BYTES
 
 
 def test_a_small_file_has_no_index() -> None:
