@@ -69,19 +69,7 @@ class SubtaskSnapshots:
         kept = self._kept(restored, backend, attempt)
         part = part_due(kept, attempt.settings.min_epochs_for_snapshot)
         if part is not None:
-            # A part waits for no other: the subtasks of a store in one host would wait in a row.
-            queue = f"{self._url} subtask {attempt.task.subtask}"
-            ranges = self._taken(backend, [part], restored, attempt, is_awaited=True)
-            if ranges is None:
-                return
-            self._pending = PendingSnapshot(
-                ranges,
-                restored,
-                attempt,
-                lambda job: self._maintenance.parts.submit(queue, job),
-                _useful_seconds(attempt),
-                is_awaited=True,
-            )
+            self._begin([part], restored, attempt, backend, is_awaited=True)
 
     def begin_if_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> None:
         """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
@@ -92,17 +80,37 @@ class SubtaskSnapshots:
             return
         due = self._due(handles, attempt, backend) if self._pending is None else ()
         if due:
-            ranges = self._taken(backend, due, handles, attempt, is_awaited=False)
-            if ranges is None:
-                return
-            self._pending = PendingSnapshot(
-                ranges,
-                handles,
-                attempt,
-                lambda job: self._maintenance.snapshots.submit(self._url, job),
-                _useful_seconds(attempt),
-                is_awaited=False,
-            )
+            self._begin(due, handles, attempt, backend, is_awaited=False)
+
+    def _begin(
+        self,
+        due: Sequence[KeyGroupRange],
+        held: Handles,
+        attempt: EpochAttempt,
+        backend: Backend,
+        *,
+        is_awaited: bool,
+    ) -> None:
+        """Begin to write these key groups of a state that is `held` in files, if the local disk
+        takes a snapshot of them."""
+        ranges = self._taken(backend, due, held, attempt, is_awaited)
+        if ranges is None:
+            return
+        # A part waits for no other: the subtasks of a store in one host would wait in a row.
+        part_queue = f"{self._url} subtask {attempt.task.subtask}"
+        threads, queue = (
+            (self._maintenance.parts, part_queue)
+            if is_awaited
+            else (self._maintenance.snapshots, self._url)
+        )
+        self._pending = PendingSnapshot(
+            ranges,
+            held,
+            attempt,
+            lambda job: threads.submit(queue, job),
+            _useful_seconds(attempt),
+            is_awaited=is_awaited,
+        )
 
     def _due(
         self, handles: Handles, attempt: EpochAttempt, backend: Backend
