@@ -73,7 +73,7 @@ class StateMemory:
 
     def measure_again(self, backend: Backend) -> None:
         """A backend that was measured may take less now."""
-        if self._bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
+        if self._bytes and self._bytes > _CLEARLY_MORE * backend.bytes_on_heap(FEW):
             self.measure(backend)
 
     def release(self) -> None:
