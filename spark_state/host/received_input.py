@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 import pyarrow as pa
 
 from spark_state.memory_share import MemoryShare
@@ -19,8 +16,7 @@ _LEAST_PART_OF_SHARE = 16
 
 
 class ReceivedInput:
-    """A context manager, at whose end the rows are given up. `share`: of the memory; `folder`: for
-    files beyond it."""
+    """`share`: of the memory; `folder`: for files beyond it. Close it."""
 
     def __init__(self, plan: RunPlan, share: MemoryShare, folder: str) -> None:
         self._plan = plan
@@ -69,15 +65,8 @@ class ReceivedInput:
         self._share.give_back()
         self._share.take_all_the_same(self._kept_bytes)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Give the rows up."""
         self._share.give_back()
         self._batches = []
         if self._spilled is not None:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -137,7 +137,7 @@ class StateHost:
         with self._sessions.subtask(request) as session:
             claim = session.accept(request)
             wire.send(stream, wire.Accepted(self._sessions.held_memory()))
-            with session.receive(request) as received:
+            with closing(session.receive(request)) as received:
                 receive_input(connection, stream, has_input, received)
                 rows = received.all()
                 return session.run(request, claim, rows, lambda: _check_connected(connection))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,7 @@ class Host:
         assert self.session is not None
         request = self.request(epoch, attempt or epoch + 1)
         claim = self.session.accept(request)
-        with self.session.receive(request) as received:
+        with closing(self.session.receive(request)) as received:
             for batch in table.to_batches(max_chunksize=self.rows_per_batch):
                 received.add(batch)
             durable = self.session.run(request, claim, received.all(), check)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class ReadsTexts(LongTexts):
 def arrived(host: Host, table: pa.Table) -> pa.Table | SpilledRows:
     """What a subtask gets of a table."""
     assert host.session is not None
-    with host.session.receive(host.request(0, 0)) as received:
+    with closing(host.session.receive(host.request(0, 0))) as received:
         for batch in table.to_batches(max_chunksize=10_000):
             received.add(batch)
         return received.all()
@@ -129,7 +130,7 @@ class TestInput:
         table = rows(5 * MANY, keys)
         before = pa.total_allocated_bytes()
         assert host.session is not None
-        with host.session.receive(host.request(0, 0)) as received:
+        with closing(host.session.receive(host.request(0, 0))) as received:
             most = 0
             for batch in table.to_batches(max_chunksize=10_000):
                 received.add(pa.RecordBatch.from_pylist(batch.to_pylist(), schema=batch.schema))
