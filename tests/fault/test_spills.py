@@ -20,8 +20,9 @@ from spark_state.errors import StateHostError
 from spark_state.host import wire
 from spark_state.host.client import run_epoch
 from spark_state.host.epoch_request import BackendSettings
-from spark_state.host.executor import Executor, running_executor
+from spark_state.host.executor import Executor
 from spark_state.host.launcher import connect
+from tests.support.executors import stand_in_executor
 from tests.support.subtasks import Host, operator, table_of
 
 pytestmark = [
@@ -37,13 +38,8 @@ KEYS = 50
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    """A process that stands for an executor's JVM."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    running = running_executor(process.pid)
-    assert running is not None
-    yield running
-    process.kill()
-    process.wait()
+    with stand_in_executor() as running:
+        yield running
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 import stat
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -32,6 +30,7 @@ from spark_state.host.executor import (
 )
 from spark_state.host.launcher import clean_environment, connect
 from spark_state.processor.pickles import dumps
+from tests.support.executors import stand_in_executor
 from tests.support.processors import FailingAt
 from tests.support.subtasks import Host, operator, table_of
 
@@ -40,13 +39,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    """A process that stands for an executor's JVM."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    running = running_executor(process.pid)
-    assert running is not None
-    yield running
-    process.kill()
-    process.wait()
+    with stand_in_executor() as running:
+        yield running
 
 
 def hosts_of(executor: Executor) -> list[psutil.Process]:

@@ -1,0 +1,23 @@
+"""A process that stands for an executor, as state hosts see one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from spark_state.host.executor import Executor, running_executor
+
+
+@contextmanager
+def stand_in_executor() -> Iterator[Executor]:
+    """A process in place of an executor's JVM, which ends with the `with`."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        running = running_executor(process.pid)
+        assert running is not None
+        yield running
+    finally:
+        process.kill()
+        process.wait()
