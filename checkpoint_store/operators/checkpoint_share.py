@@ -43,6 +43,12 @@ class AskedKeyGroups:
     key_groups: KeyGroupRange
     max_parallelism: int
 
+    @classmethod
+    def of_subtask(cls, max_parallelism: int, parallelism: int, subtask: int) -> AskedKeyGroups:
+        """Those that a subtask owns."""
+        own = key_group_range_of_subtask(max_parallelism, parallelism, subtask)
+        return cls(own, max_parallelism)
+
     def are_in(self, group: SubtaskGroup, parallelism: int) -> bool:
         """Whether a subtask of the group had any of them."""
         first = key_group_range_of_subtask(self.max_parallelism, parallelism, group.first)

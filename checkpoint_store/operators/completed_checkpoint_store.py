@@ -411,8 +411,7 @@ class CompletedCheckpointStore:
     def _asked(self, own: Barrier) -> AskedKeyGroups:
         assert self._metadata is not None, "open the store first"
         most = self._metadata.max_parallelism
-        key_groups = key_group_range_of_subtask(most, own.parallelism, own.subtask)
-        return AskedKeyGroups(key_groups, most)
+        return AskedKeyGroups.of_subtask(most, own.parallelism, own.subtask)
 
     def _read(self, name: ManifestName, asked: AskedKeyGroups | None) -> CheckpointShare:
         if asked is None:

@@ -13,7 +13,6 @@ from uuid import NAMESPACE_URL, uuid5
 
 from checkpoint_store.damage_advice import HOW_TO_GO_BACK
 from checkpoint_store.errors import RunOverError
-from checkpoint_store.files.key_group_range import key_group_range_of_subtask
 from checkpoint_store.objects.chore import try_chore
 from checkpoint_store.objects.deletion import deletion_chores
 from checkpoint_store.objects.object_store import open_object_store
@@ -72,10 +71,7 @@ class PublishedEpoch:
 def asked_by(request: EpochRequest) -> AskedKeyGroups:
     """The key groups of the request's subtask."""
     spec = request.spec
-    key_groups = key_group_range_of_subtask(
-        spec.max_parallelism, spec.parallelism, request.task.subtask
-    )
-    return AskedKeyGroups(key_groups, spec.max_parallelism)
+    return AskedKeyGroups.of_subtask(spec.max_parallelism, spec.parallelism, request.task.subtask)
 
 
 class StoreBegunAnewError(FencedError):

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from checkpoint_store.files.key_group_range import KeyGroupRange, key_group_range_of_subtask
 from checkpoint_store.objects.object_store import ObjectStore
 from checkpoint_store.operators.checkpoint_share import AskedKeyGroups, CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
@@ -52,8 +51,7 @@ class Operator:
 
     def asked(self, subtask: int) -> AskedKeyGroups:
         """The key groups of a subtask."""
-        own = key_group_range_of_subtask(self.max_parallelism, self.parallelism, subtask)
-        return AskedKeyGroups(own, self.max_parallelism)
+        return AskedKeyGroups.of_subtask(self.max_parallelism, self.parallelism, subtask)
 
     def opened(self, store: ObjectStore) -> CompletedCheckpointStore:
         """Its checkpoints, as a new host sees them."""
@@ -179,8 +177,3 @@ def state_before(store: ObjectStore, epoch: int, operator: Operator) -> dict[int
             for batch in checkpoints.read_state(handle, asked.key_groups):
                 state |= {row["_key_group"]: row["value"] for row in batch.to_pylist()}
     return state
-
-
-def all_key_groups(operator: Operator) -> KeyGroupRange:
-    """Every key group."""
-    return KeyGroupRange(0, operator.max_parallelism - 1)
