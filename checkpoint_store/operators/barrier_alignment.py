@@ -44,13 +44,14 @@ def align(barriers: Iterable[Barrier], epoch: int, run: Run, parallelism: int) -
         for barrier in barriers
         if (barrier.epoch, barrier.run, barrier.parallelism) == (epoch, run, parallelism)
     ]
-    base_epoch = max((_base_epoch(barrier) for barrier in mine), default=-1)
+    base_epoch = max((counted_base(barrier.base_epoch) for barrier in mine), default=-1)
     newest: dict[int, Barrier] = {}
     for barrier in sorted(mine, key=lambda b: (b.attempt, b.barrier_id)):
-        if _base_epoch(barrier) == base_epoch:
+        if counted_base(barrier.base_epoch) == base_epoch:
             newest[barrier.subtask] = barrier
     return Alignment(epoch, run, parallelism, newest)
 
 
-def _base_epoch(barrier: Barrier) -> int:
-    return -1 if barrier.base_epoch is None else barrier.base_epoch
+def counted_base(base_epoch: int | None) -> int:
+    """A base as a number to compare: what starts from nothing comes before all epochs."""
+    return -1 if base_epoch is None else base_epoch

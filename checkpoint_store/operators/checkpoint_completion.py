@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.objects.object_store import ObjectStore
-from checkpoint_store.operators.barrier_alignment import align
+from checkpoint_store.operators.barrier_alignment import align, counted_base
 from checkpoint_store.operators.checkpoint_codec import (
     encode_group,
     encode_grouped_manifest,
@@ -75,14 +75,13 @@ class CheckpointCompletion:
         `subtask`: who has published its barrier; None: look at all subtasks.
         """
         directory = EpochDirectory(epoch, run.number)
-        if not self._groups.are_many(parallelism):
-            return self._complete_few(directory, run, parallelism)
         groups = self._groups.of(parallelism)
         looked_at = groups if subtask is None else [self._groups.group_with(subtask, parallelism)]
         for group in looked_at:
             if not self._complete_group(directory, run, parallelism, group):
                 return False
-        return self._complete_groups(directory, run, parallelism)
+        is_one = len(groups) == 1  # then the group is the epoch
+        return is_one or self._complete_groups(directory, run, parallelism)
 
     def complete_later(self, epoch: int, run: Run, parallelism: int) -> bool:
         """Complete an epoch of many subtasks whose last one was stopped between its barrier and the
@@ -118,7 +117,7 @@ class CheckpointCompletion:
         asked: AskedKeyGroups,
     ) -> CheckpointShare | None:
         run = self._published.read_group(next(iter(newest.values())))[0].run
-        base = max(map(_base_epoch, newest.values()))
+        base = max(counted_base(name.base_epoch) for name in newest.values())
         barriers: list[Barrier] = []
         summaries: list[CheckpointSummary] = []
         for group in self._groups.of(parallelism):
@@ -129,25 +128,17 @@ class CheckpointCompletion:
             if name is not None:
                 of_group = self._published.read_group(name)
             else:
-                of_group = self._aligned_group(directory, run, parallelism, group)
-            numbers = [barrier.subtask for barrier in of_group]
-            if numbers != [*range(group.first, group.last + 1)]:
+                missing = self._barrier_names_of(directory, parallelism, group)
+                of_group = self._aligned(missing, directory, run, parallelism)
+            if len(of_group) < len(group):
                 return None
-            if base != (-1 if of_group[0].base_epoch is None else of_group[0].base_epoch):
+            if counted_base(of_group[0].base_epoch) != base:
                 return None
             summaries.append(summary_of(of_group, is_contested=True))
             if is_asked:
                 barriers += of_group
         summary = joined(summaries, is_contested=True)
         return CheckpointShare(directory.epoch, run, parallelism, tuple(barriers), summary)
-
-    def _aligned_group(
-        self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
-    ) -> tuple[Barrier, ...]:
-        """The barriers of a group that was not written, by subtask."""
-        names = self.barrier_names(directory, parallelism, self._groups.digits_of(group))
-        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
-        return tuple(alignment.barriers[subtask] for subtask in alignment.present())
 
     def missing_subtasks(self, epoch: int, run: Run, parallelism: int) -> tuple[int, ...]:
         """The subtasks that have published no barrier of `epoch` in this run."""
@@ -166,12 +157,11 @@ class CheckpointCompletion:
 
     def write(self, checkpoint: CompletedCheckpoint) -> None:
         """Write the manifest of a checkpoint that was put together from all of its barriers."""
-        # Another barrier may have been passed over for one of them.
-        summary = summary_of(checkpoint.barriers, is_contested=True)
-        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
+        # Contested: another barrier may have been passed over for one of them.
         if not self._groups.are_many(checkpoint.parallelism):
-            self._write_few(checkpoint, summary)
+            self._write_whole(checkpoint, is_contested=True)
             return
+        directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
         names = [
             self._write_group(
                 directory,
@@ -181,40 +171,48 @@ class CheckpointCompletion:
             )
             for group in self._groups.of(checkpoint.parallelism)
         ]
+        summary = summary_of(checkpoint.barriers, is_contested=True)
         self._write_grouped(directory, checkpoint.run, names, summary)
-
-    def _complete_few(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
-        names = self.barrier_names(directory, parallelism)
-        if len({name.subtask for name in names}) < parallelism:
-            return False  # known from the names; no barrier is read for it
-        is_contested = len(names) > parallelism
-        if self._has_manifest(directory, _attempts(names), is_contested=is_contested):
-            return True
-        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
-        completed = alignment.completed()
-        if completed is None:
-            return False
-        self._write_few(completed, summary_of(completed.barriers, is_contested=is_contested))
-        return True
 
     def _complete_group(
         self, directory: EpochDirectory, run: Run, parallelism: int, group: SubtaskGroup
     ) -> bool:
-        names = self.barrier_names(directory, parallelism, self._groups.digits_of(group))
+        """Write a group, or the manifest if it is the only one, if its barriers are there; whether
+        they are."""
+        names = self._barrier_names_of(directory, parallelism, group)
         if len({name.subtask for name in names}) < len(group):
-            return False
+            return False  # known from the names; no barrier is read for it
         is_contested = len(names) > len(group)
-        written = self._published.groups(directory, group)
-        if _are_written(
-            _of_parallelism(parallelism, written), _attempts(names), is_contested=is_contested
-        ):
+        is_one = len(group) == parallelism
+        written: Sequence[ManifestName | GroupName] = (
+            self._published.manifests(directory.epoch, directory.run_number)
+            if is_one
+            else _of_parallelism(parallelism, self._published.groups(directory, group))
+        )
+        if _are_written(written, _attempts(names), is_contested=is_contested):
             return True
-        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
-        if len(alignment.barriers) < len(group):
+        barriers = self._aligned(names, directory, run, parallelism)
+        if len(barriers) < len(group):
             return False
-        barriers = [alignment.barriers[s] for s in range(group.first, group.last + 1)]
-        self._write_group(directory, group, barriers, is_contested=is_contested)
+        if is_one:
+            whole = CompletedCheckpoint(directory.epoch, run, parallelism, barriers)
+            self._write_whole(whole, is_contested=is_contested)
+        else:
+            self._write_group(directory, group, barriers, is_contested=is_contested)
         return True
+
+    def _barrier_names_of(
+        self, directory: EpochDirectory, parallelism: int, group: SubtaskGroup
+    ) -> list[BarrierName]:
+        digits = self._groups.digits_of(group) if self._groups.are_many(parallelism) else ""
+        return self.barrier_names(directory, parallelism, digits)
+
+    def _aligned(
+        self, names: Sequence[BarrierName], directory: EpochDirectory, run: Run, parallelism: int
+    ) -> tuple[Barrier, ...]:
+        """The barriers that count of these, by subtask."""
+        alignment = align(self._published.read_barriers(names), directory.epoch, run, parallelism)
+        return tuple(alignment.barriers[subtask] for subtask in alignment.present())
 
     def _complete_groups(self, directory: EpochDirectory, run: Run, parallelism: int) -> bool:
         names = _of_parallelism(parallelism, self._published.groups(directory))
@@ -225,7 +223,8 @@ class CheckpointCompletion:
         chosen = [newest[group] for group in groups]
         is_contested = any(name.summary is None or name.summary.is_contested for name in names)
         attempts = sum(name.attempts for name in chosen)
-        if not self._has_manifest(directory, attempts, is_contested=is_contested):
+        written = self._published.manifests(directory.epoch, directory.run_number)
+        if not _are_written(written, attempts, is_contested=is_contested):
             summarised = [name.summary for name in chosen if name.summary is not None]
             summary = None
             if len(summarised) == len(chosen):
@@ -236,18 +235,13 @@ class CheckpointCompletion:
     def _newest(self, names: Sequence[GroupName]) -> dict[SubtaskGroup, GroupName]:
         """The objects that count. A group that started from an older epoch than another one is a
         zombie's (I4)."""
-        base = max(map(_base_epoch, names), default=-1)
+        base = max((counted_base(name.base_epoch) for name in names), default=-1)
         ordered = sorted(names, key=lambda name: (name.attempts, name.unique))
-        return {name.group: name for name in ordered if _base_epoch(name) == base}
+        return {name.group: name for name in ordered if counted_base(name.base_epoch) == base}
 
-    def _has_manifest(
-        self, directory: EpochDirectory, attempts: int, *, is_contested: bool
-    ) -> bool:
-        names = self._published.manifests(directory.epoch, directory.run_number)
-        return _are_written(names, attempts, is_contested=is_contested)
-
-    def _write_few(self, checkpoint: CompletedCheckpoint, summary: CheckpointSummary) -> None:
+    def _write_whole(self, checkpoint: CompletedCheckpoint, *, is_contested: bool) -> None:
         attempts = sum(barrier.attempt for barrier in checkpoint.barriers)
+        summary = summary_of(checkpoint.barriers, is_contested=is_contested)
         self._put_manifest(checkpoint, encode_manifest(checkpoint), attempts, summary)
 
     def _put_manifest(
@@ -329,8 +323,3 @@ def _are_written(
 def _of_parallelism(parallelism: int, names: Iterable[GroupName]) -> list[GroupName]:
     """Those of so many subtasks."""
     return [name for name in names if name.parallelism == parallelism]
-
-
-def _base_epoch(name: GroupName) -> int:
-    """The epoch that a group starts from; -1 if it starts from nothing."""
-    return -1 if name.base_epoch is None else name.base_epoch

@@ -159,48 +159,53 @@ class PublishedObjects:
 
         def read(entry: tuple[SubtaskGroup, str]) -> tuple[Barrier, ...]:
             group, text = entry
-            barriers = self._group(text, checkpoint.epoch)
-            expected = [
-                (checkpoint.epoch, checkpoint.run, checkpoint.parallelism, subtask)
-                for subtask in range(group.first, group.last + 1)
-            ]
-            if [(b.epoch, b.run, b.parallelism, b.subtask) for b in barriers] != expected:
-                problem = f"not the barriers of subtasks {group.first} to {group.last}"
-                raise CorruptObjectError(self._store.url, text, problem, checkpoint.epoch)
+            directory = EpochDirectory(checkpoint.epoch, checkpoint.run.number)
+            barriers = self._group(text, directory, checkpoint.parallelism, group)
+            if any(barrier.run != checkpoint.run for barrier in barriers):
+                raise self._not_of(group, text, checkpoint.epoch)
             return barriers
 
         return tuple(chain.from_iterable(in_parallel(read, groups)))
 
     def read_group(self, name: GroupName) -> tuple[Barrier, ...]:
         """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
-        return self._group(str(name), name.directory.epoch)
+        return self._group(str(name), name.directory, name.parallelism, name.group)
 
-    def _group(self, text: str, epoch: int) -> tuple[Barrier, ...]:
-        barriers = self._groups.get(text)
-        if barriers is None:
-            data = read_named(self._store, text, epoch)
-            barriers = decode_group(data, Source(self._store.url, text, epoch))
-            self._groups.put(text, barriers)
+    def _group(
+        self, text: str, directory: EpochDirectory, parallelism: int, group: SubtaskGroup
+    ) -> tuple[Barrier, ...]:
+        barriers = self._read_once(self._groups, text, directory.epoch, decode_group)
+        said = [(EpochDirectory(b.epoch, b.run.number), b.parallelism, b.subtask) for b in barriers]
+        subtasks = range(group.first, group.last + 1)
+        if said != [(directory, parallelism, subtask) for subtask in subtasks]:
+            raise self._not_of(group, text, directory.epoch)
         return barriers
 
+    def _not_of(self, group: SubtaskGroup, text: str, epoch: int) -> CorruptObjectError:
+        problem = f"not the barriers of subtasks {group.first} to {group.last}"
+        return CorruptObjectError(self._store.url, text, problem, epoch)
+
     def _manifest(self, name: ManifestName) -> CompletedCheckpoint | GroupedCheckpoint:
-        text = str(name)
-        checkpoint = self._manifests.get(text)
-        if checkpoint is None:
-            data = read_named(self._store, text, name.epoch)
-            checkpoint = decode_manifest(data, Source(self._store.url, text, name.epoch))
-            self._manifests.put(text, checkpoint)
-        return checkpoint
+        return self._read_once(self._manifests, str(name), name.epoch, decode_manifest)
+
+    def _read_once(
+        self,
+        remembered: Remembered[str, _T],
+        name: str,
+        epoch: int,
+        decode: Callable[[bytes, Source], _T],
+    ) -> _T:
+        """What a document says, read if it is not remembered."""
+        said = remembered.get(name)
+        if said is None:
+            data = read_named(self._store, name, epoch)
+            said = decode(data, Source(self._store.url, name, epoch))
+            remembered.put(name, said)
+        return said
 
     def read_barrier(self, name: BarrierName) -> Barrier:
         """Raises ObjectMissingError, CorruptObjectError, UnsupportedFormatError."""
-        text, epoch = str(name), name.directory.epoch
-        barrier = self._barriers.get(text)
-        if barrier is None:
-            data = read_named(self._store, text, epoch)
-            barrier = decode_barrier(data, Source(self._store.url, text, epoch))
-            self._barriers.put(text, barrier)
-        return barrier
+        return self._read_once(self._barriers, str(name), name.directory.epoch, decode_barrier)
 
     def read_barriers(self, names: Sequence[BarrierName]) -> list[Barrier]:
         """As read_barrier, several at once. A damaged barrier is left out if a later attempt of its
