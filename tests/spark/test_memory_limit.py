@@ -117,13 +117,13 @@ def in_batch(spark: SparkSession, folder: Path) -> dict[str, Row]:
     return {row.key: row for row in sums.collect()}
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("chosen", ["heap", "rocksdb"])
 def test_batches_larger_than_the_memory_come_to_what_a_batch_computation_does(
-    spark: SparkSession, folder: Path, tmp_path: Path, backend: str
+    spark: SparkSession, folder: Path, tmp_path: Path, chosen: str
 ) -> None:
     settings = {
         **LIMIT,
-        "spark.cowstate.backend": backend,
+        "spark.cowstate.backend": chosen,
         "spark.cowstate.rocksdb.maxMemoryMB": "16",
     }
     with configured(spark, settings):

@@ -20,6 +20,7 @@ _CHOOSING = frozenset(
     {
         "test_backends.py",
         "test_killed_databases.py",
+        "test_memory_limit.py",
         "test_random_processors.py",
         "test_savepoints.py",
     }

@@ -27,6 +27,12 @@ def test_a_file_that_chooses_or_has_no_operator_is_left_alone() -> None:
         assert backends_of(SPARK / name, None) == backends_of(SPARK / name, "rocksdb") == ()
 
 
+def test_a_choice_in_a_file_has_a_name_of_its_own() -> None:
+    """`backend` is a fixture of the whole run, on which the session depends."""
+    for path in sorted(SPARK.glob("test_*.py")):
+        assert 'parametrize("backend"' not in path.read_text(), path.name
+
+
 def test_a_run_about_one_backend_has_all_files_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_BACKEND", "rocksdb")
     assert {backends_of(path, only_backend()) for path in OPERATORS} == {("rocksdb",)}
