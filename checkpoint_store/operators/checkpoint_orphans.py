@@ -15,6 +15,7 @@ So they go only when every manifest is of a run that began at least `RUNS_TO_RET
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
@@ -58,20 +59,21 @@ class _Needs:
         self._oldest_epoch = min((name.epoch for name in names), default=0)
         self._oldest_run = min((name.run_number for name in names), default=0)
         self._newest_run = max((name.run_number for name in names), default=0)
-        self._completed: dict[EpochDirectory, set[tuple[int, int]]] = {}
+        # The attempts that count, by subtask, for each manifest of an epoch and run.
+        self._completed: dict[EpochDirectory, list[array[int]]] = {}
         self._files: set[str] = set()
         self._unknown_epoch = -1
         self._with_manifest = {_directory(name) for name in names}
-        self._add_manifests(names, readable.manifests(names))
+        self._add_manifests(readable.manifests(names))
         waiting = [d for d in published.epoch_directories() if self._is_waiting(d)]
         for barriers in in_parallel(readable.barriers, waiting):
             self._add_barriers(barriers)
 
     def _add_manifests(
-        self, names: Sequence[ManifestName], read: Sequence[CompletedCheckpoint | Unknown | None]
+        self, read: Iterable[tuple[ManifestName, CompletedCheckpoint | Unknown | None]]
     ) -> None:
         undecided = set()
-        for name, said in zip(names, read, strict=True):
+        for name, said in read:
             if isinstance(said, Unknown):
                 undecided.add(_directory(name))
                 self._keep_all_of(said)
@@ -92,8 +94,8 @@ class _Needs:
 
     def _add(self, directory: EpochDirectory, checkpoint: CompletedCheckpoint) -> None:
         self._files |= checkpoint.object_names()
-        attempts = self._completed.setdefault(directory, set())
-        attempts.update((barrier.subtask, barrier.attempt) for barrier in checkpoint.barriers)
+        attempts = array("q", (barrier.attempt for barrier in checkpoint.barriers))
+        self._completed.setdefault(directory, []).append(attempts)
 
     def _is_behind(self, directory: EpochDirectory) -> bool:
         """Whether this is of a zombie that publishes behind the retained epochs."""
@@ -116,10 +118,13 @@ class _Needs:
         return barrier is None or not self._is_replaced(barrier)
 
     def _is_replaced(self, name: BarrierName) -> bool:
-        attempts = self._completed.get(name.directory)
-        if attempts is None:
+        completed = self._completed.get(name.directory)
+        if completed is None:
             return not self._is_waiting(name.directory)
-        return (name.subtask, name.attempt) not in attempts
+        return not any(
+            name.subtask < len(attempts) and attempts[name.subtask] == name.attempt
+            for attempts in completed
+        )
 
 
 def _directory(name: ManifestName) -> EpochDirectory:

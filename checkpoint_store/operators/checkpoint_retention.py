@@ -44,8 +44,8 @@ def live_timeline(manifests: Iterable[ManifestName]) -> list[ManifestName]:
 
 
 class CheckpointRetention:
-    """Retention of one store. Remembers which files each manifest names, so that a later call
-    reads only the manifests it has not seen."""
+    """Retention of one store. Remembers which epoch is the last that uses a file, so that a later
+    call reads only the manifests it has not seen."""
 
     def __init__(
         self, store: ObjectStore, published: PublishedObjects, readable: ReadableObjects
@@ -84,12 +84,10 @@ class CheckpointRetention:
         if not expired and not directories:
             return 0
         self._register(manifests)
-        # A manifest that another process deleted meanwhile releases what it named, too.
-        gone = self._registry.checkpoints() - {str(name) for name in retained}
-        unneeded = {file for manifest in gone for file in self._registry.unregister(manifest)}
-        self._unknown -= gone
+        unneeded = self._registry.unregister_before(oldest_retained)
+        self._unknown.intersection_update(map(str, retained))
         if self._unknown:
-            unneeded = set()
+            unneeded = frozenset()
         listings = in_parallel(self._store.list, map(str, directories))
         names = [info.name for infos in listings for info in infos]
         groups = [name for name in names if layout.parse_group(name)]
@@ -107,9 +105,10 @@ class CheckpointRetention:
     def _register(self, names: Sequence[ManifestName]) -> None:
         unseen = [name for name in names if str(name) not in self._registry]
         seen = [n for n in names if str(n) in self._registry and str(n) not in self._unknown]
-        for name, said in zip(unseen, self._readable.manifests(unseen, seen), strict=True):
+        for name, said in self._readable.manifests(unseen, seen):
             checkpoint = None if isinstance(said, Unknown) else said
-            self._registry.register(str(name), checkpoint.object_names() if checkpoint else ())
+            files = checkpoint.object_names() if checkpoint else ()
+            self._registry.register(str(name), name.epoch, files)
             if isinstance(said, Unknown):
                 self._unknown.add(str(name))
 

@@ -7,8 +7,9 @@ of their attempts is part of its name. Otherwise what it names is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeVar
 
 from checkpoint_store.errors import (
@@ -24,6 +25,8 @@ from checkpoint_store.operators.operator_layout import EpochDirectory, ManifestN
 from checkpoint_store.operators.published_objects import PublishedObjects
 
 _T = TypeVar("_T")
+# So many manifests are in memory at a time, or those of one epoch if they are more.
+_READ_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,17 @@ class ReadableObjects:
         self._published = published
 
     def manifests(
-        self, names: Sequence[ManifestName], others: Iterable[ManifestName] = ()
+        self, names: Iterable[ManifestName], others: Sequence[ManifestName] = ()
+    ) -> Iterator[tuple[ManifestName, CompletedCheckpoint | Unknown | None]]:
+        """What each manifest says, a few epochs at a time. It is None for a manifest that was
+        deleted, and for one that cannot be read and was replaced: by another manifest of its epoch
+        and run, among `names` or `others`, that can be read."""
+        for part in _parts(names):
+            yield from zip(part, self._manifests(part, others), strict=True)
+
+    def _manifests(
+        self, names: Sequence[ManifestName], others: Sequence[ManifestName]
     ) -> list[CompletedCheckpoint | Unknown | None]:
-        """What each manifest says. It is None for a manifest that was deleted, and for one that
-        cannot be read and was replaced: by another manifest of its epoch and run, among `names` or
-        `others`, that can be read."""
         read = in_parallel(self._manifest, names)
         attempts: dict[EpochDirectory, int] = {}
         could_be_read = [
@@ -93,6 +102,18 @@ class ReadableObjects:
         except (CorruptObjectError, UnsupportedFormatError) as error:
             tell_unreadable(error)
             return Unknown(epoch)
+
+
+def _parts(names: Iterable[ManifestName]) -> Iterator[list[ManifestName]]:
+    """The names by epoch, those of one together: one of them may have replaced another."""
+    part: list[ManifestName] = []
+    for name in sorted(names, key=attrgetter("epoch")):
+        if len(part) >= _READ_AT_ONCE and name.epoch != part[-1].epoch:
+            yield part
+            part = []
+        part.append(name)
+    if part:
+        yield part
 
 
 def _directory(name: ManifestName) -> EpochDirectory:

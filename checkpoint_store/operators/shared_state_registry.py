@@ -1,48 +1,39 @@
-"""Which checkpoint uses which state files. Pure.
+"""Which epoch is the last that uses a state file. Pure.
 
 A file may be named by many checkpoints: a changelog by every one until a snapshot replaces it. It
-may be deleted with its last user, never before (I8).
+may be deleted with its last user, never before (I8). Checkpoints expire by their epoch, so of a
+file's users only the epoch of the newest one counts. The registry holds one number for each file,
+however many checkpoints name it.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from collections.abc import Iterable
 
 
 class SharedStateRegistry:
-    """Reference counts of files, by registered checkpoint."""
+    """The last epoch that uses each file, of the registered checkpoints."""
 
     def __init__(self) -> None:
-        self._names: dict[str, frozenset[str]] = {}
-        self._users: Counter[str] = Counter()
+        self._epochs: dict[str, int] = {}
+        self._last_use: dict[str, int] = {}
 
     def __contains__(self, checkpoint: str) -> bool:
-        return checkpoint in self._names
+        return checkpoint in self._epochs
 
-    def checkpoints(self) -> frozenset[str]:
-        """The registered checkpoints."""
-        return frozenset(self._names)
+    def register(self, checkpoint: str, epoch: int, names: Iterable[str]) -> None:
+        """Let `checkpoint`, which is of `epoch`, use `names`. To register it twice is a bug."""
+        assert checkpoint not in self._epochs, f"{checkpoint} is registered already"
+        self._epochs[checkpoint] = epoch
+        for name in names:
+            if self._last_use.get(name, -1) < epoch:
+                self._last_use[name] = epoch
 
-    def register(self, checkpoint: str, names: Iterable[str]) -> None:
-        """Count `checkpoint` as a user of `names`. To register it twice is a bug."""
-        assert checkpoint not in self._names, f"{checkpoint} is registered already"
-        used = frozenset(map(sys.intern, names))
-        self._names[checkpoint] = used
-        self._users.update(used)
-
-    def unregister(self, checkpoint: str) -> frozenset[str]:
-        """Forget `checkpoint`; the names that have no user left."""
-        names = self._names.pop(checkpoint)
-        self._users.subtract(names)
-        unused = frozenset(name for name in names if not self._users[name])
+    def unregister_before(self, epoch: int) -> frozenset[str]:
+        """Forget the checkpoints of older epochs; the names that no other checkpoint uses."""
+        unused = frozenset(name for name, last in self._last_use.items() if last < epoch)
         for name in unused:
-            del self._users[name]
+            del self._last_use[name]
+        for checkpoint in [name for name, own in self._epochs.items() if own < epoch]:
+            del self._epochs[checkpoint]
         return unused
-
-    def check_invariants(self) -> None:
-        """Every count is the number of registered users, and never zero."""
-        expected = Counter(name for names in self._names.values() for name in names)
-        assert expected == self._users, (expected, self._users)
-        assert all(self._users.values()), self._users

@@ -280,27 +280,28 @@ file_names = st.sampled_from("abcdefgh")
 
 @given(
     st.lists(
-        st.one_of(st.frozensets(file_names), st.integers(0, 9)),
+        st.one_of(st.tuples(st.integers(0, 9), st.frozensets(file_names)), st.integers(0, 10)),
         max_size=40,
     )
 )
 def test_the_registry_agrees_with_counting_anew(
-    operations: list[frozenset[str] | int],
+    operations: list[tuple[int, frozenset[str]] | int],
 ) -> None:
-    """A set registers a checkpoint of these files; a number unregisters the oldest such many."""
+    """A pair registers a checkpoint of this epoch and these files; a number unregisters the
+    checkpoints of older epochs."""
     registry = SharedStateRegistry()
-    alive: dict[str, frozenset[str]] = {}
+    alive: dict[str, tuple[int, frozenset[str]]] = {}
     for number, operation in enumerate(operations):
-        if isinstance(operation, frozenset):
-            registry.register(str(number), operation)
+        if isinstance(operation, tuple):
+            registry.register(str(number), *operation)
             alive[str(number)] = operation
-        else:
-            for checkpoint in list(alive)[:operation]:
-                names = alive.pop(checkpoint)
-                still_used = frozenset().union(*alive.values())
-                assert registry.unregister(checkpoint) == names - still_used
-        registry.check_invariants()
-        assert registry.checkpoints() == alive.keys()
+            continue
+        expired = {name for name, (epoch, _) in alive.items() if epoch < operation}
+        named = frozenset[str]().union(*(alive.pop(name)[1] for name in expired))
+        still_used = frozenset[str]().union(*(files for _, files in alive.values()))
+        assert registry.unregister_before(operation) == named - still_used
+        assert not any(name in registry for name in expired)
+        assert all(name in registry for name in alive)
 
 
 def test_a_history_with_every_kind_of_step_is_checked() -> None:
