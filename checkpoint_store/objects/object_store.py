@@ -318,11 +318,19 @@ class FsspecObjectStore:
                 )
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
-            except OSError as error:
-                if _client_error_code(error) in _BEYOND_THE_END:
+            except Exception as error:
+                if _client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
                     return b""
                 raise
-            return data
+            # A server that does not know ranges answers with the whole object.
+            return data if len(data) <= length else data[start : start + length]
+
+    def _ends_by(self, name: str, start: int) -> bool:
+        """Whether an object is known to have no byte from `start` on: clients have many errors for
+        a range that begins there, and errors may mean something else."""
+        with suppress(Exception):
+            return int(self._filesystem().info(self._path(name))["size"]) <= start
+        return False
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """See ObjectStore."""

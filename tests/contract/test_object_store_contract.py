@@ -34,7 +34,37 @@ class UnconditionalFileSystem(MemoryFileSystem):
         super().pipe_file(path, value, mode="overwrite", **options)
 
 
-fsspec.register_implementation("unconditional", UnconditionalFileSystem, clobber=True)
+class WholeFileSystem(MemoryFileSystem):
+    """Answers with whole objects to whoever asks for a range, as some HTTP servers do."""
+
+    protocol = "whole"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
+        return bytes(super().cat_file(path, **options))
+
+
+class StrictFileSystem(MemoryFileSystem):
+    """Refuses a range that begins where an object ends, with an error of its own."""
+
+    protocol = "strict"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **options: Any) -> bytes:
+        data = bytes(super().cat_file(path, **options))
+        if start is not None and start >= len(data):
+            raise RangeNotSatisfiableError(f"{path} has {len(data)} bytes")
+        return data[start:end]
+
+
+class RangeNotSatisfiableError(Exception):
+    """A client's own error."""
+
+
+for client in (UnconditionalFileSystem, WholeFileSystem, StrictFileSystem):
+    fsspec.register_implementation(client.protocol, client, clobber=True)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +104,27 @@ class TestObjectStores(ObjectStoreContract):
         store.put("d/new", b"x")
         assert names_in(other, "d") == {"d/new"}
         assert other.get("d/new") == b"x"
+
+
+class TestFileSystemsThatRefuseRanges(TestObjectStores):
+    """They keep all promises: nothing is where an object has ended."""
+
+    @pytest.fixture
+    def kind(self) -> str:
+        return "strict"
+
+
+class TestFileSystemsWithoutRanges(TestObjectStores):
+    """They keep all promises but one: a short object looks like a range of itself."""
+
+    @pytest.fixture
+    def kind(self) -> str:
+        return "whole"
+
+    def test_fewer_bytes_are_read_where_an_object_ends(self, store: ObjectStore) -> None:
+        store.put("a/b", b"0123456789")
+        assert store.get_range("a/b", 7, 9) == b"789"
+        assert store.get_range("a/b", 50, 9) == b""
 
 
 class TestFileSystemsWithoutConditionalCreate(TestObjectStores):

@@ -288,6 +288,26 @@ def test_an_option_that_the_client_does_not_know_is_told() -> None:
         store.get("d/a")
 
 
+class LostFileSystem(MemoryFileSystem):
+    """A server that cannot be reached."""
+
+    protocol = "lost"
+
+    def cat_file(self, *_: Any, **__: Any) -> bytes:
+        raise ConnectionResetError("gone")
+
+    def info(self, *_: Any, **__: Any) -> dict[str, Any]:
+        raise ConnectionResetError("gone as well")
+
+
+fsspec.register_implementation("lost", LostFileSystem, clobber=True)
+
+
+def test_a_range_that_cannot_be_read_is_no_end_of_an_object() -> None:
+    with pytest.raises(ConnectionResetError, match=r"^gone$"):
+        open_object_store("lost://store").get_range("d/a", 5, 1)
+
+
 def test_a_server_that_answers_precondition_failed_has_the_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
