@@ -1,32 +1,40 @@
 """A large state without Spark: the bytes of its epochs, and what restores cost.
 
-    python tests/benchmarks/large_state.py [--keys 1000000] [--churn 0.01] [--epochs 120]
+    python tests/benchmarks/large_state.py [--keys 1000000] [--churn 0.01] [--turnovers 2]
+                                           [--text 0] [--restores 3] [--plot FILE]
 
-An operator that counts and sums has `--keys` keys in one subtask, on a local disk. Then each of
-`--epochs` epochs changes a share `--churn` of the keys, drawn at random. Three operators get the
-same epochs: in RocksDB with databases as snapshots (`database`), in RocksDB with rows as snapshots
-(`rows`), and on the heap (`heap`).
+An operator that counts and sums, and keeps a text of `--text` random characters for each key, has
+`--keys` keys in one subtask, on a local disk. Then each epoch changes a share `--churn` of the
+keys, drawn at random, until each key has changed `--turnovers` times on average. Three operators
+get the same epochs: in RocksDB with databases as snapshots (`database`), in RocksDB with rows as
+snapshots (`rows`), and on the heap (`heap`). With several shares this is done for each of them.
 
 Printed are for each: the bytes that an epoch writes with its share of the snapshots, to those of
-the last whole snapshot as rows; the seconds, and the CPU seconds, until a host that begins has the
-state, medians of `--restores`, also for one of two subtasks; and ratios to `rows`.
+the last whole snapshot as rows; the seconds of an epoch, without snapshots, which are written in
+the background; the seconds, and the CPU seconds, until a host that begins has the state, medians of
+`--restores`, also for one of two subtasks; and ratios to `rows`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row
 
 from checkpoint_store.files.state_handle import bytes_of
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
+from tests.support.processors import RunningTotals
 from tests.support.subtasks import Host, operator
 
 CASES = {
@@ -37,12 +45,35 @@ CASES = {
 KEYS_OF_EPOCH = 250_000
 
 
+class TotalsAndText(RunningTotals):
+    """Counts and sums the rows of a key, and keeps hexadecimal characters that belong to it."""
+
+    def __init__(self, characters: int) -> None:
+        self._characters = characters
+
+    def init(self, handle: Any) -> None:
+        self._totals = handle.getValueState("totals", "rows bigint, total bigint, text string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        count, total, text = self._totals.get() or (0, 0, self._text(key[0]))
+        for row in rows:
+            count += 1
+            total += row.value
+        self._totals.update((count, total, text))
+        yield Row(key=key[0], rows=count, total=total)
+
+    def _text(self, key: str) -> str:
+        return hashlib.shake_128(key.encode()).hexdigest(self._characters // 2)
+
+
 @dataclass
 class Measured:
-    """`written`: the bytes of each epoch after the load; `read_bytes`: of the files that restores
-    read; `seconds`, `cpu_seconds`: of restores, by how many subtasks there are."""
+    """`written`: the bytes of each epoch after the load, and `epochs` its seconds; `read_bytes`: of
+    the files that restores read; `seconds`, `cpu_seconds`: of restores, by how many subtasks there
+    are."""
 
     written: list[int] = field(default_factory=list)
+    epochs: list[float] = field(default_factory=list)
     read_bytes: int = 0
     seconds: dict[int, float] = field(default_factory=dict)
     cpu_seconds: dict[int, float] = field(default_factory=dict)
@@ -51,21 +82,25 @@ class Measured:
 class Case:
     """One of the operators, with its store in `folder`."""
 
-    def __init__(self, folder: Path, backend: BackendSettings) -> None:
+    def __init__(self, folder: Path, backend: BackendSettings, characters: int) -> None:
         self.measured = Measured()
-        self._spec = replace(operator(folder, max_parallelism=128), backend=backend)
+        processor = TotalsAndText(characters) if characters else RunningTotals()
+        self._spec = operator(folder, processor, max_parallelism=128, backend=backend)
         self._maintenance = Maintenance()
         self._host = Host(self._spec, run_id="run").open(self._maintenance)
         self._epoch = 0
 
-    def run(self, keys: Sequence[str]) -> int:
-        """An epoch that changes these keys; the bytes that it wrote."""
-        self._host.epoch(self._epoch, [(key, 1) for key in keys])
+    def run(self, keys: Sequence[str]) -> tuple[int, float]:
+        """An epoch that changes these keys; the bytes that it wrote, and its seconds."""
+        rows = [(key, 1) for key in keys]
+        begun = time.perf_counter()
+        self._host.epoch(self._epoch, rows)
+        taken = time.perf_counter() - begun
         # The next epoch names the snapshot if one was due.
         self._host.finish_maintenance()
         self._epoch += 1
         assert self._host.report is not None
-        return self._host.report.written_bytes
+        return self._host.report.written_bytes, taken
 
     def snapshot_bytes(self) -> int:
         """What the files take that are no changelogs."""
@@ -100,57 +135,112 @@ def measure_restores(cases: dict[str, Case], restores: int) -> None:
         for _ in range(restores):
             for name, case in cases.items():
                 taken[name].append(case.restore(parallelism))
-        for name, case in cases.items():
+        for name, case in cases.items() if restores else ():
             seconds, cpu_seconds = zip(*taken[name], strict=True)
             case.measured.seconds[parallelism] = statistics.median(seconds)
             case.measured.cpu_seconds[parallelism] = statistics.median(cpu_seconds)
 
 
-def tell(cases: dict[str, Case], state_bytes: int) -> None:
+@dataclass
+class Result:
+    """What was measured with one churn."""
+
+    churn: float
+    state_bytes: int
+    cases: dict[str, Measured]
+
+    def share(self, name: str) -> float:
+        """The bytes of an epoch, of the state."""
+        return statistics.mean(self.cases[name].written) / self.state_bytes
+
+
+def measure(churn: float, folder: Path, given: argparse.Namespace) -> Result:
+    """Run the cases over the same epochs, and their restores. Raises SystemExit."""
+    keys = [f"key {number}" for number in range(given.keys)]
+    chance, changed = random.Random(7), round(given.keys * churn)
+    cases = {name: Case(folder / name, backend, given.text) for name, backend in CASES.items()}
+    for first in range(0, len(keys), KEYS_OF_EPOCH):
+        for case in cases.values():
+            case.run(keys[first : first + KEYS_OF_EPOCH])
+    for _ in range(round(given.turnovers / churn)):
+        drawn = chance.sample(keys, changed)
+        for case in cases.values():
+            written, seconds = case.run(drawn)
+            case.measured.written.append(written)
+            case.measured.epochs.append(seconds)
+    state_bytes = cases["rows"].snapshot_bytes()
+    if not state_bytes:
+        raise SystemExit(f"no snapshot was due with churn {churn}; give more --turnovers")
+    for case in cases.values():
+        case.end()
+    measure_restores(cases, given.restores)
+    return Result(churn, state_bytes, {name: case.measured for name, case in cases.items()})
+
+
+def tell(result: Result) -> None:
     """Print what was measured."""
-    rows = cases["rows"].measured
-    for name, case in cases.items():
-        own = case.measured
-        share = statistics.mean(own.written) / state_bytes
-        print(f"{name}: an epoch writes {100 * share:.2f}% of the state")
+    print(f"churn {result.churn:.2%}, a state of {result.state_bytes / 1e6:,.0f} MB as rows")
+    rows = result.cases["rows"]
+    for name, own in result.cases.items():
+        seconds, ratio = (statistics.median(measured.epochs) for measured in (own, rows))
+        print(
+            f"{name}: an epoch writes {result.share(name):.2%} of the state and takes "
+            f"{seconds:.3f} s; to rows {seconds / ratio:.2f}"
+        )
         for parallelism, seconds in own.seconds.items():
-            cpu = own.cpu_seconds[parallelism]
+            cpu, to_whole = own.cpu_seconds[parallelism], seconds / own.seconds[1]
             to_rows = seconds / rows.seconds[parallelism], cpu / rows.cpu_seconds[parallelism]
             print(
                 f"    restore, one of {parallelism}: {seconds:.2f} s, {cpu:.2f} CPU s, "
-                f"{own.read_bytes / cpu / 1e6:.0f} MB per CPU s; to rows {to_rows[0]:.3f}, "
-                f"CPU {to_rows[1]:.3f}; to one of 1 {seconds / own.seconds[1]:.2f}"
+                f"{own.read_bytes / parallelism / cpu / 1e6:.0f} MB per CPU s; to rows "
+                f"{to_rows[0]:.3f}, CPU {to_rows[1]:.3f}; to one of 1 {to_whole:.2f}"
             )
+
+
+def plot(results: Sequence[Result], path: Path) -> None:
+    """Bytes and seconds of an epoch, over the churn."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (of_bytes, of_seconds) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    churns = [100 * result.churn for result in results]
+    of_bytes.plot(churns, churns, ":", color="0.6", label="what changes")
+    for name in CASES:
+        shares = [100 * result.share(name) for result in results]
+        seconds = [statistics.median(result.cases[name].epochs) for result in results]
+        of_bytes.plot(churns, shares, "-o", label=name)
+        of_seconds.plot(churns, seconds, "-o", label=name)
+    of_bytes.set(title="bytes that an epoch writes, % of the state")
+    of_seconds.set(title="seconds of an epoch")
+    for axis in (of_bytes, of_seconds):
+        axis.set(xscale="log", yscale="log", xlabel="keys that an epoch changes, %")
+        axis.grid(alpha=0.3)
+    of_bytes.legend()
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--churn", type=float, default=0.01, help="of the keys, in each epoch")
-    parser.add_argument("--epochs", type=int, default=120)
+    parser.add_argument("--churn", type=float, nargs="*", default=[0.01], help="keys of an epoch")
+    parser.add_argument("--turnovers", type=float, default=2.0, help="changes of each key")
+    parser.add_argument("--text", type=int, default=0, help="characters of each key's text")
     parser.add_argument("--restores", type=int, default=3)
     default = Path(__file__).resolve().parent / "results" / "large_state.json"
     parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--plot", type=Path, help="a file for a plot")
     given = parser.parse_args()
-    keys = [f"key {number}" for number in range(given.keys)]
-    chance, changed = random.Random(7), int(given.keys * given.churn)
-    with tempfile.TemporaryDirectory() as folder:
-        cases = {name: Case(Path(folder) / name, backend) for name, backend in CASES.items()}
-        for first in range(0, len(keys), KEYS_OF_EPOCH):
-            for case in cases.values():
-                case.run(keys[first : first + KEYS_OF_EPOCH])
-        for _ in range(given.epochs):
-            drawn = chance.sample(keys, changed)
-            for case in cases.values():
-                case.measured.written.append(case.run(drawn))
-        state_bytes = cases["rows"].snapshot_bytes()
-        for case in cases.values():
-            case.end()
-        measure_restores(cases, given.restores)
-    tell(cases, state_bytes)
-    result = {name: asdict(case.measured) for name, case in cases.items()}
+    results = []
+    for churn in given.churn:
+        with tempfile.TemporaryDirectory() as folder:
+            results.append(measure(churn, Path(folder), given))
+        tell(results[-1])
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({"state_bytes": state_bytes, **result}, indent=2))
+    given.out.write_text(json.dumps([asdict(result) for result in results], indent=2))
+    if given.plot is not None:
+        plot(results, given.plot)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,20 @@
 """A large state in queries of Spark: what batches, memory and a restart cost, to Spark's row API.
 
-    python tests/benchmarks/large_state_queries.py [--keys 1000000] [--plans …] [--batch 50000]
-                                                   [--batches 4] [--memory-mb 256] [--out FILE]
+    python tests/benchmarks/large_state_queries.py [--keys 1000000 10000000] [--plans …]
+                                                   [--batch 50000] [--batches 6] [--memory-mb 256]
+                                                   [--limit-mb 1024] [--out FILE] [--plot FILE]
 
 Three queries get the same files: `cowstate` (heap), `cowstate_rocksdb`, whose databases share
-`--memory-mb` in each host, and `row_api` (transformWithState with Spark's RocksDB provider). Each
-query loads `--keys` keys, and then runs `--batches` batches that change `--batch` of them, drawn at
-random. Then its processes end, and new ones start the query again with a file of a few rows. All
-stores are on the local disk, and nothing is recovered from local copies.
+`--memory-mb` in each host, which may take `--limit-mb` in all, and `row_api` (transformWithState
+with Spark's RocksDB provider). Each query loads some `--keys`, and then runs `--batches` batches
+that change `--batch` of them, drawn at random. Then its processes end, and new ones start the query
+again with a file of a few rows. All stores are on the local disk, and nothing is recovered from
+local copies.
 
-Printed are, for each: wall seconds and CPU seconds of a batch (medians), the most memory that state
-hosts and Python workers took together, and the seconds of a restart: the first batch of the new
-processes, less that of a query of the same plan whose state has one key. `row_api` has its state in
-the JVM, so its memory is not compared. Ratios are to `row_api`.
+Printed are, for each: wall seconds and CPU seconds of a batch (medians), the most memory that a
+state host took, and the seconds of a restart: the first batch of the new processes, less that of a
+query of the same plan whose state has one key. `row_api` has its state in the JVM, so its memory is
+not compared. Ratios are to `row_api`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -70,14 +72,16 @@ def rows_of(keys: Sequence[int]) -> pa.Table:
 class Query:
     """A query of one plan in this process. `folder`: its files, input and checkpoint."""
 
-    def __init__(self, folder: Path, plan: str, memory_mb: int) -> None:
+    def __init__(self, folder: Path, plan: str, given: argparse.Namespace) -> None:
         self._folder = folder
         self._input = folder / "input"
         self._input.mkdir(parents=True, exist_ok=True)
         self._files = len([*self._input.iterdir()])
         spark = start_session(folder)
         spark.conf.set("spark.cowstate.localRecovery", "false")
-        spark.conf.set("spark.cowstate.rocksdb.maxMemoryMB", str(memory_mb))
+        spark.conf.set("spark.cowstate.rocksdb.maxMemoryMB", str(given.memory_mb))
+        if plan == "cowstate_rocksdb":
+            spark.conf.set("spark.cowstate.maxMemoryMB", str(given.limit_mb))
         source = spark.readStream.schema("key string, v0 string").parquet(str(self._input))
         self._query = (
             PLANS[plan](source)
@@ -109,20 +113,18 @@ class Query:
 
 @contextmanager
 def memory_watched(measured: Measured) -> Iterator[None]:
-    """Look twice a second how much memory state hosts and Python workers take."""
+    """Look twice a second how much memory a state host takes."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.5):
-            taken = 0
             for process in psutil.process_iter():
                 try:
-                    words = process.cmdline()
-                    if "spark_state.host.server" in words or "pyspark.daemon" in words:
-                        taken += process.memory_full_info().uss
+                    if "spark_state.host.server" in process.cmdline():
+                        taken = process.memory_full_info().uss / (1 << 20)
+                        measured.most_memory_mb = max(measured.most_memory_mb, taken)
                 except psutil.Error:
                     continue
-            measured.most_memory_mb = max(measured.most_memory_mb, taken / 1e6)
 
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
@@ -137,7 +139,7 @@ def load(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measu
     """Load the keys, and run the batches that are measured."""
     measured, chance = Measured(), random.Random(7)
     with memory_watched(measured):
-        query = Query(folder, plan, given.memory_mb)
+        query = Query(folder, plan, given)
         for first in range(0, keys, KEYS_OF_FILE):
             wall, _ = query.run(rows_of(range(first, min(first + KEYS_OF_FILE, keys))))
             measured.load_seconds += wall
@@ -153,7 +155,7 @@ def load(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measu
 
 def restart(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Measured:
     """Start the query again with a few rows."""
-    query = Query(folder, plan, given.memory_mb)
+    query = Query(folder, plan, given)
     wall, _ = query.run(rows_of(range(min(ROWS_AT_RESTART, keys))))
     query.stop()
     return Measured(first_seconds=wall)
@@ -169,19 +171,28 @@ def in_new_process(step: str, folder: Path, plan: str, keys: int, given: list[st
 
 def measured_plan(folder: Path, plan: str, keys: int, given: list[str]) -> Measured:
     """All steps of one plan."""
-    measured = in_new_process("load", folder / plan, plan, keys, given)
-    measured.first_seconds = in_new_process(
-        "restart", folder / plan, plan, keys, given
-    ).first_seconds
-    small = folder / f"{plan}-of-one-key"
+    large, small = folder / "large", folder / "of-one-key"
+    measured = in_new_process("load", large, plan, keys, given)
+    measured.first_seconds = in_new_process("restart", large, plan, keys, given).first_seconds
     in_new_process("load", small, plan, 1, given)
     measured.floor_seconds = in_new_process("restart", small, plan, 1, given).first_seconds
     return measured
 
 
-def tell(results: dict[str, Measured]) -> None:
+def of_peer(measured: Measured, peer: Measured) -> tuple[float, float, float]:
+    """Wall seconds and CPU seconds of a batch, and seconds of a restart, to a peer's."""
+    wall, cpu = (
+        statistics.median(getattr(measured, name)) / statistics.median(getattr(peer, name))
+        for name in ("wall", "cpu")
+    )
+    return wall, cpu, measured.restart_seconds / peer.restart_seconds
+
+
+def tell(keys: int, results: dict[str, Measured]) -> None:
     """Print what was measured."""
-    print(f"{'':18}{'wall s':>8}{'CPU s':>8}{'memory MB':>11}{'restart s':>11}{'load s':>8}")
+    print(
+        f"{keys:>12,} keys {'wall s':>8}{'CPU s':>8}{'host MiB':>11}{'restart s':>11}{'load s':>8}"
+    )
     for plan, measured in results.items():
         wall, cpu = statistics.median(measured.wall), statistics.median(measured.cpu)
         memory = "" if plan == "row_api" else f"{measured.most_memory_mb:.0f}"
@@ -189,26 +200,53 @@ def tell(results: dict[str, Measured]) -> None:
             f"{plan:18}{wall:8.3f}{cpu:8.2f}{memory:>11}{measured.restart_seconds:11.2f}"
             f"{measured.load_seconds:8.1f}"
         )
-    peer = results.get("row_api")
-    if peer is None:
+    if "row_api" not in results:
         return
     for plan, measured in results.items():
         if plan != "row_api":
-            cpu = statistics.median(measured.cpu) / statistics.median(peer.cpu)
-            wall = statistics.median(measured.wall) / statistics.median(peer.wall)
-            again = measured.restart_seconds / peer.restart_seconds
+            wall, cpu, again = of_peer(measured, results["row_api"])
             print(f"{plan} / row_api: wall {wall:.3f}, CPU {cpu:.3f}, restart {again:.3f}")
+
+
+def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
+    """CPU of a batch, seconds of a restart, and memory, as bars for each number of keys."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    panels: dict[str, Callable[[Measured], float]] = {
+        "CPU seconds of a batch": lambda measured: statistics.median(measured.cpu),
+        "seconds of a restart": lambda measured: measured.restart_seconds,
+        "memory of a state host, MiB": lambda measured: measured.most_memory_mb,
+    }
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(12, 3.8), layout="constrained")
+    for axis, (title, value) in zip(axes, panels.items(), strict=True):
+        plans = [*next(iter(results.values()))]
+        if title.startswith("memory"):
+            plans = [plan for plan in plans if plan != "row_api"]
+        for number, plan in enumerate(plans):
+            places = [at + 0.25 * number for at in range(len(results))]
+            bars = axis.bar(places, [value(of[plan]) for of in results.values()], 0.23, label=plan)
+            axis.bar_label(bars, fmt="%.3g", fontsize=8)
+        middle = [at + 0.125 * (len(plans) - 1) for at in range(len(results))]
+        axis.set_xticks(middle, [f"{keys:,} keys" for keys in results])
+        axis.set(title=title)
+    axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, nargs="*", default=[1_000_000, 10_000_000])
     parser.add_argument("--plans", nargs="*", default=[*ALL_PLANS], choices=ALL_PLANS)
     parser.add_argument("--batch", type=int, default=50_000, help="keys that a batch changes")
-    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--batches", type=int, default=6)
     parser.add_argument("--memory-mb", type=int, default=256, help="of the databases of a host")
+    parser.add_argument("--limit-mb", type=int, default=1024, help="of a host with RocksDB")
     default = Path(__file__).resolve().parent / "results" / "large_state_queries.json"
     parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument("--plot", type=Path, help="a file for a plot")
     parser.add_argument("--step", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.step is not None:
@@ -217,14 +255,22 @@ def main() -> None:
         measured = steps[step](Path(folder), plan, given, int(keys))
         Path(answer).write_text(json.dumps(asdict(measured)))
         return
-    options = [word for word in sys.argv[1:] if word]
-    with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as folder:
-        results = {
-            plan: measured_plan(Path(folder), plan, given.keys, options) for plan in given.plans
-        }
-    tell(results)
+    results: dict[int, dict[str, Measured]] = {}
+    for keys in given.keys:
+        with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as folder:
+            results[keys] = {
+                plan: measured_plan(Path(folder) / plan, plan, keys, sys.argv[1:])
+                for plan in given.plans
+            }
+        tell(keys, results[keys])
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps({plan: asdict(m) for plan, m in results.items()}, indent=2))
+    documents = {
+        keys: {plan: asdict(measured) for plan, measured in of_keys.items()}
+        for keys, of_keys in results.items()
+    }
+    given.out.write_text(json.dumps(documents, indent=2))
+    if given.plot is not None:
+        plot(results, given.plot)
 
 
 if __name__ == "__main__":
