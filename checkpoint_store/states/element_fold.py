@@ -152,18 +152,25 @@ def fold_elements(
     that came after it; folding the result together with later rows gives the same as folding all.
     """
     owners = key_codes(rows, key_names)
-    places = np.arange(rows.num_rows)
-    clears = np.flatnonzero(pc.equal(rows[OP], CLEAR).to_numpy())
-    last_clear = np.full(owners.max(initial=-1) + 1, -1)
-    np.maximum.at(last_clear, owners[clears], clears)
-    rows = rows.filter(pa.array(places >= last_clear[owners]))
     # A row that clears has no element, and so is no other's.
-    codes = key_codes(rows, [*key_names, ELEMENT])
-    places = np.arange(rows.num_rows)
-    last = np.full(codes.max(initial=-1) + 1, -1)
-    np.maximum.at(last, codes, places)
-    folded = rows.filter(pa.array(last[codes] == places))
+    elements = key_codes(rows, [*key_names, ELEMENT])
+    clears = pc.equal(rows[OP], CLEAR).to_numpy()
+    folded = rows.filter(pa.array(are_last(owners, elements, clears)))
     return folded if keep_tombstones else folded.filter(pc.equal(folded[OP], PUT))
+
+
+def are_last(
+    owners: _Numbers, elements: _Numbers, clears: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Which rows are the last of their element, and not before the last one that clears its owner.
+    Owners and elements are small numbers. All rows of an element have one owner."""
+    places = np.arange(len(owners))
+    last_clear = np.full(owners.max(initial=-1) + 1, -1)
+    np.maximum.at(last_clear, owners[clears], places[clears])
+    last = np.full(elements.max(initial=-1) + 1, -1)
+    np.maximum.at(last, elements, places)
+    are_last_ones: npt.NDArray[np.bool_] = last[elements] == places
+    return are_last_ones & (places >= last_clear[owners])
 
 
 def live_elements(rows: pa.Table, now_ms: int | None) -> pa.Table:

@@ -14,7 +14,10 @@ groups that stay fewer than theirs have. No byte of a changelog becomes outdated
 snapshots together have no more bytes than all changelogs (I7).
 
 `MANY_FILES` bounds the length of a chain, and so of a manifest, where a large state changes little
-or was written by many subtasks: then all key groups are written that have changed.
+or was written by many subtasks. Then the changelogs at its end become one, if they are small beside
+the state: a change is written a second time, and a third time in a snapshot. If there is little to
+merge, or it is much, all key groups are written that have changed. So a hundred times a hundred
+changelogs are merged before a snapshot is due by their number.
 
 A snapshot is written while epochs go on, and the barrier of a later one names it. A host that ends
 before has written it for nothing, as where a scheduled run ends by itself after an epoch or two. So
@@ -33,6 +36,7 @@ entries and bytes is one part.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import accumulate, takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +44,7 @@ import numpy.typing as npt
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
 from spark_state.checkpointing.kept_state import KeptState
+from spark_state.checkpointing.restore_plan import Handles
 
 MANY_FILES = 200
 FEW_ENTRIES = 10_000
@@ -85,19 +90,50 @@ def may_be_due(
     return bytes_of(held) * rows >= least * bytes_of(others) * entries
 
 
-def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
+def small_last(kept: KeptState, last: Handles) -> Handles:
+    """Those of the `last` changelogs of the chain, from the end on, that are small beside the state
+    all together. To merge them writes less than a snapshot would."""
+    sizes = accumulate(bytes_of([handle]) for handle in reversed(last))
+    most = kept.entries.sum() / 2
+    number = sum(1 for _ in takewhile(lambda size: size <= most, sizes))
+    return last[len(last) - number :]
+
+
+def merge_due(kept: KeptState, last: Handles) -> bool:
+    """Whether the `small_last` changelogs, which are of the host's own run and not merged yet, are
+    to become one while epochs go on."""
+    return _is_long(kept) and len(last) >= MANY_FILES / 2 and _is_merging_enough(kept, last)
+
+
+def _is_long(kept: KeptState) -> bool:
+    return len(_names(kept)) >= MANY_FILES or len(kept.handles) >= _MANY_HANDLES
+
+
+def _is_merging_enough(kept: KeptState, last: Handles) -> bool:
+    """Whether the chain is short but for these changelogs, and the state is not outdated."""
+    return len(kept.handles) - len(last) < MANY_FILES and not _is_outdated(kept)
+
+
+def _is_outdated(kept: KeptState) -> bool:
+    return bool(kept.outdated.sum() + _ROUNDING >= kept.entries.sum())
+
+
+def ranges_due(
+    kept: KeptState, own: KeptState, min_changelogs: int, last: Handles = ()
+) -> tuple[KeyGroupRange, ...]:
     """The key groups to be written as a snapshot while epochs go on; none if it is not due.
 
-    `own`: the same state, kept in those of the handles that came after the host's restore.
+    `own`: the same state, kept in those of the handles that came after the host's restore; `last`:
+    what may be merged instead, see merge_due.
     """
-    files, own_files = _names(kept), _names(own)
-    is_long = len(files) >= MANY_FILES or len(kept.handles) >= _MANY_HANDLES
+    own_files = _names(own)
+    is_long = _is_long(kept) and not _is_merging_enough(kept, last)
     if is_long and len(own_files) >= MANY_FILES / 2:
         return _ranges(kept, kept.changelogs > 0)
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
     if len(changelogs) < min_changelogs or len(own_changelogs) < _OWN * min_changelogs:
         return ()
-    if kept.outdated.sum() + _ROUNDING < kept.entries.sum():
+    if not _is_outdated(kept):
         return ()
     ranges = _ranges(kept, (kept.outdated + _ROUNDING >= kept.entries) & (kept.held > 0))
     of_ranges = np.zeros(len(kept.key_groups), bool)

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -25,8 +26,23 @@ Written = list[tuple[KeyGroupRange, Handles]]
 Begin = Callable[[Callable[[], Written]], Future[Written]]
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The files of a `chain` that others are to stand for; the first `number_kept` stay."""
+
+    chain: Handles
+    number_kept: int = 0
+
+    def by(self, written: Written) -> Handles:
+        """The chain with these files in their place."""
+        shortened = self.chain[self.number_kept :]
+        for key_groups, files in written:
+            shortened = with_snapshot(shortened, files, key_groups)
+        return (*self.chain[: self.number_kept], *shortened)
+
+
 class PendingSnapshot:
-    """A snapshot being written to `files`, of the state that `replaces` hold: `ranges` were taken
+    """A snapshot being written to `files`, of the state that `replaced` hold: `ranges` were taken
     at one moment, and have no key group in common.
 
     `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
@@ -36,7 +52,7 @@ class PendingSnapshot:
     def __init__(
         self,
         ranges: Sequence[KeyedStateSnapshot],
-        replaces: Handles,
+        replaced: Replaced,
         files: SnapshotFiles,
         begin: Begin,
         useful_seconds: float,
@@ -45,7 +61,7 @@ class PendingSnapshot:
         self.is_awaited = is_awaited
         self._useful_until = time.monotonic() + useful_seconds
         self._ranges = ranges
-        self._replaces = replaces
+        self._replaced = replaced
         self._future = begin(lambda: _write(ranges, files))
 
     def wait(self, check: Callable[[], None]) -> None:
@@ -71,13 +87,10 @@ class PendingSnapshot:
 
     def shorten(self, handles: Handles) -> Handles:
         """`handles` with the written snapshot in place of what it replaces, where it may be."""
-        length = len(self._replaces)
-        if handles[:length] != self._replaces or time.monotonic() > self._useful_until:
+        chain = self._replaced.chain
+        if handles[: len(chain)] != chain or time.monotonic() > self._useful_until:
             return handles
-        shortened = self._replaces
-        for key_groups, written in self._future.result():
-            shortened = with_snapshot(shortened, written, key_groups)
-        return (*shortened, *handles[length:])
+        return (*self._replaced.by(self._future.result()), *handles[len(chain) :])
 
     def abandon(self) -> None:
         """Give the entries up if writing has not begun; otherwise the writer does."""

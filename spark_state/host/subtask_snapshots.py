@@ -1,18 +1,21 @@
 """The snapshots of a subtask: when one begins, and which barrier names it.
 
-At most one is under way. See snapshot_policy for when, pending_snapshot for what may be named. One
-that fails stops no epoch: the changelogs still hold everything. It is tried again, after twice as
-many epochs each time.
+A merge of changelogs is begun and named like one. At most one of them is under way. See
+snapshot_policy for when, pending_snapshot for what may be named. One that fails stops no epoch: the
+changelogs still hold everything. It is tried again, after twice as many epochs each time.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import numpy as np
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from checkpoint_store.files.state_handle import StateHandle
+from checkpoint_store.operators.operator_layout import parse_state_file
 from spark_state.checkpointing.kept_state import (
     Counts,
     KeptState,
@@ -21,11 +24,18 @@ from spark_state.checkpointing.kept_state import (
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles
-from spark_state.checkpointing.snapshot_policy import may_be_due, part_due, ranges_due
+from spark_state.checkpointing.snapshot_policy import (
+    may_be_due,
+    merge_due,
+    part_due,
+    ranges_due,
+    small_last,
+)
 from spark_state.errors import StateHostError
+from spark_state.host.changelog_merge import ChangelogMerge
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
-from spark_state.host.pending_snapshot import PendingSnapshot
+from spark_state.host.pending_snapshot import PendingSnapshot, Replaced
 from spark_state.host.subtask_backends import Backend
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 
@@ -48,14 +58,15 @@ class SubtaskSnapshots:
         self._pending: PendingSnapshot | None = None
         self._restored: frozenset[str] = frozenset()
         self._rows: dict[str, Counts] = {}
-        self._taken_entries: Counts = np.zeros(len(key_groups), np.int64)
+        self._rows_of: Callable[[StateHandle], Counts] = lambda _: np.zeros(0, np.int64)
+        self._merged: set[str] = set()
         self._pause_epochs = 0
         self.failed = 0
 
     def begin_anew(self, restored: Handles) -> None:
         """The state was read again from these files, so a snapshot under way is not one of it."""
         self._restored = frozenset(handle.name for handle in restored)
-        self._rows = {}
+        self._rows, self._merged = {}, set()
         if self._pending is not None:
             self._pending.abandon()
             self._pending = None
@@ -75,10 +86,20 @@ class SubtaskSnapshots:
         """After the barrier of `handles`: a later one is to name a snapshot instead of them."""
         kept_names = {handle.name for handle in handles}
         self._rows = {name: rows for name, rows in self._rows.items() if name in kept_names}
+        self._merged &= kept_names
         if self._pause_epochs:
             self._pause_epochs -= 1
             return
-        due = self._due(handles, attempt, backend) if self._pending is None else ()
+        if self._pending is not None or not self._may_be_due(handles, attempt, backend):
+            return
+        kept = self._kept(handles, backend, attempt)
+        last = small_last(kept, self._last(handles, attempt))
+        if merge_due(kept, last):
+            self._begin_merge(last, handles, attempt, backend)
+            return
+        own = tuple(handle for handle in handles if handle.name not in self._restored)
+        of_run = self._kept(own, backend, attempt)
+        due = ranges_due(kept, of_run, attempt.settings.min_epochs_for_snapshot, last)
         if due:
             self._begin(due, handles, attempt, backend, is_awaited=False)
 
@@ -105,22 +126,50 @@ class SubtaskSnapshots:
         )
         self._pending = PendingSnapshot(
             ranges,
-            held,
+            Replaced(held),
             attempt,
             lambda job: threads.submit(queue, job),
             _useful_seconds(attempt),
             is_awaited=is_awaited,
         )
 
-    def _due(
-        self, handles: Handles, attempt: EpochAttempt, backend: Backend
-    ) -> tuple[KeyGroupRange, ...]:
+    def _begin_merge(
+        self, last: Handles, held: Handles, attempt: EpochAttempt, backend: Backend
+    ) -> None:
+        """Begin to merge the `last` of the changelogs that are `held`."""
+        changed = self._kept(last, backend, attempt).changed
+        kinds = {state.name: state.kind for state in backend.descriptors}
+        merge = ChangelogMerge(self._key_groups, attempt, last, changed, kinds)
+        self._rows_of = lambda file: merge.rows[file.name]
+        self._pending = PendingSnapshot(
+            [merge],
+            Replaced(held, len(held) - len(last)),
+            attempt,
+            lambda job: self._maintenance.snapshots.submit(self._url, job),
+            _useful_seconds(attempt),
+            is_awaited=False,
+        )
+
+    def _may_be_due(self, handles: Handles, attempt: EpochAttempt, backend: Backend) -> bool:
         least = attempt.settings.min_epochs_for_snapshot
-        if not may_be_due(handles, len(backend), least, adds=_adds(attempt)):
+        return may_be_due(handles, len(backend), least, adds=_adds(attempt))
+
+    def _last(self, handles: Handles, attempt: EpochAttempt) -> Handles:
+        """The changelogs at the end that may be merged: single ones, of this run, so that no state
+        was deleted between them. To add what changed to a database is less than to merge it."""
+        if _adds(attempt):
             return ()
-        own = tuple(handle for handle in handles if handle.name not in self._restored)
-        kept, of_run = (self._kept(held, backend, attempt) for held in (handles, own))
-        return ranges_due(kept, of_run, least)
+        last = takewhile(lambda handle: self._may_be_merged(handle, attempt), reversed(handles))
+        return tuple(last)[::-1]
+
+    def _may_be_merged(self, handle: StateHandle, attempt: EpochAttempt) -> bool:
+        directory = parse_state_file(handle.name)
+        return (
+            handle.kind == "changelog"
+            and handle.name not in self._restored | self._merged
+            and directory is not None
+            and directory.run_number == attempt.claim.run.number
+        )
 
     def _kept(self, handles: Handles, backend: Backend, attempt: EpochAttempt) -> KeptState:
         entries = backend.entries_by_key_group()
@@ -139,8 +188,9 @@ class SubtaskSnapshots:
             self._note_failure()
             return base
         self.failed = 0
-        for file in self._pending.files():
-            self._rows[file.name] = rows_of_snapshot(file, self._key_groups, self._taken_entries)
+        files = self._pending.files()
+        self._rows.update({file.name: self._rows_of(file) for file in files})
+        self._merged.update(file.name for file in files if file.kind == "changelog")
         handles = self._pending.shorten(base)
         if handles == base:
             self._pending = None  # else it is kept for another attempt of this epoch
@@ -166,7 +216,8 @@ class SubtaskSnapshots:
         first one of a database is as long as the state, so an epoch that waits for it writes a part
         instead.
         """
-        self._taken_entries = np.array(backend.entries_by_key_group(), np.int64)
+        entries = np.array(backend.entries_by_key_group(), np.int64)
+        self._rows_of = lambda file: rows_of_snapshot(file, self._key_groups, entries)
         adds = not is_awaited or any(handle.kind == "database" for handle in held)
         taken: list[KeyedStateSnapshot] = []
         try:

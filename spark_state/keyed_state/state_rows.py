@@ -109,14 +109,23 @@ def _schema(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Sche
         pa.field(STATE, pa.string(), nullable=False),
         pa.field(OP, pa.string(), nullable=False),
     ]
-    taken = {field.name for field in fields}
-    for of_state in entries:
-        name = of_state.name
-        while name in taken:
-            name += "_"
-        taken.add(name)
-        fields.append(pa.field(name, _nullable(of_state), metadata={STATE_METADATA: of_state.name}))
+    names = names_of_columns([field.name for field in fields], [s.name for s in entries])
+    fields += [
+        pa.field(name, _nullable(of_state), metadata={STATE_METADATA: of_state.name})
+        for name, of_state in zip(names, entries, strict=True)
+    ]
     return pa.schema(fields)
+
+
+def names_of_columns(taken: Sequence[str], states: Sequence[str]) -> list[str]:
+    """The names of the columns of states in a file whose other columns are called `taken`."""
+    used, names = {*taken}, []
+    for name in states:
+        while name in used:
+            name += "_"
+        used.add(name)
+        names.append(name)
+    return names
 
 
 def _nullable(entries: StateEntries) -> pa.StructType:

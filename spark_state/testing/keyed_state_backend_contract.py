@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from spark_state.keyed_state.key_columns import KeyColumns
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
 from spark_state.keyed_state.list_state import ListState
 from spark_state.keyed_state.map_state import MapState
+from spark_state.keyed_state.merged_changes import merged_changes
 from spark_state.keyed_state.value_state import ValueState
 from spark_state.serializers import PLAIN_FORMS, Forms
 from spark_state.state_descriptor import StateDescriptor
@@ -122,6 +123,18 @@ def _element(row: dict[str, Any]) -> Any:
     return held[LIST_POSITION] if row["_state"] == "list" else held[USER_KEY]["n"]
 
 
+def _check_order(rows: Sequence[Any]) -> None:
+    """Rows of a file are in the order of keys, one for an element, after one that clears."""
+    keys = [(row["_key_group"], row["key"]) for row in rows]
+    assert keys == sorted(keys)
+    assert all(row["_key_group"] == key_group_of(row["key"]) for row in rows)
+    elements = [(row["key"], row["_state"], _element(row)) for row in rows]
+    assert len(set(elements)) == len(elements)
+    cleared = [(key, state) for key, state, element in elements if element is None]
+    firsts = dict(reversed([((row[0], row[1]), row[2]) for row in elements]))
+    assert all(firsts[entry] is None for entry in cleared)
+
+
 class KeyedStateBackendContract:
     """Derive a class with a fixture `new_backend`: (key groups, key columns, forms) -> an empty
     backend of them."""
@@ -209,18 +222,30 @@ class KeyedStateBackendContract:
             states.backend.seal()
             assert self.restored(new_backend, files).content(self.keys) == content
 
+    @pytest.mark.parametrize("seed", range(5))
+    def test_merged_changes_lead_to_the_same_state(
+        self, states: States, new_backend: NewBackend, seed: int
+    ) -> None:
+        content = self.filled(states)
+        before = WrittenFiles()
+        states.backend.snapshot().write(before)
+        changes = []
+        for epoch in range(8):
+            self.change(states, content, 10 * seed + epoch, times=40)
+            changes.append(states.backend.changes())
+            states.backend.seal()
+        kinds = {state.name: state.kind for state in states.backend.descriptors}
+        merged = merged_changes(KEYS.names, kinds, changes[:6])
+        assert merged.num_rows < sum(table.num_rows for table in changes[:6])
+        _check_order(merged.to_pylist())
+        of_others = merged_changes(KEYS.names, kinds, [merged, changes[6]])
+        files = [*(rows for rows, _ in before.files), of_others, changes[7]]
+        assert self.restored(new_backend, files).content(self.keys) == content
+
     def test_changes_have_one_row_for_an_element_in_order(self, states: States) -> None:
         self.filled(states)
         self.change(states, {}, 2)
-        rows: list[Any] = states.backend.changes().to_pylist()
-        keys = [(row["_key_group"], row["key"]) for row in rows]
-        assert keys == sorted(keys)
-        assert all(row["_key_group"] == key_group_of(row["key"]) for row in rows)
-        elements = [(row["key"], row["_state"], _element(row)) for row in rows]
-        assert len(set(elements)) == len(elements)
-        cleared = [(key, state) for key, state, element in elements if element is None]
-        firsts = dict(reversed([((row[0], row[1]), row[2]) for row in elements]))
-        assert all(firsts[entry] is None for entry in cleared)
+        _check_order(states.backend.changes().to_pylist())
 
     def test_changes_of_a_large_map_or_list_are_its_changed_elements(
         self, new_backend: NewBackend

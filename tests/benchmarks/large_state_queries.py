@@ -227,7 +227,9 @@ def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
             plans = [plan for plan in plans if plan != "row_api"]
         for number, plan in enumerate(plans):
             places = [at + 0.25 * number for at in range(len(results))]
-            bars = axis.bar(places, [value(of[plan]) for of in results.values()], 0.23, label=plan)
+            bars = axis.bar(
+                places, [value(by_plan[plan]) for by_plan in results.values()], 0.23, label=plan
+            )
             axis.bar_label(bars, fmt="%.3g", fontsize=8)
         middle = [at + 0.125 * (len(plans) - 1) for at in range(len(results))]
         axis.set_xticks(middle, [f"{keys:,} keys" for keys in results])

@@ -117,6 +117,23 @@ def test_a_restore_of_a_long_run_needs_less_than_three_times_its_state(
     assert chain.most_needed <= 2.75 * SIZE + largest + (chain.min_changelogs + 2) * of_epoch
 
 
+@pytest.mark.parametrize("share", [0.2, 0.05, 0.02, 0.01])
+@pytest.mark.long
+def test_few_changes_of_a_large_state_are_not_written_with_all_of_it(share: float) -> None:
+    """In percent of the state. Over as many epochs as change it twice, or ten thousand."""
+    of_epoch = round(SIZE * share / 100)
+    chance = np.random.default_rng(1)
+    chain = KeptChain(np.full(GROUPS, OF_GROUP))
+    chain.run([np.full(GROUPS, OF_GROUP)])
+    chain.changes.clear()
+    epochs = min(2 * SIZE // of_epoch, 10_000)
+    chain.run(spread(chance, of_epoch, EVEN) for _ in range(epochs))
+    assert chain.in_merged > 0
+    assert chain.amplification < MAX_WRITTEN
+    assert chain.most_needed <= 2.5 * SIZE
+    assert chain.most_handles <= 2 * MANY_FILES
+
+
 @pytest.mark.parametrize("pattern", ["hot fifth", "one hot key group", "hot fifth, others too"])
 def test_cold_key_groups_are_not_written_again_and_again(pattern: str) -> None:
     written = after(pattern, EPOCHS, 1).written_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 
 import numpy as np
 
@@ -20,7 +20,13 @@ from spark_state.checkpointing.kept_state import (
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
-from spark_state.checkpointing.snapshot_policy import may_be_due, part_due, ranges_due
+from spark_state.checkpointing.snapshot_policy import (
+    may_be_due,
+    merge_due,
+    part_due,
+    ranges_due,
+    small_last,
+)
 
 # To count bytes takes longer than the rest of an epoch.
 _LOOK_EPOCHS = 3
@@ -33,6 +39,7 @@ class _Begun:
     replaces: Handles
     files: list[tuple[KeyGroupRange, StateHandle]]
     named_at: float
+    number_kept: int = 0
 
 
 @dataclass
@@ -49,12 +56,14 @@ class KeptChain:
     chain: Handles = ()
     changes: list[int] = field(default_factory=list)
     in_snapshots: int = 0
+    in_merged: int = 0
     longest_wait: int = 0
     most_needed: float = 0
     most_read: int = 0
     most_handles: int = 0
     written_of: Counts = field(init=False)
     _rows: dict[str, Counts] = field(default_factory=dict)
+    _merged: set[str] = field(default_factory=set)
     _numbers: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
@@ -72,7 +81,7 @@ class KeptChain:
     @property
     def amplification(self) -> float:
         """All bytes that were written, over those of changelogs."""
-        return (self.changed + self.in_snapshots) / self.changed
+        return (self.changed + self.in_snapshots + self.in_merged) / self.changed
 
     def _kept(self, handles: Handles) -> KeptState:
         return KeptState.of(self.own, handles, self._rows, self.entries.tolist(), adds=False)
@@ -96,15 +105,34 @@ class KeptChain:
             self.changes.append(changelog.rows)
             self._look()
             if begun is None:
-                own = tuple(handle for handle in self.chain if handle.name not in before)
-                due = self._due(own)
-                if due:
-                    begun = _Begun(self.chain, self._snapshot(due), epoch + self.delay)
+                begun = self._begun(before, epoch + self.delay)
 
-    def _due(self, own: Handles) -> tuple[KeyGroupRange, ...]:
+    def _begun(self, before: set[str], named_at: float) -> _Begun | None:
         if not may_be_due(self.chain, int(self.entries.sum()), self.min_changelogs, adds=False):
-            return ()
-        return ranges_due(self._kept(self.chain), self._kept(own), self.min_changelogs)
+            return None
+        kept = self._kept(self.chain)
+        own = tuple(handle for handle in self.chain if handle.name not in before)
+        last = small_last(kept, tuple(takewhile(self._is_single, reversed(own)))[::-1])
+        if merge_due(kept, last):
+            number_kept = len(self.chain) - len(last)
+            return _Begun(self.chain, [(self.own, self._merge(last))], named_at, number_kept)
+        due = ranges_due(kept, self._kept(own), self.min_changelogs, last)
+        return _Begun(self.chain, self._snapshot(due), named_at) if due else None
+
+    def _is_single(self, handle: StateHandle) -> bool:
+        return handle.kind == "changelog" and handle.name not in self._merged
+
+    def _merge(self, last: Handles) -> StateHandle:
+        """Rows that were drawn at random: a few are of the same entry."""
+        untouched = np.ones(len(self.entries))
+        for handle in last:
+            untouched *= 1 - self._rows[handle.name] / self.entries
+        rows = np.ceil(self.entries * (1 - untouched)).astype(np.int64)
+        file = self._file("changelog", self.own, int(rows.sum()))
+        self._rows[file.name] = rows
+        self._merged.add(file.name)
+        self.in_merged += file.rows
+        return file
 
     def _snapshot(self, ranges: Iterable[KeyGroupRange]) -> list[tuple[KeyGroupRange, StateHandle]]:
         files = []
@@ -118,10 +146,11 @@ class KeptChain:
         return files
 
     def _name(self, begun: _Begun, chain: Handles) -> None:
-        shortened = begun.replaces
+        shortened = begun.replaces[begun.number_kept :]
         for key_groups, file in begun.files:
             shortened = with_snapshot(shortened, (file,), key_groups)
-        handles = (*shortened, *chain[len(begun.replaces) :])
+        kept = begun.replaces[: begun.number_kept]
+        handles = (*kept, *shortened, *chain[len(begun.replaces) :])
         self.chain = without_empty_ends(handles, self.own, self._rows)
 
     def _look(self) -> None:

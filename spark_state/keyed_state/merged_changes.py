@@ -1,0 +1,84 @@
+"""Several changelogs as one. Pure, and vectorised.
+
+The last row of a value, an element or a timer stays, and the others go. A row that deletes all
+elements of a key lets go all that were before it. Rows that delete stay: what they delete may be in
+older files. So to apply the one gives the same state as to apply all of them, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from checkpoint_store.files.element_columns import EXPIRY, LIST_POSITION, USER_KEY
+from checkpoint_store.files.state_file import (
+    DELETE,
+    KEY_GROUP_COLUMN,
+    OP,
+    STATE,
+)
+from checkpoint_store.states.element_fold import are_last
+from checkpoint_store.states.key_codes import key_codes, value_codes
+from spark_state.keyed_state.state_rows import names_of_columns, sorted_by_key, state_columns
+from spark_state.state_descriptor import StateKind
+
+# The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
+pc: Any = pyarrow.compute
+
+_ELEMENT_NAMES: Mapping[StateKind, str] = {
+    "list": LIST_POSITION,
+    "map": USER_KEY,
+    "timers": EXPIRY,
+}
+
+
+def merged_changes(
+    key_names: Sequence[str], kinds: Mapping[str, StateKind], changelogs: Sequence[pa.Table]
+) -> pa.Table:
+    """The rows that stay of changelogs in the order in which they apply, sorted as in a file.
+
+    `kinds`: of the states by name. Raises KeyError for a state that is not among them.
+    """
+    fixed = [*key_names, KEY_GROUP_COLUMN, STATE, OP]
+    by_state = [_named_by_state(table, len(fixed)) for table in changelogs]
+    rows = pa.concat_tables(by_state, promote_options="permissive").combine_chunks()
+    names = rows.column_names[len(fixed) :]
+    owners = key_codes(rows, [STATE, *key_names])
+    elements, clears = _elements(rows, {name: kinds[name[1:]] for name in names})
+    pairs = owners * (elements.max(initial=0) + 1) + elements
+    together = value_codes(pa.chunked_array([pa.array(pairs)]))
+    kept = rows.filter(pa.array(are_last(owners, together, clears)))
+    columns = names_of_columns(fixed, [name[1:] for name in names])
+    return sorted_by_key(kept.rename_columns([*fixed, *columns]), key_names)
+
+
+def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
+    """The table, each column of a state called like it: two files may call them otherwise."""
+    names = table.column_names[:number_fixed]
+    states = [f"${column.name}" for column in state_columns(table.schema)]
+    return table.replace_schema_metadata(None).rename_columns([*names, *states])
+
+
+def _elements(
+    rows: pa.Table, kinds: Mapping[str, StateKind]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """A number for the element of each row within its state, the same for the same; and whether the
+    row deletes all elements of its key."""
+    numbers = np.zeros(rows.num_rows, np.int64)
+    clears = np.zeros(rows.num_rows, bool)
+    deletes = pc.equal(rows[OP], DELETE).to_numpy()
+    for column, kind in kinds.items():
+        if kind not in _ELEMENT_NAMES:
+            continue
+        struct = rows[column]
+        index = struct.type.get_field_index(_ELEMENT_NAMES[kind])
+        names = pc.struct_field(struct, [index])
+        is_of_state = pc.equal(rows[STATE], column[1:]).to_numpy()
+        numbers[is_of_state] = value_codes(names)[is_of_state]
+        clears |= is_of_state & deletes & pc.is_null(names).to_numpy()
+    return numbers, clears

@@ -1,0 +1,116 @@
+"""A host that merges changelogs, killed at any write around it: what a new host finds is whole.
+
+The merge is written beside epochs. So a kill may come before it, with it, and before or after the
+barrier that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.operators.published_objects import PublishedObjects
+from spark_state.checkpointing import snapshot_policy
+from spark_state.host import store_session
+from spark_state.host.maintenance import Maintenance
+from tests.support.fake_object_store import DictObjectStore, StopMode, Stopped, StoppingObjectStore
+from tests.support.subtasks import Host, operator
+
+pytestmark = pytest.mark.fault
+
+KEYS = [f"key {number}" for number in range(12_000)]
+MANY = 8
+EPOCHS = MANY + 3
+MODES: tuple[StopMode, ...] = ("before the write", "after the write")
+
+
+@dataclass
+class KilledObjectStore(StoppingObjectStore):
+    """Writes nothing after the one at which it was killed, in any thread."""
+
+    def _counts(self) -> bool:
+        self.writes += 1
+        return self.writes >= self.stop_at
+
+
+@pytest.fixture
+def maintenance() -> Iterator[Maintenance]:
+    with Maintenance() as threads:
+        yield threads
+
+
+def changed_in(epoch: int) -> list[str]:
+    return KEYS[epoch::97][:3] if epoch else KEYS
+
+
+def totals_after(epochs: int) -> dict[str, int]:
+    totals = dict.fromkeys(KEYS, 0)
+    for epoch in range(epochs):
+        for key in changed_in(epoch):
+            totals[key] += epoch
+    return totals
+
+
+def run(store: ObjectStore, folder: Path, maintenance: Maintenance, patch: Any) -> list[int]:
+    """All epochs in a host, as far as it comes; how many writes there were after each."""
+
+    def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+        return store
+
+    patch.setattr(store_session, "open_object_store", opened)
+    writes = []
+    host = Host(operator(folder), run_id="run-1").open(maintenance)
+    with suppress(Stopped):
+        for epoch in range(EPOCHS):
+            host.epoch(epoch, [(key, epoch) for key in changed_in(epoch)])
+            host.finish_maintenance()
+            writes.append(getattr(store, "writes", 0))
+    host.close()
+    return writes
+
+
+def merged_files(objects: DictObjectStore) -> list[str]:
+    """Changelogs of more rows than an epoch changes, that a manifest names behind the first."""
+    published = PublishedObjects(objects)
+    manifests = [published.read_manifest(name) for name in published.manifests()]
+    handles = {
+        h for manifest in manifests for barrier in manifest.barriers for h in barrier.handles
+    }
+    return [handle.name for handle in handles if 3 < handle.rows < len(KEYS)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_lost_by_a_kill_at_any_write_around_a_merge(
+    tmp_path: Path, maintenance: Maintenance, monkeypatch: pytest.MonkeyPatch, mode: StopMode
+) -> None:
+    monkeypatch.setattr(snapshot_policy, "MANY_FILES", MANY)
+    whole = KilledObjectStore(DictObjectStore(), 1_000, mode)
+    writes = run(whole, tmp_path, maintenance, monkeypatch)
+    assert merged_files(whole.objects)
+    # The merge begins after the epoch that makes files many.
+    for stop_at in range(writes[MANY - 2] + 1, writes[-1] + 1):
+        killed = KilledObjectStore(DictObjectStore(), stop_at, mode)
+        run(killed, tmp_path, maintenance, monkeypatch)
+        completed = {name.epoch for name in PublishedObjects(killed.objects).manifests()}
+        run_again(killed.objects, max(completed) + 1, tmp_path, maintenance, monkeypatch)
+
+
+def run_again(
+    objects: DictObjectStore, epoch: int, folder: Path, maintenance: Maintenance, patch: Any
+) -> None:
+    """An epoch that reads all keys, in a new host; it may find the one before completed or not."""
+
+    def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
+        return objects
+
+    patch.setattr(store_session, "open_object_store", opened)
+    host = Host(operator(folder), run_id="run-2").open(maintenance)
+    output = host.epoch(epoch, [(key, 0) for key in KEYS], attempt=100)
+    host.close()
+    assert {key: total for key, (_, total) in output.items()} == totals_after(epoch)

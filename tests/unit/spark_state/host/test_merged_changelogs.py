@@ -1,0 +1,176 @@
+"""Changelogs that become one: what the chain holds then, and who must not notice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoint_store.state_reader import open_store
+from spark_state.checkpointing import snapshot_policy
+from spark_state.host import changelog_merge
+from spark_state.host.epoch_request import BackendSettings
+from tests.support.subtasks import Host, OpenHost, operator
+
+MANY_KEYS = [f"key {number}" for number in range(20_000)]
+KEY_SCHEMA = json.dumps(
+    {"fields": [{"name": "key", "type": "string", "nullable": True}], "type": "struct"}
+)
+MANY = 12
+EPOCHS = 60
+
+
+@pytest.fixture(autouse=True)
+def few_files_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_policy, "MANY_FILES", MANY)
+
+
+class Expected:
+    """What the keys have after each epoch, and runs epochs that change a few of them."""
+
+    def __init__(self) -> None:
+        self.totals: Counter[str] = Counter()
+        self.epochs = 0
+
+    def run(self, host: Host, epochs: int, attempts: int = 1) -> Iterator[None]:
+        """Stops after each epoch. Every epoch has `attempts`, and the last counts."""
+        for _ in range(epochs):
+            number = self.epochs
+            changed = MANY_KEYS[7 * number % 50 :][:3] if number else MANY_KEYS
+            self.epochs += 1
+            self.totals.update(dict.fromkeys(changed, number))
+            for attempt in range(attempts):
+                rows = [(key, number) for key in changed]
+                totals = host.epoch(number, rows, attempt=10 * number + attempt + 1)
+                assert {key: total for key, (_, total) in totals.items()} == {
+                    key: self.totals[key] for key in changed
+                }
+            host.finish_maintenance()
+            yield
+
+    def check(self, host: Host) -> None:
+        """Whether a host has all of it: an epoch that changes nothing."""
+        totals = host.epoch(self.epochs, [(key, 0) for key in MANY_KEYS])
+        assert {key: total for key, (_, total) in totals.items()} == self.totals
+        self.epochs += 1
+
+
+def chain(host: Host) -> list[int]:
+    """The rows of each file, in order; those of snapshots are negative."""
+    return [h.rows if h.kind == "changelog" else -h.rows for h in host.handles]
+
+
+@pytest.mark.parametrize(
+    "backend", [BackendSettings(), BackendSettings(kind="rocksdb", incremental=False)]
+)
+def test_few_changes_of_a_large_state_are_merged_instead_of_a_snapshot(
+    open_host: OpenHost, backend: BackendSettings
+) -> None:
+    host, expected = open_host(backend=backend), Expected()
+    longest = max(len(chain(host)) for _ in expected.run(host, EPOCHS))
+    assert min(chain(host)) > 0, "no snapshot"
+    assert longest <= 2 * MANY
+    assert chain(host)[0] == len(MANY_KEYS)
+    assert max(chain(host)[1:]) > 3, "some are merged"
+    assert len(host.handles) < EPOCHS / 3
+    expected.check(open_host(run_id="run-2", backend=backend))
+
+
+def test_an_incremental_database_takes_changes_instead(open_host: OpenHost) -> None:
+    backend = BackendSettings(kind="rocksdb")
+    host, expected = open_host(backend=backend), Expected()
+    for _ in expected.run(host, EPOCHS):
+        pass
+    assert {handle.kind for handle in host.handles} == {"database", "changelog"}
+    assert all(h.rows <= 3 for h in host.handles if h.kind == "changelog")
+
+
+def test_every_version_and_its_changes_stay_what_they_were(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    host, expected = open_host(key_schema_json=KEY_SCHEMA), Expected()
+    states = [dict(expected.totals) for _ in expected.run(host, EPOCHS)]
+    reader = open_store(str(tmp_path / "query" / "totals"))
+    versions = [info.version for info in reader.versions()]
+    for version in versions[:: len(versions) // 6]:
+        rows = reader.read(version).to_pylist()
+        assert {row["key"]: row["total"] for row in rows} == states[version]
+    changed = reader.changes(versions[0], versions[-1], preimages=False).to_pylist()
+    assert Counter(row["_commit_version"] for row in changed) == dict.fromkeys(versions[1:], 3)
+
+
+def test_an_epoch_that_runs_again_names_the_same(open_host: OpenHost) -> None:
+    host, expected = open_host(), Expected()
+    for _ in expected.run(host, MANY):
+        pass
+    assert max(chain(host)[1:]) == 3
+    for _ in expected.run(host, 1, attempts=2):
+        pass
+    assert chain(host)[1] > 3
+    assert len(chain(host)) == 3
+    expected.check(open_host(run_id="run-2"))
+
+
+def test_each_run_merges_its_own_changelogs(open_host: OpenHost) -> None:
+    """What runs leave unmerged makes the chain long in the end: then a snapshot is written."""
+    expected, had_snapshot = Expected(), []
+    for run in range(4):
+        host = open_host(run_id=f"run-{run}")
+        for _ in expected.run(host, MANY + 5):
+            pass
+        had_snapshot.append(min(chain(host)) < 0)
+        assert len(host.handles) <= 2 * MANY
+    assert had_snapshot == [False, False, True, True]
+    expected.check(open_host(run_id="last"))
+
+
+def test_a_merge_of_many_bytes_is_written_in_parts(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changelog_merge, "BYTES_AT_ONCE", 12_000)
+    host, expected = open_host(), Expected()
+    for _ in expected.run(host, MANY + 1):
+        pass
+    parts = [handle.key_groups for handle in host.handles[1:] if len(handle.key_groups) < 8]
+    assert len(parts) > 1
+    expected.check(open_host(run_id="run-2"))
+
+
+def test_a_merge_that_fails_is_tried_again(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, expected = open_host(), Expected()
+
+    def refuse(*_: Any) -> Any:
+        raise OSError(5, "the disk is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(changelog_merge, "merged_changes", refuse)
+        for _ in expected.run(host, MANY + 8):
+            pass
+        assert host.report is not None
+        assert host.report.failed_snapshots
+    assert "the disk is broken" in caplog.text
+    assert max(chain(host)[1:]) == 3
+    for _ in expected.run(host, MANY):
+        pass
+    assert max(chain(host)[1:]) > 3
+    expected.check(open_host(run_id="run-2"))
+
+
+def test_merged_changelogs_are_deleted_with_the_last_epoch_that_names_them(
+    open_host: OpenHost, tmp_path: Path
+) -> None:
+    settings = replace(operator(Path()).checkpoints, min_epochs_to_retain=3)
+    host, expected = open_host(checkpoints=settings), Expected()
+    for _ in expected.run(host, EPOCHS):
+        pass
+    kept = [*tmp_path.glob("query/totals/epochs/*/changelog-*")]
+    assert len(kept) < len(host.handles) + 15, "an epoch's own, and what is not swept yet"
+    for handle in host.handles:
+        assert (tmp_path / "query" / "totals" / handle.name).exists()

@@ -1,0 +1,101 @@
+"""Changelogs as one, without a backend. The contract of backends merges what backends write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from checkpoint_store.files.state_file import STATE_METADATA
+from spark_state.keyed_state.merged_changes import merged_changes
+from spark_state.keyed_state.state_rows import state_columns
+
+NUMBER = pa.struct([("n", pa.int64())])
+TIMER = pa.struct([("expiry_ms", pa.int64())])
+LIKE_AN_ELEMENT = pa.struct([("list_position", pa.int64()), ("user_map_key", pa.int64())])
+
+
+def changelog(types: dict[str, tuple[str, Any]], *rows: tuple[str, str, str, Any]) -> pa.Table:
+    """Rows (key, state, op, struct) of one key group; `types`: name and type of a state's column,
+    by the state."""
+    fields = [
+        pa.field("key", pa.string()),
+        pa.field("_key_group", pa.int32(), nullable=False),
+        pa.field("_state", pa.string(), nullable=False),
+        pa.field("_op", pa.string(), nullable=False),
+    ]
+    fields += [
+        pa.field(name, of_state, metadata={STATE_METADATA: state})
+        for state, (name, of_state) in types.items()
+    ]
+    columns: list[Any] = [[key for key, *_ in rows], [3] * len(rows)]
+    columns += [[state for _, state, *_ in rows], [op for _, _, op, _ in rows]]
+    columns += [[held if state == own else None for _, state, _, held in rows] for own in types]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def shown(table: pa.Table) -> list[tuple[str, str, str, Any]]:
+    """The rows as they are given to `changelog`."""
+    columns = {column.name: column.index for column in state_columns(table.schema)}
+    return [
+        (row["key"], row["_state"], row["_op"], table.column(columns[row["_state"]])[n].as_py())
+        for n, row in enumerate(table.select(["key", "_state", "_op"]).to_pylist())
+    ]
+
+
+def test_the_last_value_and_deletions_stay() -> None:
+    types = {"count": ("count", NUMBER)}
+    first = changelog(types, ("a", "count", "put", {"n": 1}), ("b", "count", "put", {"n": 2}))
+    then = changelog(types, ("a", "count", "delete", None), ("c", "count", "delete", None))
+    last = changelog(types, ("c", "count", "put", {"n": 3}))
+    merged = merged_changes(["key"], {"count": "value"}, [first, then, last])
+    assert shown(merged) == [
+        ("a", "count", "delete", None),
+        ("b", "count", "put", {"n": 2}),
+        ("c", "count", "put", {"n": 3}),
+    ]
+
+
+def test_timers_are_elements_that_are_never_cleared_together() -> None:
+    types = {"timers": ("timers", TIMER)}
+    first = changelog(
+        types, *(("a", "timers", "put", {"expiry_ms": time_ms}) for time_ms in (10, 20))
+    )
+    then = changelog(types, ("a", "timers", "delete", {"expiry_ms": 10}))
+    merged = merged_changes(["key"], {"timers": "timers"}, [first, then])
+    assert shown(merged) == [
+        ("a", "timers", "put", {"expiry_ms": 20}),
+        ("a", "timers", "delete", {"expiry_ms": 10}),
+    ]
+
+
+def test_a_value_with_fields_that_are_called_like_elements_is_a_value() -> None:
+    types = {"place": ("place", LIKE_AN_ELEMENT)}
+    values = [{"list_position": n, "user_map_key": -n} for n in range(2)]
+    changelogs = [changelog(types, ("a", "place", "put", value)) for value in values]
+    merged = merged_changes(["key"], {"place": "value"}, changelogs)
+    assert shown(merged) == [("a", "place", "put", values[1])]
+
+
+def test_files_that_call_the_columns_of_states_otherwise_are_merged_by_state() -> None:
+    """One state is called like a key column, another like what that state's column is called."""
+    first = changelog({"key_": ("key_", NUMBER)}, ("a", "key_", "put", {"n": 1}))
+    both = changelog(
+        {"key": ("key_", NUMBER), "key_": ("key__", NUMBER)},
+        ("a", "key", "put", {"n": 2}),
+        ("b", "key_", "put", {"n": 3}),
+    )
+    merged = merged_changes(["key"], {"key": "value", "key_": "value"}, [first, both])
+    assert shown(merged) == [
+        ("a", "key_", "put", {"n": 1}),
+        ("a", "key", "put", {"n": 2}),
+        ("b", "key_", "put", {"n": 3}),
+    ]
+    assert len(set(merged.column_names)) == len(merged.column_names)
+
+
+def test_a_state_that_nobody_knows_is_not_guessed() -> None:
+    unknown = changelog({"count": ("count", NUMBER)}, ("a", "count", "put", {"n": 1}))
+    with pytest.raises(KeyError, match="count"):
+        merged_changes(["key"], {}, [unknown])
