@@ -112,7 +112,8 @@ class ObjectStore(Protocol):
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         """The `length` bytes of an object from byte `start` on, at least one; fewer, or none, if it
-        ends before. Raises ObjectMissingError."""
+        ends before. Raises ObjectMissingError. What a server that knows no ranges answers may be
+        other bytes if the object is shorter than `length`: callers have checksums."""
 
     def list(self, directory: str, prefix: str = "") -> Sequence[ObjectInfo]:
         """The objects directly in `directory` whose names there begin with `prefix`, in any order,
@@ -318,6 +319,8 @@ class FsspecObjectStore:
                 )
             except FileNotFoundError as error:
                 raise ObjectMissingError(self.url, name) from error
+            except (ConnectionError, PermissionError, TimeoutError, CheckpointStoreError):
+                raise
             except Exception as error:
                 if _client_error_code(error) in _BEYOND_THE_END or self._ends_by(name, start):
                     return b""

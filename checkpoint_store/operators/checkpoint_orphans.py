@@ -94,7 +94,9 @@ class _Needs:
 
     def _add(self, directory: EpochDirectory, checkpoint: CompletedCheckpoint) -> None:
         self._files |= checkpoint.object_names()
-        attempts = array("q", (barrier.attempt for barrier in checkpoint.barriers))
+        by_subtask = {barrier.subtask: barrier.attempt for barrier in checkpoint.barriers}
+        subtasks = range(1 + max(by_subtask, default=-1))
+        attempts = array("q", (by_subtask.get(subtask, -1) for subtask in subtasks))
         self._completed.setdefault(directory, []).append(attempts)
 
     def _is_behind(self, directory: EpochDirectory) -> bool:

@@ -14,10 +14,11 @@ groups that stay fewer than theirs have. No byte of a changelog becomes outdated
 snapshots together have no more bytes than all changelogs (I7).
 
 `MANY_FILES` bounds the length of a chain, and so of a manifest, where a large state changes little
-or was written by many subtasks. Then the changelogs at its end become one, if they are small beside
-the state: a change is written a second time, and a third time in a snapshot. If there is little to
-merge, or it is much, all key groups are written that have changed. So a hundred times a hundred
-changelogs are merged before a snapshot is due by their number.
+or was written by many subtasks. Then changelogs at its end become one, if they are small beside the
+state: a change is written a second time, and a third time in a snapshot. A merge reads them at
+once, so there is a bound for their bytes. If what cannot be merged makes the chain long, all key
+groups are written that have changed. Merged changelogs are not merged again; about 200 of them,
+which stand for 25,000 epochs, make a snapshot due. A chain has at most 300 files.
 
 A snapshot is written while epochs go on, and the barrier of a later one names it. A host that ends
 before has written it for nothing, as where a scheduled run ends by itself after an epoch or two. So
@@ -35,7 +36,8 @@ entries and bytes is one part.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
 import numpy as np
@@ -47,6 +49,9 @@ from spark_state.checkpointing.kept_state import KeptState
 from spark_state.checkpointing.restore_plan import Handles
 
 MANY_FILES = 200
+# A merge has the rows of so many bytes of files in memory.
+MERGED_BYTES = 32 << 20
+_LEAST_MERGED = 16
 FEW_ENTRIES = 10_000
 FEW_BYTES = 8 << 20
 
@@ -90,45 +95,63 @@ def may_be_due(
     return bytes_of(held) * rows >= least * bytes_of(others) * entries
 
 
-def small_last(kept: KeptState, last: Handles) -> Handles:
-    """Those of the `last` changelogs of the chain, from the end on, that are small beside the state
-    all together. To merge them writes less than a snapshot would."""
-    sizes = accumulate(bytes_of([handle]) for handle in reversed(last))
-    most = kept.entries.sum() / 2
-    number = sum(1 for _ in takewhile(lambda size: size <= most, sizes))
-    return last[len(last) - number :]
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The handles of a chain from number `first` to before `end` are to become one changelog."""
+
+    first: int
+    end: int
 
 
-def merge_due(kept: KeptState, last: Handles) -> bool:
-    """Whether the `small_last` changelogs, which are of the host's own run and not merged yet, are
-    to become one while epochs go on."""
-    return _is_long(kept) and len(last) >= MANY_FILES / 2 and _is_merging_enough(kept, last)
+def due(
+    kept: KeptState, own: KeptState, single: Handles, min_changelogs: int
+) -> Merge | tuple[KeyGroupRange, ...]:
+    """What is to be written while epochs go on: a merge, or a snapshot of these key groups; of
+    none if nothing is due.
+
+    `own`: the same state, kept in those of the handles that came after the host's restore;
+    `single`: the changelogs at the end of the chain that may be merged, and were not yet.
+    """
+    small = _small_last(kept, single)
+    is_rest_short = len(kept.handles) - len(small) < MANY_FILES
+    if _is_long(kept) and is_rest_short and not _is_outdated(kept):
+        first = len(kept.handles) - len(small)
+        number = _at_once(small)
+        is_enough = number >= MANY_FILES / 2 or number < len(small)
+        return Merge(first, first + number) if is_enough else ()
+    return ranges_due(kept, own, min_changelogs)
+
+
+def _small_last(kept: KeptState, single: Handles) -> Handles:
+    """Those of the changelogs, from the end on, that are small beside the state all together: to
+    merge them writes less than a snapshot would. None if only few of them can be read at once."""
+    number = _fitting(reversed(single), kept.entries.sum() / 2)
+    small = single[len(single) - number :]
+    return small if _at_once(small) >= min(len(small), _LEAST_MERGED) else ()
+
+
+def _at_once(changelogs: Handles) -> int:
+    """How many of them, from the first on, are merged at once."""
+    return _fitting(changelogs, MERGED_BYTES)
+
+
+def _fitting(files: Iterable[StateHandle], most_bytes: float) -> int:
+    """How many files, from the first on, have so many bytes together at most."""
+    sizes = accumulate(bytes_of([handle]) for handle in files)
+    return sum(1 for _ in takewhile(lambda size: size <= most_bytes, sizes))
 
 
 def _is_long(kept: KeptState) -> bool:
     return len(_names(kept)) >= MANY_FILES or len(kept.handles) >= _MANY_HANDLES
 
 
-def _is_merging_enough(kept: KeptState, last: Handles) -> bool:
-    """Whether the chain is short but for these changelogs, and the state is not outdated."""
-    return len(kept.handles) - len(last) < MANY_FILES and not _is_outdated(kept)
-
-
 def _is_outdated(kept: KeptState) -> bool:
     return bool(kept.outdated.sum() + _ROUNDING >= kept.entries.sum())
 
 
-def ranges_due(
-    kept: KeptState, own: KeptState, min_changelogs: int, last: Handles = ()
-) -> tuple[KeyGroupRange, ...]:
-    """The key groups to be written as a snapshot while epochs go on; none if it is not due.
-
-    `own`: the same state, kept in those of the handles that came after the host's restore; `last`:
-    what may be merged instead, see merge_due.
-    """
-    own_files = _names(own)
-    is_long = _is_long(kept) and not _is_merging_enough(kept, last)
-    if is_long and len(own_files) >= MANY_FILES / 2:
+def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[KeyGroupRange, ...]:
+    """The key groups to be written as a snapshot; none if it is not due. `own`: see due."""
+    if _is_long(kept) and len(_names(own)) >= MANY_FILES / 2:
         return _ranges(kept, kept.changelogs > 0)
     changelogs, own_changelogs = _names(kept, "changelog"), _names(own, "changelog")
     if len(changelogs) < min_changelogs or len(own_changelogs) < _OWN * min_changelogs:

@@ -48,7 +48,7 @@ class EpochAttempt:
         return self.request.spec.checkpoints
 
     def write_changelog(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:
-        """A file of what the epoch changed, durable on return."""
+        """A file of what the epoch, or the last ones up to it, changed; durable on return."""
         return self._write("changelog", rows, key_groups)
 
     def write_snapshot(self, rows: pa.Table, key_groups: KeyGroupRange) -> StateHandle:

@@ -10,40 +10,69 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from typing import Protocol
 
 from checkpoint_store.errors import StoreUnavailableError
 from checkpoint_store.files.key_group_range import KeyGroupRange
+from spark_state.checkpointing.kept_state import Counts, RowsOfFiles, rows_of_snapshot
 from spark_state.checkpointing.restore_plan import Handles, with_snapshot
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot, SnapshotFiles
 
 _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 0.2
-Written = list[tuple[KeyGroupRange, Handles]]
-Begin = Callable[[Callable[[], Written]], Future[Written]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files that hold what a chain has of `key_groups`. `rows`: how many each of them has of each
+    key group of the subtask, by its name."""
+
+    key_groups: KeyGroupRange
+    files: Handles
+    rows: RowsOfFiles
+
+
+Begin = Callable[[Callable[[], list[Written]]], Future[list[Written]]]
+
+
+class Writing(Protocol):
+    """What writes itself, in another thread."""
+
+    def write(self) -> list[Written]:
+        """Write it, once, durable on return, and release it."""
+
+    def release(self) -> None:
+        """Give up what is not written yet. Safe to call again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The files of a `chain` that others are to stand for; the first `number_kept` stay."""
+    """The files of a `chain` from number `first` to before `end`, for which others stand."""
 
     chain: Handles
-    number_kept: int = 0
+    first: int
+    end: int
 
-    def by(self, written: Written) -> Handles:
-        """The chain with these files in their place."""
-        shortened = self.chain[self.number_kept :]
+    @classmethod
+    def all(cls, chain: Handles) -> Replaced:
+        """All files of a chain."""
+        return cls(chain, 0, len(chain))
+
+    def by(self, written: Iterable[tuple[KeyGroupRange, Handles]]) -> Handles:
+        """The chain with these files in their place, each for some key groups."""
+        shortened = self.chain[self.first : self.end]
         for key_groups, files in written:
             shortened = with_snapshot(shortened, files, key_groups)
-        return (*self.chain[: self.number_kept], *shortened)
+        return (*self.chain[: self.first], *shortened, *self.chain[self.end :])
 
 
 class PendingSnapshot:
-    """A snapshot being written to `files`, of the state that `replaced` hold: `ranges` were taken
-    at one moment, and have no key group in common.
+    """A snapshot of the state that the files of a chain hold, or a merge of changelogs, being
+    written by `writing`. It is to stand for what is `replaced`.
 
     `begin(job)` runs a job in a thread of maintenance; `useful_seconds`: how long after this moment
     it may still be named; `is_awaited`: whether the next barrier waits for it.
@@ -51,18 +80,17 @@ class PendingSnapshot:
 
     def __init__(
         self,
-        ranges: Sequence[KeyedStateSnapshot],
+        writing: Writing,
         replaced: Replaced,
-        files: SnapshotFiles,
         begin: Begin,
         useful_seconds: float,
         is_awaited: bool,
     ) -> None:
         self.is_awaited = is_awaited
         self._useful_until = time.monotonic() + useful_seconds
-        self._ranges = ranges
+        self._writing = writing
         self._replaced = replaced
-        self._future = begin(lambda: _write(ranges, files))
+        self._future = begin(writing.write)
 
     def wait(self, check: Callable[[], None]) -> None:
         """Wait until writing has ended, well or not; `check` is called meanwhile and may raise."""
@@ -78,33 +106,57 @@ class PendingSnapshot:
         everything, and a later snapshot tries again."""
         error = self._future.exception()
         if error is not None and not isinstance(error, StoreUnavailableError):  # the log has that
-            _log.error("writing a snapshot failed; changelogs are kept instead", exc_info=error)
+            _log.error("%s failed; changelogs are kept instead", self._writing, exc_info=error)
         return error is not None
 
-    def files(self) -> Handles:
+    def written(self) -> list[Written]:
         """What was written."""
-        return tuple(handle for _, written in self._future.result() for handle in written)
+        return self._future.result()
+
+    def is_merge(self) -> bool:
+        """Whether it is a part of the chain that is replaced, and not the state."""
+        return self._replaced != Replaced.all(self._replaced.chain)
 
     def shorten(self, handles: Handles) -> Handles:
-        """`handles` with the written snapshot in place of what it replaces, where it may be."""
+        """`handles` with what was written in place of what it replaces, where it may be."""
         chain = self._replaced.chain
         if handles[: len(chain)] != chain or time.monotonic() > self._useful_until:
             return handles
-        return (*self._replaced.by(self._future.result()), *handles[len(chain) :])
+        written = [(part.key_groups, part.files) for part in self.written()]
+        return (*self._replaced.by(written), *handles[len(chain) :])
 
     def abandon(self) -> None:
         """Give the entries up if writing has not begun; otherwise the writer does."""
         if self._future.cancel():
-            _release(self._ranges)
+            self._writing.release()
 
 
-def _write(ranges: Sequence[KeyedStateSnapshot], files: SnapshotFiles) -> Written:
-    try:
-        return [(of_range.key_groups, of_range.write(files)) for of_range in ranges]
-    finally:
-        _release(ranges)
+@dataclass(frozen=True, slots=True)
+class SnapshotWriting:
+    """Snapshots of `ranges`, taken at one moment, that write themselves to `files`. `entries`: how
+    many there were of each of the subtask's `key_groups`."""
 
+    ranges: Sequence[KeyedStateSnapshot]
+    files: SnapshotFiles
+    key_groups: KeyGroupRange
+    entries: Counts
 
-def _release(ranges: Sequence[KeyedStateSnapshot]) -> None:
-    for of_range in ranges:
-        of_range.release()
+    def __str__(self) -> str:
+        return "writing a snapshot"
+
+    def write(self) -> list[Written]:
+        """See Writing."""
+        try:
+            return [self._write(of_range) for of_range in self.ranges]
+        finally:
+            self.release()
+
+    def _write(self, of_range: KeyedStateSnapshot) -> Written:
+        files = of_range.write(self.files)
+        rows = {file.name: rows_of_snapshot(file, self.key_groups, self.entries) for file in files}
+        return Written(of_range.key_groups, files, rows)
+
+    def release(self) -> None:
+        """See Writing."""
+        for of_range in self.ranges:
+            of_range.release()

@@ -20,22 +20,20 @@ from spark_state.checkpointing.kept_state import (
     Counts,
     KeptState,
     RowsOfFiles,
-    rows_of_snapshot,
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles
 from spark_state.checkpointing.snapshot_policy import (
+    Merge,
+    due,
     may_be_due,
-    merge_due,
     part_due,
-    ranges_due,
-    small_last,
 )
 from spark_state.errors import StateHostError
 from spark_state.host.changelog_merge import ChangelogMerge
 from spark_state.host.epoch_attempt import EpochAttempt
 from spark_state.host.maintenance import Maintenance
-from spark_state.host.pending_snapshot import PendingSnapshot, Replaced
+from spark_state.host.pending_snapshot import PendingSnapshot, Replaced, SnapshotWriting
 from spark_state.host.subtask_backends import Backend
 from spark_state.keyed_state.keyed_state_snapshot import KeyedStateSnapshot
 
@@ -58,15 +56,15 @@ class SubtaskSnapshots:
         self._pending: PendingSnapshot | None = None
         self._restored: frozenset[str] = frozenset()
         self._rows: dict[str, Counts] = {}
-        self._rows_of: Callable[[StateHandle], Counts] = lambda _: np.zeros(0, np.int64)
         self._merged: set[str] = set()
+        self._merge_has_failed = False
         self._pause_epochs = 0
         self.failed = 0
 
     def begin_anew(self, restored: Handles) -> None:
         """The state was read again from these files, so a snapshot under way is not one of it."""
         self._restored = frozenset(handle.name for handle in restored)
-        self._rows, self._merged = {}, set()
+        self._rows, self._merged, self._merge_has_failed = {}, set(), False
         if self._pending is not None:
             self._pending.abandon()
             self._pending = None
@@ -93,15 +91,14 @@ class SubtaskSnapshots:
         if self._pending is not None or not self._may_be_due(handles, attempt, backend):
             return
         kept = self._kept(handles, backend, attempt)
-        last = small_last(kept, self._last(handles, attempt))
-        if merge_due(kept, last):
-            self._begin_merge(last, handles, attempt, backend)
-            return
         own = tuple(handle for handle in handles if handle.name not in self._restored)
         of_run = self._kept(own, backend, attempt)
-        due = ranges_due(kept, of_run, attempt.settings.min_epochs_for_snapshot, last)
-        if due:
-            self._begin(due, handles, attempt, backend, is_awaited=False)
+        least = attempt.settings.min_epochs_for_snapshot
+        next_step = due(kept, of_run, self._single(handles, attempt), least)
+        if isinstance(next_step, Merge):
+            self._begin_merge(next_step, handles, attempt, backend)
+        elif next_step:
+            self._begin(next_step, handles, attempt, backend, is_awaited=False)
 
     def _begin(
         self,
@@ -124,27 +121,23 @@ class SubtaskSnapshots:
             if is_awaited
             else (self._maintenance.snapshots, self._url)
         )
+        entries = np.array(backend.entries_by_key_group(), np.int64)
         self._pending = PendingSnapshot(
-            ranges,
-            Replaced(held),
-            attempt,
+            SnapshotWriting(ranges, attempt, self._key_groups, entries),
+            Replaced.all(held),
             lambda job: threads.submit(queue, job),
             _useful_seconds(attempt),
             is_awaited=is_awaited,
         )
 
     def _begin_merge(
-        self, last: Handles, held: Handles, attempt: EpochAttempt, backend: Backend
+        self, merge: Merge, held: Handles, attempt: EpochAttempt, backend: Backend
     ) -> None:
-        """Begin to merge the `last` of the changelogs that are `held`."""
-        changed = self._kept(last, backend, attempt).changed
         kinds = {state.name: state.kind for state in backend.descriptors}
-        merge = ChangelogMerge(self._key_groups, attempt, last, changed, kinds)
-        self._rows_of = lambda file: merge.rows[file.name]
+        changelogs = held[merge.first : merge.end]
         self._pending = PendingSnapshot(
-            [merge],
-            Replaced(held, len(held) - len(last)),
-            attempt,
+            ChangelogMerge(self._key_groups, changelogs, attempt, kinds),
+            Replaced(held, merge.first, merge.end),
             lambda job: self._maintenance.snapshots.submit(self._url, job),
             _useful_seconds(attempt),
             is_awaited=False,
@@ -154,22 +147,24 @@ class SubtaskSnapshots:
         least = attempt.settings.min_epochs_for_snapshot
         return may_be_due(handles, len(backend), least, adds=_adds(attempt))
 
-    def _last(self, handles: Handles, attempt: EpochAttempt) -> Handles:
-        """The changelogs at the end that may be merged: single ones, of this run, so that no state
-        was deleted between them. To add what changed to a database is less than to merge it."""
-        if _adds(attempt):
+    def _single(self, handles: Handles, attempt: EpochAttempt) -> Handles:
+        """The changelogs at the end that may be merged: they are of this run, so that no state was
+        deleted between them. To add what changed to a database is less than to merge it. And what
+        could not be merged may be damaged, which a snapshot mends."""
+        if _adds(attempt) or self._merge_has_failed:
             return ()
-        last = takewhile(lambda handle: self._may_be_merged(handle, attempt), reversed(handles))
-        return tuple(last)[::-1]
+        named_before = self._restored | self._merged
 
-    def _may_be_merged(self, handle: StateHandle, attempt: EpochAttempt) -> bool:
-        directory = parse_state_file(handle.name)
-        return (
-            handle.kind == "changelog"
-            and handle.name not in self._restored | self._merged
-            and directory is not None
-            and directory.run_number == attempt.claim.run.number
-        )
+        def is_single(handle: StateHandle) -> bool:
+            directory = parse_state_file(handle.name)
+            return (
+                handle.kind == "changelog"
+                and handle.name not in named_before
+                and directory is not None
+                and directory.run_number == attempt.claim.run.number
+            )
+
+        return tuple(takewhile(is_single, reversed(handles)))[::-1]
 
     def _kept(self, handles: Handles, backend: Backend, attempt: EpochAttempt) -> KeptState:
         entries = backend.entries_by_key_group()
@@ -184,13 +179,17 @@ class SubtaskSnapshots:
         if not self._pending.done():
             return base
         if self._pending.has_failed():
+            self._merge_has_failed = self._pending.is_merge()
             self._pending = None
             self._note_failure()
             return base
         self.failed = 0
-        files = self._pending.files()
-        self._rows.update({file.name: self._rows_of(file) for file in files})
-        self._merged.update(file.name for file in files if file.kind == "changelog")
+        for part in self._pending.written():
+            self._rows.update(part.rows)
+            if self._pending.is_merge():
+                self._merged.update(part.rows)
+            else:
+                self._merge_has_failed = False
         handles = self._pending.shorten(base)
         if handles == base:
             self._pending = None  # else it is kept for another attempt of this epoch
@@ -216,8 +215,6 @@ class SubtaskSnapshots:
         first one of a database is as long as the state, so an epoch that waits for it writes a part
         instead.
         """
-        entries = np.array(backend.entries_by_key_group(), np.int64)
-        self._rows_of = lambda file: rows_of_snapshot(file, self._key_groups, entries)
         adds = not is_awaited or any(handle.kind == "database" for handle in held)
         taken: list[KeyedStateSnapshot] = []
         try:

@@ -30,6 +30,8 @@ from spark_state.state_descriptor import StateKind
 # The type stubs of pyarrow.compute reject what its functions take, such as chunked arrays.
 pc: Any = pyarrow.compute
 
+# Beginnings of the names of columns.
+_STATE, _OTHER = "state ", "other "
 _ELEMENT_NAMES: Mapping[StateKind, str] = {
     "list": LIST_POSITION,
     "map": USER_KEY,
@@ -47,21 +49,20 @@ def merged_changes(
     fixed = [*key_names, KEY_GROUP_COLUMN, STATE, OP]
     by_state = [_named_by_state(table, len(fixed)) for table in changelogs]
     rows = pa.concat_tables(by_state, promote_options="permissive").combine_chunks()
-    names = rows.column_names[len(fixed) :]
+    states = [name.removeprefix(_STATE) for name in rows.column_names[len(fixed) :]]
+    elements, clears = _elements(rows, {state: kinds[state] for state in states})
+    rows = rows.rename_columns([*fixed, *names_of_columns(fixed, states)])
     owners = key_codes(rows, [STATE, *key_names])
-    elements, clears = _elements(rows, {name: kinds[name[1:]] for name in names})
     pairs = owners * (elements.max(initial=0) + 1) + elements
     together = value_codes(pa.chunked_array([pa.array(pairs)]))
-    kept = rows.filter(pa.array(are_last(owners, together, clears)))
-    columns = names_of_columns(fixed, [name[1:] for name in names])
-    return sorted_by_key(kept.rename_columns([*fixed, *columns]), key_names)
+    return sorted_by_key(rows.filter(pa.array(are_last(owners, together, clears))), key_names)
 
 
 def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:
     """The table, each column of a state called like it: two files may call them otherwise."""
-    names = table.column_names[:number_fixed]
-    states = [f"${column.name}" for column in state_columns(table.schema)]
-    return table.replace_schema_metadata(None).rename_columns([*names, *states])
+    others = [f"{_OTHER}{name}" for name in table.column_names[:number_fixed]]
+    states = [f"{_STATE}{column.name}" for column in state_columns(table.schema)]
+    return table.replace_schema_metadata(None).rename_columns([*others, *states])
 
 
 def _elements(
@@ -71,14 +72,14 @@ def _elements(
     row deletes all elements of its key."""
     numbers = np.zeros(rows.num_rows, np.int64)
     clears = np.zeros(rows.num_rows, bool)
-    deletes = pc.equal(rows[OP], DELETE).to_numpy()
-    for column, kind in kinds.items():
+    deletes = pc.equal(rows[_OTHER + OP], DELETE).to_numpy()
+    for state, kind in kinds.items():
         if kind not in _ELEMENT_NAMES:
             continue
-        struct = rows[column]
+        struct = rows[_STATE + state]
         index = struct.type.get_field_index(_ELEMENT_NAMES[kind])
         names = pc.struct_field(struct, [index])
-        is_of_state = pc.equal(rows[STATE], column[1:]).to_numpy()
+        is_of_state = pc.equal(rows[_OTHER + STATE], state).to_numpy()
         numbers[is_of_state] = value_codes(names)[is_of_state]
         clears |= is_of_state & deletes & pc.is_null(names).to_numpy()
     return numbers, clears

@@ -19,14 +19,14 @@ from spark_state.checkpointing.kept_state import (
     rows_of_snapshot,
     without_empty_ends,
 )
-from spark_state.checkpointing.restore_plan import Handles, with_snapshot
+from spark_state.checkpointing.restore_plan import Handles
 from spark_state.checkpointing.snapshot_policy import (
+    Merge,
+    due,
     may_be_due,
-    merge_due,
     part_due,
-    ranges_due,
-    small_last,
 )
+from spark_state.host.pending_snapshot import Replaced
 
 # To count bytes takes longer than the rest of an epoch.
 _LOOK_EPOCHS = 3
@@ -36,10 +36,9 @@ _LOOK_EPOCHS = 3
 class _Begun:
     """A snapshot that is being written: what it replaces, and its files by their key groups."""
 
-    replaces: Handles
+    replaced: Replaced
     files: list[tuple[KeyGroupRange, StateHandle]]
     named_at: float
-    number_kept: int = 0
 
 
 @dataclass
@@ -91,7 +90,7 @@ class KeptChain:
         part = part_due(self._kept(self.chain), self.min_changelogs)
         if part is not None:
             files = self._snapshot([part])
-            self._name(_Begun(self.chain, files, 0), self.chain)
+            self._name(_Begun(Replaced.all(self.chain), files, 0), self.chain)
             self.longest_wait = max(self.longest_wait, files[0][1].rows)
         before = {handle.name for handle in self.chain}
         begun: _Begun | None = None
@@ -112,20 +111,23 @@ class KeptChain:
             return None
         kept = self._kept(self.chain)
         own = tuple(handle for handle in self.chain if handle.name not in before)
-        last = small_last(kept, tuple(takewhile(self._is_single, reversed(own)))[::-1])
-        if merge_due(kept, last):
-            number_kept = len(self.chain) - len(last)
-            return _Begun(self.chain, [(self.own, self._merge(last))], named_at, number_kept)
-        due = ranges_due(kept, self._kept(own), self.min_changelogs, last)
-        return _Begun(self.chain, self._snapshot(due), named_at) if due else None
+        single = tuple(takewhile(self._is_single, reversed(own)))[::-1]
+        next_step = due(kept, self._kept(own), single, self.min_changelogs)
+        if isinstance(next_step, Merge):
+            file = self._merge(self.chain[next_step.first : next_step.end])
+            replaced = Replaced(self.chain, next_step.first, next_step.end)
+            return _Begun(replaced, [(self.own, file)], named_at)
+        if not next_step:
+            return None
+        return _Begun(Replaced.all(self.chain), self._snapshot(next_step), named_at)
 
     def _is_single(self, handle: StateHandle) -> bool:
         return handle.kind == "changelog" and handle.name not in self._merged
 
-    def _merge(self, last: Handles) -> StateHandle:
+    def _merge(self, changelogs: Handles) -> StateHandle:
         """Rows that were drawn at random: a few are of the same entry."""
         untouched = np.ones(len(self.entries))
-        for handle in last:
+        for handle in changelogs:
             untouched *= 1 - self._rows[handle.name] / self.entries
         rows = np.ceil(self.entries * (1 - untouched)).astype(np.int64)
         file = self._file("changelog", self.own, int(rows.sum()))
@@ -146,11 +148,8 @@ class KeptChain:
         return files
 
     def _name(self, begun: _Begun, chain: Handles) -> None:
-        shortened = begun.replaces[begun.number_kept :]
-        for key_groups, file in begun.files:
-            shortened = with_snapshot(shortened, (file,), key_groups)
-        kept = begun.replaces[: begun.number_kept]
-        handles = (*kept, *shortened, *chain[len(begun.replaces) :])
+        files = [(key_groups, (file,)) for key_groups, file in begun.files]
+        handles = (*begun.replaced.by(files), *chain[len(begun.replaced.chain) :])
         self.chain = without_empty_ends(handles, self.own, self._rows)
 
     def _look(self) -> None:

@@ -95,6 +95,15 @@ def test_files_that_call_the_columns_of_states_otherwise_are_merged_by_state() -
     assert len(set(merged.column_names)) == len(merged.column_names)
 
 
+def test_a_key_column_may_be_called_like_anything() -> None:
+    table = changelog({"count": ("count", NUMBER)}, ("a", "count", "put", {"n": 1}))
+    for name in ("$count", "state count", "other key"):
+        renamed = table.rename_columns([name, *table.column_names[1:]])
+        merged = merged_changes([name], {"count": "value"}, [renamed, renamed])
+        assert merged.column_names == renamed.column_names
+        assert merged.to_pylist() == renamed.to_pylist()
+
+
 def test_a_state_that_nobody_knows_is_not_guessed() -> None:
     unknown = changelog({"count": ("count", NUMBER)}, ("a", "count", "put", {"n": 1}))
     with pytest.raises(KeyError, match="count"):

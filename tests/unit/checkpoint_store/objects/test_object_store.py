@@ -297,7 +297,7 @@ class LostFileSystem(MemoryFileSystem):
         raise ConnectionResetError("gone")
 
     def info(self, *_: Any, **__: Any) -> dict[str, Any]:
-        raise ConnectionResetError("gone as well")
+        raise AssertionError("it was asked again")
 
 
 fsspec.register_implementation("lost", LostFileSystem, clobber=True)

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.operators.completed_checkpoint_store import CompletedCheckpointStore
 from checkpoint_store.state_reader import open_store
 from spark_state.checkpointing import snapshot_policy
 from spark_state.host import changelog_merge
 from spark_state.host.epoch_request import BackendSettings
+from tests.support.processors import KeepsTotalsAndValues
 from tests.support.subtasks import Host, OpenHost, operator
 
 MANY_KEYS = [f"key {number}" for number in range(20_000)]
@@ -100,8 +102,14 @@ def test_every_version_and_its_changes_stay_what_they_were(
     for version in versions[:: len(versions) // 6]:
         rows = reader.read(version).to_pylist()
         assert {row["key"]: row["total"] for row in rows} == states[version]
+    of_each = dict.fromkeys(versions[1:], 3)
     changed = reader.changes(versions[0], versions[-1], preimages=False).to_pylist()
-    assert Counter(row["_commit_version"] for row in changed) == dict.fromkeys(versions[1:], 3)
+    assert Counter(row["_commit_version"] for row in changed) == of_each
+    changed = reader.changes(versions[0], versions[-1]).to_pylist()
+    for kind in ("update_preimage", "update_postimage"):
+        of_kind = [row for row in changed if row["_change_type"] == kind]
+        assert Counter(row["_commit_version"] for row in of_kind) == of_each
+    assert len(changed) == 6 * len(of_each)
 
 
 def test_an_epoch_that_runs_again_names_the_same(open_host: OpenHost) -> None:
@@ -129,19 +137,40 @@ def test_each_run_merges_its_own_changelogs(open_host: OpenHost) -> None:
     expected.check(open_host(run_id="last"))
 
 
-def test_a_merge_of_many_bytes_is_written_in_parts(
+def test_a_merge_of_many_bytes_is_several(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changelog_merge, "BYTES_AT_ONCE", 12_000)
+    """The oldest ones first; each file is read once."""
+    monkeypatch.setattr(snapshot_policy, "MERGED_BYTES", 12_000)
+    monkeypatch.setattr(snapshot_policy, "_LEAST_MERGED", 2)
+    read: Counter[str] = Counter()
+    read_states = CompletedCheckpointStore.read_states
+
+    def counting(store: Any, handles: Any, key_groups: Any) -> Any:
+        read.update(handle.name for handle in handles)
+        return read_states(store, handles, key_groups)
+
     host, expected = open_host(), Expected()
-    for _ in expected.run(host, MANY + 1):
-        pass
-    parts = [handle.key_groups for handle in host.handles[1:] if len(handle.key_groups) < 8]
-    assert len(parts) > 1
+    with monkeypatch.context() as patch:
+        patch.setattr(CompletedCheckpointStore, "read_states", counting)
+        for _ in expected.run(host, MANY + 6):
+            pass
+    assert chain(host)[1:4] == [12, 12, 3]
+    assert set(read.values()) == {1}
     expected.check(open_host(run_id="run-2"))
 
 
-def test_a_merge_that_fails_is_tried_again(
+def test_changelogs_too_long_to_be_merged_make_a_snapshot_due(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_policy, "MERGED_BYTES", 1_000)
+    host, expected = open_host(), Expected()
+    longest = max(len(chain(host)) for _ in expected.run(host, 2 * MANY))
+    assert longest == MANY
+    assert chain(host)[0] < 0
+
+
+def test_a_merge_that_fails_makes_a_snapshot_due(
     open_host: OpenHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, expected = open_host(), Expected()
@@ -151,16 +180,56 @@ def test_a_merge_that_fails_is_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(changelog_merge, "merged_changes", refuse)
-        for _ in expected.run(host, MANY + 8):
+        for _ in expected.run(host, MANY + 1):
             pass
         assert host.report is not None
-        assert host.report.failed_snapshots
+        assert host.report.failed_snapshots == 1
+        for _ in expected.run(host, 4):
+            pass
+        assert host.report.failed_snapshots == 0
+    assert "merging changelogs failed; changelogs are kept instead" in caplog.text
     assert "the disk is broken" in caplog.text
-    assert max(chain(host)[1:]) == 3
+    assert chain(host)[0] < 0
+    for _ in expected.run(host, 2 * MANY):
+        pass
+    assert max(chain(host)[1:]) > 3, "merges go on after the snapshot"
+    expected.check(open_host(run_id="run-2"))
+
+
+def test_a_damaged_changelog_is_replaced_by_a_snapshot(open_host: OpenHost, tmp_path: Path) -> None:
+    host, expected = open_host(), Expected()
+    for _ in expected.run(host, 5):
+        pass
+    damaged = tmp_path / "query" / "totals" / host.handles[3].name
+    damaged.write_bytes(b"damage")
     for _ in expected.run(host, MANY):
         pass
-    assert max(chain(host)[1:]) > 3
+    assert chain(host)[0] < 0
     expected.check(open_host(run_id="run-2"))
+
+
+def test_states_of_every_kind_are_merged_and_restored_at_another_parallelism(
+    open_host: OpenHost,
+) -> None:
+    host = open_host(KeepsTotalsAndValues())
+    few, many = MANY_KEYS[:5], MANY_KEYS[:6_000]
+    expected: dict[str, tuple[int, int]] = {}
+    for epoch in range(4 * MANY):
+        changed = few if epoch else many
+        value = (epoch + 1) % 5
+        output = host.epoch(epoch, [(key, value) for key in changed])
+        host.finish_maintenance()
+        for key in changed:
+            rows, total = expected.get(key, (0, 0))
+            expected[key] = (rows + 1, total + value) if value else (0, 0)
+        assert output == {key: expected[key] for key in changed}
+    assert any(rows > 20 for rows in chain(host)[1:])
+    assert min(chain(host)) > 0
+    again: dict[str, tuple[int, int]] = {}
+    for subtask in range(2):
+        other = open_host(KeepsTotalsAndValues(), parallelism=2, subtask=subtask, run_id="run-2")
+        again |= other.epoch(4 * MANY, [(key, 1) for key in many])
+    assert again == {key: (rows + 1, total + 1) for key, (rows, total) in expected.items()}
 
 
 def test_merged_changelogs_are_deleted_with_the_last_epoch_that_names_them(
