@@ -45,7 +45,7 @@ import numpy.typing as npt
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
-from spark_state.checkpointing.kept_state import KeptState
+from spark_state.checkpointing.kept_state import ADDED_TIMES, KeptState, has_database
 from spark_state.checkpointing.restore_plan import Handles
 
 MANY_FILES = 200
@@ -92,6 +92,8 @@ def may_be_due(
     rows = max(sum(handle.rows for handle in others), 1)
     # Half of the state less than must be there: an entry takes more in some key groups.
     held, least = (changelogs, 0.5) if adds else (files, 1.5)
+    if adds and has_database(files):
+        least /= ADDED_TIMES
     return bytes_of(held) * rows >= least * bytes_of(others) * entries
 
 
@@ -163,7 +165,7 @@ def ranges_due(kept: KeptState, own: KeptState, min_changelogs: int) -> tuple[Ke
     for key_groups in ranges:
         of_ranges[key_groups.start - kept.key_groups.start :][: len(key_groups)] = True
     replaced, written_here = kept.entries[of_ranges].sum(), own.changed[of_ranges].sum()
-    return ranges if written_here >= _OWN * replaced else ()
+    return ranges if kept.times * written_here >= _OWN * replaced else ()
 
 
 def _names(kept: KeptState, *kinds: str) -> set[str]:

@@ -20,6 +20,7 @@ from spark_state.checkpointing.kept_state import (
     Counts,
     KeptState,
     RowsOfFiles,
+    has_database,
     without_empty_ends,
 )
 from spark_state.checkpointing.restore_plan import Handles
@@ -215,7 +216,7 @@ class SubtaskSnapshots:
         first one of a database is as long as the state, so an epoch that waits for it writes a part
         instead.
         """
-        adds = not is_awaited or any(handle.kind == "database" for handle in held)
+        adds = not is_awaited or has_database(held)
         taken: list[KeyedStateSnapshot] = []
         try:
             if attempt.spec.backend.incremental and adds:

@@ -18,6 +18,7 @@ from rocksdict import (
 from spark_state.rocksdb.database_settings import Compression, DatabaseSettings
 
 _MANIFEST_BYTES = 64 << 10
+_LOWEST_TABLES = 8
 _COMPRESSION_TYPES: Mapping[Compression, Callable[[], DBCompressionType]] = {
     "none": DBCompressionType.none,
     "snappy": DBCompressionType.snappy,
@@ -67,6 +68,11 @@ def family_options(memory: DatabaseMemory | None, settings: DatabaseSettings) ->
     options.set_compression_type(_COMPRESSION_TYPES[settings.compression]())
     options.set_write_buffer_size(settings.write_buffer_mb << 20)
     options.set_target_file_size_base(settings.table_file_mb << 20)
+    # Each snapshot makes a table of the lowest level, and it has those that were made of others
+    # since the one before: to wait for more of them makes fewer new ones.
+    options.set_level_zero_file_num_compaction_trigger(_LOWEST_TABLES)
+    options.set_level_zero_slowdown_writes_trigger(4 * _LOWEST_TABLES)
+    options.set_level_zero_stop_writes_trigger(6 * _LOWEST_TABLES)
     blocks = BlockBasedOptions()
     blocks.set_block_size(settings.block_size_kb << 10)
     if settings.bloom_bits_per_key:

@@ -7,7 +7,8 @@ last sealed epoch. So a rollback forgets, a commit writes what was put, and both
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from spark_state.keyed_state.current_key import CurrentKey, Key
@@ -21,6 +22,7 @@ S = TypeVar("S")
 
 # As the database holds them, packed. The others are read one by one.
 _MOST_BYTES_AHEAD = 4 << 20
+_ROWS_AT_ONCE = 4096
 _FIRST_ROWS = 16
 
 
@@ -62,14 +64,14 @@ class RocksDBStateTable(Generic[S]):
             self._is_used = False
             self._read(zip(keys, key_groups, strict=True), _MOST_BYTES_AHEAD)
 
-    def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int | None) -> None:
+    def _read(self, keys: Iterable[tuple[Key, int]], most_bytes: int) -> None:
         """Read the states of keys, with their key groups, until there are `most_bytes` or somewhat
         more: at first few, because nobody knows how large they are."""
         of_key, held = self.format.keys.of_key, self._held
         wanted = {of_key(key, key_group): key for key, key_group in keys if key not in held}
         in_order = sorted(wanted)
         first, read_bytes = 0, 0
-        while first < len(in_order) and (most_bytes is None or read_bytes < most_bytes):
+        while first < len(in_order) and read_bytes < most_bytes:
             rows = in_order[first : first + max(first, _FIRST_ROWS)]
             first += len(rows)
             for row, data in zip(rows, self.family.get_many(rows), strict=True):
@@ -174,20 +176,32 @@ class RocksDBStateTable(Generic[S]):
         must be unchanged."""
         assert not self._changes, "an epoch is running"
         self._forget()
+        of_key, add = self.format.keys.of_key, self.counts.add
         # The last entry of a key counts.
-        states: dict[Key, tuple[int, S | None]] = {
-            key: (key_group, state)
+        states = {
+            of_key(key, key_group): (key_group, state)
             for key, key_group, state in zip(
                 entries.keys, entries.key_groups, entries.states, strict=True
             )
         }
-        if len(self.counts):
-            self._read(((key, key_group) for key, (key_group, _) in states.items()), None)
-        for key, (key_group, state) in states.items():
-            self.counts.add(key_group, _more(_Change(key_group, self._held.get(key), state)))
-        self._write(states)
-        self._forget()
+        in_order = sorted(states)
+        is_empty = not len(self.counts)
+        held = repeat(None) if is_empty else self._held_at_once(in_order)
+        batch, handle, pack = Batch(), self.family.handle, self.format.pack
+        for row, data in zip(in_order, held, strict=False):
+            key_group, state = states[row]
+            if state is None:
+                batch.delete(row, handle)
+            else:
+                batch.put(row, pack(state), handle)
+            add(key_group, (state is not None) - (data is not None))
+        self._database.write(batch)
         self._sealed = {}
+
+    def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:
+        """What the database has of these rows, which are in order, some at a time."""
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            yield from self.family.get_many(rows[first : first + _ROWS_AT_ONCE])
 
     def _write(self, states: dict[Key, tuple[int, S | None]]) -> None:
         batch, handle, pack = Batch(), self.family.handle, self.format.pack

@@ -355,5 +355,7 @@ def test_a_random_round_has_the_state_of_a_dict(
         assert query.failures
     finally:
         query.end()
+    # A snapshot that is being written has files until it ends.
+    maintenance.close()
     assert not [*query.local.rglob("*")]
     assert not {name for name in in_use().threads - threads if "restore" in name}

@@ -82,13 +82,20 @@ def test_what_changelogs_hold_of_keys_that_were_not_there_before_does_not_count(
     assert is_due(chain, chain, entries, 10) is due
 
 
-def test_a_snapshot_that_adds_to_a_database_is_due_when_changelogs_hold_the_state() -> None:
-    """It writes only what is new."""
+def test_the_first_database_is_due_when_changelogs_hold_the_state() -> None:
     first = handles("changelog", 10, 10)
     assert is_due(first, first, 100, 10, adds=True)
     assert not is_due(first, first, 101, 10, adds=True)
-    later = handles("database", 1, 100) + handles("changelog", 10, 10)
-    assert is_due(later, later, 100, 10, adds=True)
+
+
+def test_a_snapshot_that_adds_to_a_database_is_due_when_a_tenth_has_changed() -> None:
+    """It writes only what is new."""
+    changelogs = handles("changelog", 10, 10)
+    chain = handles("database", 1, 1_000) + changelogs
+    assert is_due(chain, changelogs, 1_000, 10, adds=True)
+    assert not is_due(chain, changelogs, 1_001, 10, adds=True)
+    assert not is_due(chain, changelogs, 1_000, 11, adds=True)
+    assert not is_due(chain, changelogs[3:], 1_000, 10, adds=True), "a host has written too little"
 
 
 def test_bytes_of_key_groups_are_counted_now_and_then_whatever_whole_files_say() -> None:
