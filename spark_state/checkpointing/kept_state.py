@@ -24,8 +24,8 @@ RowsOfFiles = Mapping[str, Counts]
 
 
 # RocksDB makes one table of several, and a snapshot has those that are new. The more often it is
-# taken, the more of them it has that are soon replaced: this often it adds about one and a half
-# times what changed. And the less a restore has to do beside opening the tables.
+# taken, the more of them it has that are soon replaced, and the less a restore has to do beside
+# opening the tables.
 ADDED_TIMES = 10
 
 

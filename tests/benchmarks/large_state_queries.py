@@ -208,6 +208,10 @@ def tell(keys: int, results: dict[str, Measured]) -> None:
             print(f"{plan} / row_api: wall {wall:.3f}, CPU {cpu:.3f}, restart {again:.3f}")
 
 
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
 def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
     """CPU of a batch, seconds of a restart, and memory, as bars for each number of keys."""
     import matplotlib as mpl
@@ -230,11 +234,11 @@ def plot(results: dict[int, dict[str, Measured]], path: Path) -> None:
             bars = axis.bar(
                 places, [value(by_plan[plan]) for by_plan in results.values()], 0.23, label=plan
             )
-            axis.bar_label(bars, fmt="%.3g", fontsize=8)
+            axis.bar_label(bars, fmt=_number, fontsize=8)
         middle = [at + 0.125 * (len(plans) - 1) for at in range(len(results))]
         axis.set_xticks(middle, [f"{keys:,} keys" for keys in results])
         axis.set(title=title)
-    axes[0].legend(fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=110)
 
 
