@@ -103,7 +103,7 @@ class SubtaskSnapshots:
 
     def _begin(
         self,
-        due: Sequence[KeyGroupRange],
+        wanted: Sequence[KeyGroupRange],
         held: Handles,
         attempt: EpochAttempt,
         backend: Backend,
@@ -112,7 +112,7 @@ class SubtaskSnapshots:
     ) -> None:
         """Begin to write these key groups of a state that is `held` in files, if the local disk
         takes a snapshot of them."""
-        ranges = self._taken(backend, due, held, attempt, is_awaited)
+        ranges = self._taken(backend, wanted, held, attempt, is_awaited)
         if ranges is None:
             return
         # A part waits for no other: the subtasks of a store in one host would wait in a row.
@@ -180,7 +180,8 @@ class SubtaskSnapshots:
         if not self._pending.done():
             return base
         if self._pending.has_failed():
-            self._merge_has_failed = self._pending.is_merge()
+            # Until a snapshot is named: one that fails mends nothing.
+            self._merge_has_failed |= self._pending.is_merge()
             self._pending = None
             self._note_failure()
             return base
@@ -204,7 +205,7 @@ class SubtaskSnapshots:
     def _taken(
         self,
         backend: Backend,
-        due: Sequence[KeyGroupRange],
+        wanted: Sequence[KeyGroupRange],
         held: Handles,
         attempt: EpochAttempt,
         is_awaited: bool,
@@ -223,7 +224,7 @@ class SubtaskSnapshots:
                 incremental = backend.incremental_snapshot(held)
                 if incremental is not None:
                     return [incremental]
-            taken.extend(backend.snapshot(key_groups) for key_groups in due)
+            taken.extend(backend.snapshot(key_groups) for key_groups in wanted)
         except StateHostError:
             for of_range in taken:
                 of_range.release()

@@ -196,6 +196,30 @@ def test_a_merge_that_fails_makes_a_snapshot_due(
     expected.check(open_host(run_id="run-2"))
 
 
+def test_a_snapshot_that_fails_after_a_merge_is_tried_again_itself(
+    open_host: OpenHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another merge would only fail again."""
+    host, expected, tried = open_host(), Expected(), []
+    write_state = CompletedCheckpointStore.write_state
+
+    def refuse_merge(*_: Any) -> Any:
+        tried.append("merge")
+        raise OSError(5, "the disk is broken")
+
+    def refuse_snapshot(store: Any, kind: Any, rows: Any, writer: Any) -> Any:
+        if kind == "snapshot":
+            tried.append("snapshot")
+            raise OSError(122, "the quota is used up")
+        return write_state(store, kind, rows, writer)
+
+    monkeypatch.setattr(changelog_merge, "merged_changes", refuse_merge)
+    monkeypatch.setattr(CompletedCheckpointStore, "write_state", refuse_snapshot)
+    for _ in expected.run(host, MANY + 12):
+        pass
+    assert tried == ["merge", "snapshot", "snapshot", "snapshot"]
+
+
 def test_a_damaged_changelog_is_replaced_by_a_snapshot(open_host: OpenHost, tmp_path: Path) -> None:
     host, expected = open_host(), Expected()
     for _ in expected.run(host, 5):
