@@ -152,7 +152,8 @@ class RocksDBStateTable(Generic[S]):
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""
         changes = self._changes
-        self._write({key: (change.key_group, change.now) for key, change in changes.items()})
+        of_key = self.format.keys.of_key
+        self._write((of_key(key, change.key_group), change.now) for key, change in changes.items())
         for change in changes.values():
             self.counts.add(change.key_group, _more(change))
         self._forget()
@@ -166,7 +167,10 @@ class RocksDBStateTable(Generic[S]):
         """Put back what the last sealed epoch changed. The running epoch must be unchanged."""
         assert not self._changes, "an epoch is running"
         sealed, self._sealed = self._sealed, {}
-        self._write({key: (change.key_group, change.before) for key, change in sealed.items()})
+        of_key = self.format.keys.of_key
+        self._write(
+            (of_key(key, change.key_group), change.before) for key, change in sealed.items()
+        )
         for change in sealed.values():
             self.counts.add(change.key_group, -_more(change))
         self._forget()
@@ -187,15 +191,10 @@ class RocksDBStateTable(Generic[S]):
         in_order = sorted(states)
         is_empty = not len(self.counts)
         held = repeat(None) if is_empty else self._held_at_once(in_order)
-        batch, handle, pack = Batch(), self.family.handle, self.format.pack
         for row, data in zip(in_order, held, strict=False):
             key_group, state = states[row]
-            if state is None:
-                batch.delete(row, handle)
-            else:
-                batch.put(row, pack(state), handle)
             add(key_group, (state is not None) - (data is not None))
-        self._database.write(batch)
+        self._write((row, states[row][1]) for row in in_order)
         self._sealed = {}
 
     def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:
@@ -203,14 +202,14 @@ class RocksDBStateTable(Generic[S]):
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             yield from self.family.get_many(rows[first : first + _ROWS_AT_ONCE])
 
-    def _write(self, states: dict[Key, tuple[int, S | None]]) -> None:
+    def _write(self, states: Iterable[tuple[bytes, S | None]]) -> None:
+        """Write the states of rows."""
         batch, handle, pack = Batch(), self.family.handle, self.format.pack
-        of_key = self.format.keys.of_key
-        for key, (key_group, state) in states.items():
+        for row, state in states:
             if state is None:
-                batch.delete(of_key(key, key_group), handle)
+                batch.delete(row, handle)
             else:
-                batch.put(of_key(key, key_group), pack(state), handle)
+                batch.put(row, pack(state), handle)
         self._database.write(batch)
 
     def _forget(self) -> None:
