@@ -90,7 +90,7 @@ def store_of(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Objec
 class TestObjectStores(ObjectStoreContract):
     """Each kind of store that there is."""
 
-    @pytest.fixture(params=["memory", "file", "s3", "retrying"])
+    @pytest.fixture(params=["memory", "file", "s3", "retrying", "strict"])
     def kind(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
@@ -104,14 +104,6 @@ class TestObjectStores(ObjectStoreContract):
         store.put("d/new", b"x")
         assert names_in(other, "d") == {"d/new"}
         assert other.get("d/new") == b"x"
-
-
-class TestFileSystemsThatRefuseRanges(TestObjectStores):
-    """They keep all promises: nothing is where an object has ended."""
-
-    @pytest.fixture
-    def kind(self) -> str:
-        return "strict"
 
 
 class TestFileSystemsWithoutRanges(TestObjectStores):

@@ -57,20 +57,27 @@ def totals_after(epochs: int) -> dict[str, int]:
     return totals
 
 
-def run(store: ObjectStore, folder: Path, maintenance: Maintenance, patch: Any) -> list[int]:
-    """All epochs in a host, as far as it comes; how many writes there were after each."""
+def use(store: ObjectStore, patch: pytest.MonkeyPatch) -> None:
+    """Let hosts have this store."""
 
     def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
         return store
 
     patch.setattr(store_session, "open_object_store", opened)
+
+
+def run(
+    store: KilledObjectStore, folder: Path, maintenance: Maintenance, patch: pytest.MonkeyPatch
+) -> list[int]:
+    """All epochs in a host, as far as it comes; how many writes there were after each."""
+    use(store, patch)
     writes = []
     host = Host(operator(folder), run_id="run-1").open(maintenance)
     with suppress(Stopped):
         for epoch in range(EPOCHS):
             host.epoch(epoch, [(key, epoch) for key in changed_in(epoch)])
             host.finish_maintenance()
-            writes.append(getattr(store, "writes", 0))
+            writes.append(store.writes)
     host.close()
     return writes
 
@@ -102,14 +109,14 @@ def test_nothing_is_lost_by_a_kill_at_any_write_around_a_merge(
 
 
 def run_again(
-    objects: DictObjectStore, epoch: int, folder: Path, maintenance: Maintenance, patch: Any
+    objects: DictObjectStore,
+    epoch: int,
+    folder: Path,
+    maintenance: Maintenance,
+    patch: pytest.MonkeyPatch,
 ) -> None:
     """An epoch that reads all keys, in a new host; it may find the one before completed or not."""
-
-    def opened(url: str, storage_options: Mapping[str, Any] | None = None) -> ObjectStore:
-        return objects
-
-    patch.setattr(store_session, "open_object_store", opened)
+    use(objects, patch)
     host = Host(operator(folder), run_id="run-2").open(maintenance)
     output = host.epoch(epoch, [(key, 0) for key in KEYS], attempt=100)
     host.close()
