@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -48,6 +49,7 @@ _log = logging.getLogger(__name__)
 _DEFAULT = "default"
 _SMALL = ("CURRENT", "MANIFEST-", "rocksdict-config")
 _BYTES_OF_BATCH = 1 << 20
+_IGNORED = re.compile(r"Table #(\d+): ignoring (.*)")
 _BEHIND_ALL = b"\xff\xff\xff"
 
 # RocksDB stops or slows writes until it has made enough files of rows, or fewer files of them.
@@ -344,19 +346,25 @@ class DatabaseCheckpoint:
             Rdict.list_cf(str(self.folder))
         except Exception as error:  # rocksdict's have no class of their own
             raise _cannot_open(self.folder, error, self._failed) from error
-        damaged = self._damaged(tables) if tables else []
+        damaged = self._damaged(tables) if tables else {}
         if damaged:
-            problem = f"the checksums of {', '.join(damaged)} do not match"
+            problem = "; ".join(f"{table}: {reason}" for table, reason in damaged.items())
             raise self._failed(ValueError(problem))
 
-    def _damaged(self, tables: Sequence[str]) -> list[str]:
+    def _damaged(self, tables: Sequence[str]) -> dict[str, str]:
+        """The tables that are not as they were written, each with what RocksDB says of it."""
         links = self.folder.with_name(f"{self.folder.name}-checked")
         try:
             links.mkdir()
             for table in tables:
                 os.link(self.folder / table, links / table)
             Rdict.repair(str(links), Options(raw_mode=True))
-            return [table for table in tables if not (links / table).exists()]
+            reasons = _repair_reasons(links)
+            return {
+                table: reasons.get(int(Path(table).stem), "RocksDB does not say why")
+                for table in tables
+                if not (links / table).exists()
+            }
         except Exception as error:
             raise StateHostError(
                 f"the files in {self.folder} cannot be checked: {error}. {IF_THE_DISK_IS_FULL}"
@@ -411,6 +419,12 @@ class ReadOnlyDatabase:
 
     def __exit__(self, *_: object) -> None:
         self._rdict.close()
+
+
+def _repair_reasons(folder: Path) -> dict[int, str]:
+    """Why a repair of `folder` has moved tables away, by their numbers."""
+    with (folder / "LOG").open(errors="replace") as log:
+        return {int(found[1]): found[2] for line in log if (found := _IGNORED.search(line))}
 
 
 def _cannot_open(folder: Path, error: Exception, failed: ReadFailed | None) -> StateHostError:
