@@ -17,6 +17,7 @@ groups gets only the bytes of their batches, see partial_file.
     cowstate.rows            decimal
     cowstate.batches         [[first key group, last key group, rows], ...], JSON; the last one with
                              0 rows in a file with an index
+    cowstate.growth          by how many entries key groups grow, see entry_growth; not in all files
 
 Changelogs and snapshots share this format whole; they differ in what their rows mean. A row belongs
 to the state that `_state` names, and puts or deletes a key, as `_op` says; the values are in the
@@ -41,6 +42,7 @@ import pyarrow.compute as pc
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
 from checkpoint_store.files.document import Source
 from checkpoint_store.files.element_columns import has_elements
+from checkpoint_store.files.entry_growth import noted_growth
 from checkpoint_store.files.file_index import INDEX_METADATA, index_of
 from checkpoint_store.files.ipc_options import read_options, write_options
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -174,6 +176,7 @@ class StateFile:
             if version > FORMAT_VERSION:
                 raise UnsupportedFormatError(url, handle.name, version, FORMAT_VERSION)
             self._entries = [_BatchEntry(*e) for e in json.loads(self._metadata["batches"])]
+            noted_growth(self.reader.schema)  # who applies the rows relies on it
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             raise not_ours(handle, url, error) from error
         self._check(handle)

@@ -24,7 +24,7 @@ from spark_state.heap.heap_memory import bytes_of_values
 from spark_state.heap.state_map_entry import Bucket
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import FEW, bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries
+from spark_state.keyed_state.state_rows import StateEntries, growth_of
 from spark_state.keyed_state.state_serializer import StateSerializer
 
 S = TypeVar("S")
@@ -107,9 +107,14 @@ class HeapStateTable(Generic[S]):
     def changes(self) -> StateEntries:
         """What the running epoch changed, with the states as they are now."""
         changes = self._changes.values()
-        key_groups = list(map(itemgetter(0), changes))
-        states = list(map(itemgetter(2), changes))
-        return StateEntries(self.name, self.serializer, list(self._changes), key_groups, states)
+        return StateEntries(
+            self.name,
+            self.serializer,
+            list(self._changes),
+            list(map(itemgetter(0), changes)),
+            list(map(itemgetter(2), changes)),
+            growth_of(changes),
+        )
 
     def seal(self) -> None:
         """End the running epoch; it can be undone until the next one is sealed."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.operators.checkpoint_share import CheckpointShare
 from checkpoint_store.operators.completed_checkpoint import (
@@ -170,11 +172,21 @@ class ResidentState:
             in_file = [state.name for state in base.states if state.since <= handle.epoch]
             # Also of a file without rows that are of use.
             of_file = rows.setdefault(handle.name, no_rows(self.key_groups))
-            for batch in batches:
-                backend.apply([batch], in_file)
-                self.memory.check(backend, attempt.spec)
-                of_file += rows_by_key_group(batch, self.key_groups)
+            backend.apply(self._watched(batches, backend, attempt.spec, of_file), in_file)
         return rows
+
+    def _watched(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        backend: Backend,
+        spec: OperatorSpec,
+        counts: Counts,
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches, each of which is counted and checked for memory when it has been applied."""
+        for batch in batches:
+            yield batch
+            self.memory.check(backend, spec)
+            counts += rows_by_key_group(batch, self.key_groups)
 
     def _may_lead_to(self, base: EpochStart, spec: OperatorSpec) -> bool:
         """Whether the backend's states are those of the base, or earlier ones of them.

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
+from checkpoint_store.files.entry_growth import Growth, noted_growth
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle
 from spark_state.frozen_keys import in_order
@@ -306,15 +307,19 @@ class KeyedStateBackend(ABC, Generic[Table]):
         self, batches: Iterable[pa.RecordBatch], states: Collection[str] | None = None
     ) -> None:
         """Apply the rows of a file that are of `states` (None: of all), in its order, to the state.
-        The states are announced, and the running epoch has changed nothing."""
+        The states are announced, and the running epoch has changed nothing. `batches` are all that
+        the file has of some key groups."""
+        growth: Growth | None = None
         for batch in batches:
+            if growth is None:
+                growth = noted_growth(batch.schema)
             in_file = {column.name for column in state_columns(batch.schema)}
             applied = in_file if states is None else in_file.intersection(states)
             unknown = applied - self._serializers.keys()
             assert not unknown, f"states {unknown} were not announced"
             serializers = {name: self._serializers[name] for name in applied}
             for entries in from_batch(self._key_columns, serializers, batch):
-                self._tables[entries.name].apply(entries)
+                self._tables[entries.name].apply(_with_growth(entries, growth))
 
     def close(self) -> None:
         """Give up all that is not memory. Snapshots that are not written yet stay."""
@@ -327,6 +332,16 @@ class KeyedStateBackend(ABC, Generic[Table]):
     @abstractmethod
     def snapshot(self, key_groups: KeyGroupRange | None = None) -> FullSnapshot:
         """The entries of this moment, of these key groups (None: of all)."""
+
+
+def _with_growth(entries: StateEntries, growth: Growth) -> StateEntries:
+    """Entries of a batch with the growth that their file notes of them, as far as no earlier batch
+    had it: a key group may be in several."""
+    of_state = growth.get(entries.name)
+    if of_state is None:
+        return entries
+    in_batch = of_state.keys() & set(entries.key_groups)
+    return replace(entries, growth={key_group: of_state.pop(key_group) for key_group in in_batch})
 
 
 def _in_order_of_keys(timers: Iterable[Due]) -> list[Due]:

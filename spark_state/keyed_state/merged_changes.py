@@ -7,6 +7,7 @@ older files. So to apply the one gives the same state as to apply all of them, i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from checkpoint_store.files.element_columns import EXPIRY, LIST_POSITION, USER_KEY
+from checkpoint_store.files.entry_growth import Growth, noted_growth, with_growth
 from checkpoint_store.files.state_file import (
     DELETE,
     KEY_GROUP_COLUMN,
@@ -55,7 +57,32 @@ def merged_changes(
     owners = key_codes(rows, [STATE, *key_names])
     pairs = owners * (elements.max(initial=0) + 1) + elements
     together = value_codes(pa.chunked_array([pa.array(pairs)]))
-    return sorted_by_key(rows.filter(pa.array(are_last(owners, together, clears))), key_names)
+    last = rows.filter(pa.array(are_last(owners, together, clears)))
+    return with_growth(sorted_by_key(last, key_names), _growth(changelogs))
+
+
+def _growth(changelogs: Sequence[pa.Table]) -> Growth:
+    """The growth by all of them, of the states and key groups that they have rows of. That of a
+    state is known if each that has rows of it has noted it."""
+    growth: dict[str, Counter[int]] = {}
+    unknown: set[str] = set()
+    for changelog in changelogs:
+        noted = noted_growth(changelog.schema)
+        states, key_groups = _distinct(changelog[STATE]), _distinct(changelog[KEY_GROUP_COLUMN])
+        unknown |= states - noted.keys()
+        for state in states & noted.keys():
+            of_state = growth.setdefault(state, Counter())
+            for key_group in key_groups & noted[state].keys():
+                of_state[key_group] += noted[state][key_group]
+    return {
+        state: {key_group: entries for key_group, entries in of_state.items() if entries}
+        for state, of_state in growth.items()
+        if state not in unknown
+    }
+
+
+def _distinct(column: Any) -> set[Any]:
+    return set(column.unique().to_pylist())
 
 
 def _named_by_state(table: pa.Table, number_fixed: int) -> pa.Table:

@@ -18,7 +18,8 @@ Rows are sorted by key group and key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkpoint_store.files.element_columns import is_whole_collection
+from checkpoint_store.files.entry_growth import with_growth
 from checkpoint_store.files.evolved_columns import evolved
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
@@ -50,13 +52,25 @@ Key = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class StateEntries:
     """Entries of one state: parallel lists. What a state is, its serializer says: a value (None: it
-    is deleted), or an `ElementRow`."""
+    is deleted), or an `ElementRow`. `growth`: how many entries more there are of each key group
+    after them, on top of those before them; None if nobody has counted."""
 
     name: str
     serializer: StateSerializer[Any]
     keys: list[Key]
     key_groups: list[int]
     states: list[Any]
+    growth: Mapping[int, int] | None = None
+
+
+def growth_of(changes: Iterable[tuple[int, object, object]]) -> dict[int, int]:
+    """How many entries more there are of each key group after changes of values: each a key group,
+    the value before, and the value now (None: there is none)."""
+    growth: Counter[int] = Counter()
+    for key_group, before, now in changes:
+        if (before is None) is not (now is None):
+            growth[key_group] += 1 if before is None else -1
+    return {key_group: entries for key_group, entries in growth.items() if entries}
 
 
 def rows_by_key_group(
@@ -79,14 +93,18 @@ def number_of_puts(rows: pa.Table) -> int:
 
 
 def to_table(key_columns: KeyColumns, entries: Sequence[StateEntries]) -> pa.Table:
-    """The sorted table of these entries, with a state column for each of them."""
+    """The sorted table of these entries, with a state column for each of them, and with a note of
+    their growth."""
     fields = _schema(key_columns, entries)
     tables = [
         _table_of(fields, key_columns, entries, of_state) for of_state in entries if of_state.keys
     ]
     if not tables:
         return fields.empty_table()
-    return sorted_by_key(pa.concat_tables(tables), key_columns.names)
+    rows = sorted_by_key(pa.concat_tables(tables), key_columns.names)
+    return with_growth(
+        rows, {each.name: each.growth for each in entries if each.growth is not None}
+    )
 
 
 def sorted_by_key(table: pa.Table, key_names: Sequence[str]) -> pa.Table:

@@ -424,7 +424,8 @@ class ReadOnlyDatabase:
 def _repair_reasons(folder: Path) -> dict[int, str]:
     """Why a repair of `folder` has moved tables away, by their numbers."""
     with (folder / "LOG").open(errors="replace") as log:
-        return {int(found[1]): found[2] for line in log if (found := _IGNORED.search(line))}
+        ignored = filter(None, map(_IGNORED.search, log))
+        return {int(match[1]): match[2] for match in ignored}
 
 
 def _cannot_open(folder: Path, error: Exception, failed: ReadFailed | None) -> StateHostError:

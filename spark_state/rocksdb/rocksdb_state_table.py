@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from spark_state.keyed_state.current_key import CurrentKey, Key
 from spark_state.keyed_state.object_sizes import bytes_of, bytes_of_entries
-from spark_state.keyed_state.state_rows import StateEntries
+from spark_state.keyed_state.state_rows import StateEntries, growth_of
 from spark_state.rocksdb.database import Batch, ColumnFamily, Database
 from spark_state.rocksdb.state_rows_format import StateRowsFormat
 from spark_state.rocksdb.stored_rows import StoredRows
@@ -147,6 +147,7 @@ class RocksDBStateTable(Generic[S]):
             list(self._changes),
             [change.key_group for change in changed],
             [change.now for change in changed],
+            growth_of(changed),
         )
 
     def seal(self) -> None:
@@ -180,7 +181,15 @@ class RocksDBStateTable(Generic[S]):
         must be unchanged."""
         assert not self._changes, "an epoch is running"
         self._forget()
+        self._sealed = {}
         of_key, add = self.format.keys.of_key, self.counts.add
+        if entries.growth is not None:
+            # Which keys are new need not be known. The last entry of a key comes last.
+            for key_group, more in entries.growth.items():
+                add(key_group, more)
+            rows = map(of_key, entries.keys, entries.key_groups)
+            self._write(zip(rows, entries.states, strict=True))
+            return
         # The last entry of a key counts.
         states = {
             of_key(key, key_group): (key_group, state)
@@ -195,7 +204,6 @@ class RocksDBStateTable(Generic[S]):
             key_group, state = states[row]
             add(key_group, (state is not None) - (data is not None))
         self._write((row, states[row][1]) for row in in_order)
-        self._sealed = {}
 
     def _held_at_once(self, rows: list[bytes]) -> Iterator[bytes | None]:
         """What the database has of these rows, which are in order, some at a time."""

@@ -94,8 +94,7 @@ class OperatorCopy:
             at_end.callback(backend.close)
             for handle, batches in self.source.read_states(rest, key_groups):
                 in_file = [s.descriptor.name for s in states if s.since <= handle.epoch]
-                for batch in batches:
-                    backend.apply([batch], in_file)
+                backend.apply(batches, in_file)
             yield backend
 
     def _begun(

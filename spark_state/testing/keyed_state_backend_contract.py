@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from checkpoint_store.files.element_columns import LIST_POSITION, LIST_VALUE, MAP_VALUE, USER_KEY
@@ -157,11 +158,13 @@ class KeyedStateBackendContract:
         for _ in range(times):
             states.change(chance, chance.choice(self.keys), content)
 
-    def restored(self, new_backend: NewBackend, tables: Iterable[pa.Table]) -> States:
+    def restored(
+        self, new_backend: NewBackend, tables: Iterable[pa.Table], rows_of_batch: int | None = None
+    ) -> States:
         """Another backend, from files."""
         states = States(new_backend(KEY_GROUPS, KEYS, PLAIN_FORMS))
         for table in tables:
-            states.backend.apply(table.to_batches())
+            states.backend.apply(table.to_batches(rows_of_batch))
         return states
 
     def test_an_empty_backend_has_nothing(self, states: States) -> None:
@@ -221,6 +224,40 @@ class KeyedStateBackendContract:
             files.append(states.backend.changes())
             states.backend.seal()
             assert self.restored(new_backend, files).content(self.keys) == content
+
+    @pytest.mark.parametrize("rows_of_batch", [None, 1, 7])
+    def test_entries_are_counted_with_and_without_a_note_of_how_many_more_there_are(
+        self, states: States, new_backend: NewBackend, rows_of_batch: int | None
+    ) -> None:
+        content: Content = {}
+        files: list[pa.Table] = []
+        for epoch in range(6):
+            self.change(states, content, epoch, times=40)
+            files.append(states.backend.changes())
+            states.backend.seal()
+        kinds = {state.name: state.kind for state in states.backend.descriptors}
+        without = [rows.replace_schema_metadata(None) for rows in files]
+        counts = list(states.backend.entries_by_key_group())
+        for chain in (
+            files,
+            without,
+            [*without[:3], *files[3:]],
+            [files[0], merged_changes(KEYS.names, kinds, files[1:])],
+            [merged_changes(KEYS.names, kinds, [*files[:2], without[2]]), *files[3:]],
+        ):
+            restored = self.restored(new_backend, chain, rows_of_batch)
+            assert list(restored.backend.entries_by_key_group()) == counts
+
+    def test_rows_of_some_key_groups_count_for_these(
+        self, states: States, new_backend: NewBackend
+    ) -> None:
+        self.change(states, {}, 1)
+        rows = states.backend.changes()
+        states.backend.seal()
+        counts = list(states.backend.entries_by_key_group())
+        of_some = rows.filter(pc.field("_key_group") >= KEY_GROUPS.start + 2)
+        restored = self.restored(new_backend, [of_some])
+        assert list(restored.backend.entries_by_key_group()) == [0, 0, *counts[2:]]
 
     @pytest.mark.parametrize("seed", range(5))
     def test_merged_changes_lead_to_the_same_state(

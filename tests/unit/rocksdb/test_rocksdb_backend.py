@@ -11,8 +11,10 @@ import pytest
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from spark_state.errors import StateHostError
+from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.keyed_state.key_columns import KeyColumns
-from spark_state.rocksdb.database import Database
+from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.rocksdb.database import ColumnFamily, Database
 from spark_state.rocksdb.database_options import DatabaseMemory
 from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
@@ -60,6 +62,40 @@ def test_a_closed_backend_leaves_nothing(folder: Path) -> None:
     backend.close()
     backend.close()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("is_on_heap", [True, False])
+def test_changes_that_say_how_many_keys_are_new_are_applied_without_a_read(
+    folder: Path, is_on_heap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = backend_in(folder / "other")
+    writer = HeapKeyedStateBackend(KEY_GROUPS, KEYS, PLAIN_FORMS) if is_on_heap else other
+    value: Any = writer.state(VALUE)
+    changelogs = []
+    for put_keys, removed in ((range(10), ()), (range(5, 20), (0, 1)), ((0,), range(10, 20))):
+        for key in (*put_keys, *removed):
+            writer.set_current_key((key,), KEY_GROUPS.start + key % 2)
+            value.clear() if key in removed else value.update((key,))
+        changelogs.append(writer.changes())
+        writer.seal()
+    restored = backend_in(folder / "restored")
+    restored.state(VALUE)
+    with monkeypatch.context() as patched:
+        patched.setattr(ColumnFamily, "get_many", mock.Mock(side_effect=AssertionError("a read")))
+        for rows in changelogs:
+            restored.apply(rows.to_batches(max_chunksize=3))
+    assert list(restored.entries_by_key_group())[:3] == [5, 4, 0]
+    assert _rows_of(restored) == _rows_of(writer)
+    restored.apply(changelogs[0].replace_schema_metadata(None).to_batches())
+    assert list(restored.entries_by_key_group())[:3] == [5, 5, 0]
+    other.close()
+    restored.close()
+
+
+def _rows_of(backend: KeyedStateBackend[Any]) -> list[dict[str, Any]]:
+    written = WrittenFiles()
+    backend.snapshot().write(written)
+    return [row for rows, _ in written.files for row in rows.to_pylist()]
 
 
 def test_a_checkpoint_that_fails_leaves_nothing(folder: Path) -> None:
@@ -157,6 +193,7 @@ def test_large_values_are_read_ahead_as_far_as_some_megabytes_go(folder: Path) -
     assert backend.bytes_on_heap() < 21_000_000
     backend.set_current_key((7,), KEY_GROUPS.start)
     assert state.get() == (f"{7:<50000}",)
+    backend.close()
 
 
 def test_a_key_column_may_be_missing(folder: Path) -> None:

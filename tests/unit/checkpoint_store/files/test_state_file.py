@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError, UnsupportedFormatError
+from checkpoint_store.files.entry_growth import noted_growth, with_growth
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_file import (
     BATCH_BYTES,
@@ -218,3 +219,21 @@ def test_a_file_that_contradicts_its_handle_is_damage(changes: dict[str, str]) -
 def test_a_file_that_is_not_arrow_is_damage() -> None:
     with pytest.raises(CorruptObjectError, match="not a state file of ours"):
         decoded(b"hello", handle_of(b"hello", 1), HEADER.key_groups)
+
+
+@pytest.mark.parametrize("growth", ["", "[]", "7", '{"count": 1}', '{"count": {"ten": 1}}'])
+def test_a_growth_that_is_none_is_found_before_rows_are_read(growth: str) -> None:
+    data = rewritten(encode_state_file(table(10, 10), HEADER).data, growth=growth)
+    with pytest.raises(CorruptObjectError, match="not a state file of ours"):
+        decoded(data, handle_of(data, 2), HEADER.key_groups)
+
+
+def test_a_file_notes_how_much_states_grow() -> None:
+    growth = {"count": {10: 2, 12: -1}, "place": {}}
+    data = encode_state_file(with_growth(table(10, 10, 12), growth), HEADER).data
+    assert noted_growth(pa.ipc.open_file(data).schema) == growth
+    (batch,) = verified_state_file(data, handle_of(data, 3), URL).rows(
+        handle_of(data, 3), HEADER.key_groups
+    )
+    assert noted_growth(batch.schema) == growth
+    assert noted_growth(table().schema) == {}
