@@ -40,6 +40,7 @@ from checkpoint_store.files.state_file import (
     STATE,
     STATE_METADATA,
 )
+from spark_state.errors import StateMigrationError
 from spark_state.keyed_state.element_serializers import ElementSerializer
 from spark_state.keyed_state.key_columns import KeyColumns, leaf_columns
 from spark_state.keyed_state.state_serializer import StateSerializer
@@ -213,10 +214,26 @@ def from_batch(
         if is_whole_collection(column.value_type):
             yield _of_whole_collections(entries, part.column(column.index))
         else:
-            stored = evolved(part.column(column.index), _nullable(entries))
+            stored = _as_declared(part.column(column.index), entries)
             entries.states.extend(serializer.from_arrow(stored))
             _mark_deleted_elements(entries.states, part.column(OP))
             yield entries
+
+
+def _as_declared(column: Any, entries: StateEntries) -> Any:
+    """The structs of a file in the form of the entries. Raises StateMigrationError for a number
+    that the wider type does not hold exactly."""
+    declared = _nullable(entries)
+    try:
+        return evolved(column, declared)
+    except pa.ArrowInvalid as error:
+        raise StateMigrationError(
+            f"state {entries.name!r} is in the store as {column.type}, the processor declares "
+            f"{declared}, and not all values can be converted without loss: {error}. Nothing has "
+            "changed in the store. Declare the stored schema, or a type that holds all values "
+            "(a double holds whole numbers up to 2^53, a float up to 2^24), or give the state "
+            "another name"
+        ) from error
 
 
 def _mark_deleted_elements(states: list[Any], operations: Any) -> None:

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from checkpoint_store.state_reader import open_store
 from spark_state.errors import StateMigrationError
+from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.maintenance import Maintenance
 from spark_state.keyed_state.schema_evolution import check_evolution
 from spark_state.processor.schemas import column_schema, state_descriptor
@@ -196,3 +197,52 @@ def spec_of(folder: Path, version: int, snapshots_after: int) -> Any:
     return replace(
         spec, checkpoints=replace(spec.checkpoints, min_epochs_for_snapshot=snapshots_after)
     )
+
+
+class Numbers(StatefulProcessor):
+    """Keeps the values of rows as numbers of a type."""
+
+    def __init__(self, data_type: DataType) -> None:
+        self._schema = struct(a=data_type)
+
+    def init(self, handle: Any) -> None:
+        self._value = handle.getValueState("value", self._schema)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            self._value.update((row.value,))
+        return iter([])
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("backend", [BackendSettings(), BackendSettings(kind="rocksdb")])
+def test_a_number_that_a_fraction_does_not_hold_is_refused_and_kept(
+    tmp_path: Path, backend: BackendSettings
+) -> None:
+    number = (1 << 53) + 1
+    whole, fraction = (
+        operator(
+            tmp_path,
+            Numbers(data_type),
+            backend=backend,
+            key_schema_json=schema_json(key="string"),
+        )
+        for data_type in (LongType(), DoubleType())
+    )
+    with Maintenance() as maintenance:
+        host = Host(whole).open(maintenance)
+        host.epoch(0, [("a", number), ("b", 1)])
+        host.spec, host.run_id = replace(fraction, plan_id="second"), "run-2"
+        host.open(maintenance)
+        with pytest.raises(
+            StateMigrationError, match=rf"state 'value' .* int64.* double.*{number}.*2\^53"
+        ):
+            host.epoch(1, [("b", 2)])
+        host.spec, host.run_id = replace(whole, plan_id="third"), "run-3"
+        host.open(maintenance)
+        host.epoch(1, [("b", 2)])
+        rows = open_store(host.request(0, 0).store_url).read().to_pylist()
+        assert sorted(row["a"] for row in rows) == [2, number]
+        host.close()
