@@ -40,9 +40,8 @@ Backend = KeyedStateBackend[Any]
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """What a process holds for its subtasks. `let_go`: give up the state of queries that ended."""
+    """What a process holds for its subtasks."""
 
-    let_go: Callable[[], None] = lambda: None
     state: MemoryUse = field(default_factory=MemoryUse)
     input: MemoryUse = field(default_factory=MemoryUse)
     output: MemoryUse = field(default_factory=MemoryUse)
@@ -57,11 +56,10 @@ class HostMemory:
 
 
 class StateMemory:
-    """What the state of one subtask takes, in a process that has `memory`."""
+    """What the state of one subtask takes. `use`: what that of all subtasks does."""
 
-    def __init__(self, memory: HostMemory) -> None:
-        self._use = memory.state
-        self._let_go = memory.let_go
+    def __init__(self, use: MemoryUse) -> None:
+        self._use = use
         self._bytes = 0
         self._checks = 0
 
@@ -94,8 +92,6 @@ class StateMemory:
         if self._use.bytes > most_bytes:
             backend.forget_what_was_read()
             self.measure(backend, _MANY)
-            if self._use.bytes > most_bytes:
-                self._let_go()
             if self._use.bytes > most_bytes:
                 raise MemoryLimitError(self._message(spec, most_bytes))
 
@@ -141,9 +137,9 @@ _TO_ROCKSDB = (
     "state that it has"
 )
 _SMALLER_EPOCHS = (
-    "Raise spark.cowstate.maxMemoryMB: Spark runs this batch again with the same rows. For later "
-    "batches, let them have fewer rows (maxFilesPerTrigger, maxOffsetsPerTrigger and the like of "
-    "the source), or set more subtasks on more executors (spark.cowstate.parallelism)"
+    "Raise spark.cowstate.maxMemoryMB, or let a batch have fewer rows (maxFilesPerTrigger, "
+    "maxOffsetsPerTrigger and the like of the source), or set more subtasks on more executors "
+    "(spark.cowstate.parallelism)"
 )
 
 

@@ -1,10 +1,8 @@
 """The stores and subtasks that a host process holds, by store URL.
 
 A run of a query at another parallelism replaces the subtasks of the one before. What no request has
-used for a while is dropped: its state is in the store. If the limit of memory is reached, a store
-is dropped earlier, when its query seems to have ended: no request has used it for much longer than
-ever before. So queries that go on, each in its rhythm, do not drop each other's state in turn. One
-store that is slow to open delays requests for itself only.
+used for a while is dropped: its state is in the store. One store that is slow to open delays
+requests for itself only.
 """
 
 from __future__ import annotations
@@ -24,9 +22,6 @@ from spark_state.host.store_session import StoreBegunAnewError, StoreSession
 from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
 
-_LEAST_SECONDS = 1.0
-_PAUSES = 4
-
 
 class Sessions:
     """Safe to use from several threads. `clock` gives seconds; `executor`: the one that the process
@@ -37,7 +32,7 @@ class Sessions:
     ) -> None:
         self._clock = clock
         self._process = psutil.Process()
-        self._backends = SubtaskBackends(executor, self._drop_ended)
+        self._backends = SubtaskBackends(executor)
         self._lock = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
         self._maintenance = Maintenance()
@@ -54,8 +49,6 @@ class Sessions:
         """
         with self._lock:
             held = self._held.setdefault(request.store_url, self._new_store())
-            if not held.users and held.last_used is not None:
-                held.longest_pause = max(held.longest_pause, self._clock() - held.last_used)
             held.users += 1
         try:
             yield held.subtask(request)
@@ -70,21 +63,11 @@ class Sessions:
 
     def drop_unused(self, seconds: float) -> None:
         """Drop what is not in use and was last used longer ago than this."""
-        self._drop(lambda held, idle_seconds: idle_seconds > seconds)
-
-    def _drop_ended(self) -> None:
-        """Drop stores whose queries seem to have ended."""
-        self._drop(lambda held, idle_seconds: idle_seconds > held.seconds_until_ended())
-
-    def _drop(self, is_dropped: Callable[[_HeldStore, float], bool]) -> None:
-        """Drop what is not in use and is dropped after so many seconds without use."""
-        now = self._clock()
+        limit = self._clock() - seconds
         dropped = []  # their state is given up after the lock
         with self._lock:
             for url, held in list(self._held.items()):
-                if held.users or held.last_used is None:
-                    continue
-                if is_dropped(held, now - held.last_used):
+                if not held.users and held.last_used < limit:
                     dropped.append(self._held.pop(url))
         for held in dropped:
             held.close()
@@ -103,22 +86,16 @@ class Sessions:
 
 
 class _HeldStore:
-    """One store and its subtasks. `users`, `last_used` and `longest_pause`, in seconds, belong to
-    `Sessions`."""
+    """One store and its subtasks. `users` and `last_used` belong to `Sessions`."""
 
     def __init__(self, maintenance: Maintenance, backends: SubtaskBackends) -> None:
         self.users = 0
-        self.last_used: float | None = None
-        self.longest_pause = 0.0
+        self.last_used = 0.0
         self._backends = backends
         self._maintenance = maintenance
         self._lock = threading.Lock()
         self._store: StoreSession | None = None
         self._subtasks: dict[tuple[int, int], SubtaskSession] = {}
-
-    def seconds_until_ended(self) -> float:
-        """How long nobody uses it when its query seems to have ended."""
-        return _LEAST_SECONDS + _PAUSES * self.longest_pause
 
     def subtask(self, request: EpochRequest) -> SubtaskSession:
         while True:

@@ -6,7 +6,6 @@ A limit of 16 MiB lets state take 8 MiB and input 6 MiB, which is 2 MiB of rows 
 from __future__ import annotations
 
 import gc
-import itertools
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,8 +22,8 @@ from spark_state.errors import MemoryLimitError, StateHostError
 from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.host_memory import HostMemory, StateMemory
-from spark_state.host.sessions import Sessions
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
+from spark_state.memory_share import MemoryUse
 from spark_state.processor import spill_file
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.spilled_rows import SpilledRows
@@ -361,8 +360,8 @@ def skewed(kind: str, folder: Path) -> KeyedStateBackend[Any]:
 @pytest.mark.parametrize("kind", ["heap", "rocksdb"])
 class TestValuesOfVeryDifferentSizes:
     def test_a_state_of_half_its_share_is_never_refused(self, tmp_path: Path, kind: Any) -> None:
-        backend, of_host = skewed(kind, tmp_path), HostMemory()
-        memory, use = StateMemory(of_host), of_host.state
+        backend, use = skewed(kind, tmp_path), MemoryUse()
+        memory = StateMemory(use)
         spec = replace(operator(tmp_path), max_memory_mb=112)
         for _ in range(300):
             memory.check(backend, spec)
@@ -370,8 +369,8 @@ class TestValuesOfVeryDifferentSizes:
         backend.close()
 
     def test_a_state_of_twice_its_share_is_refused(self, tmp_path: Path, kind: Any) -> None:
-        backend, of_host = skewed(kind, tmp_path), HostMemory()
-        memory, use = StateMemory(of_host), of_host.state
+        backend, use = skewed(kind, tmp_path), MemoryUse()
+        memory = StateMemory(use)
         spec = replace(operator(tmp_path), max_memory_mb=28)
 
         def check_often() -> None:
@@ -431,50 +430,3 @@ def test_the_estimate_is_near_what_python_allocates(open_host: OpenHost, kind: A
     finally:
         tracemalloc.stop()
     assert allocated / 1.7 < estimate < 1.7 * allocated
-
-
-class TestQueriesThatHaveEnded:
-    """State may take 52 MiB. That of a query has about 10, or twice as much with longer texts. What
-    undoes an epoch comes to it, and, while one runs, what undoes that one."""
-
-    def host(self, folder: Path, length: int = 100_000) -> Host:
-        return Host(operator(folder, LongTexts(length), max_memory_mb=104))
-
-    def run(
-        self, sessions: Sessions, host: Host, epoch: int, attempt: int = 0
-    ) -> dict[str, tuple[int, int]]:
-        with sessions.subtask(host.request(epoch, attempt)) as host.session:
-            return host.epoch(epoch, [(f"key {number}", 1) for number in range(100)], attempt)
-
-    def test_their_state_is_let_go_of_before_that_of_others_is_refused(
-        self, tmp_path: Path
-    ) -> None:
-        clock = itertools.count()
-        sessions = Sessions(lambda: 2.0 * next(clock))
-        hosts = [self.host(tmp_path / str(number)) for number in range(6)]
-        for host in hosts:
-            assert set(self.run(sessions, host, 0).values()) == {(0, 0)}
-        assert len(sessions) < 6
-        assert set(self.run(sessions, hosts[0], 1).values()) == {(1, 0)}, "it is in the store"
-        sessions.close()
-
-    @pytest.mark.parametrize("pause_seconds", [0.5, 60.0])
-    def test_queries_that_go_on_in_turn_do_not_let_go_of_each_other(
-        self, tmp_path: Path, pause_seconds: float
-    ) -> None:
-        now = [0.0]
-        sessions = Sessions(lambda: now[0])
-        first, second = (self.host(tmp_path / name) for name in ("first", "second"))
-        third = self.host(tmp_path / "third", length=200_000)
-        for epoch in range(3):
-            for host in (first, second):
-                self.run(sessions, host, epoch)
-            now[0] += pause_seconds
-        with pytest.raises(MemoryLimitError, match="that of all subtasks there"):
-            self.run(sessions, third, 0)
-        assert len(sessions) == 3
-        now[0] += 4 * pause_seconds + 1.5
-        self.run(sessions, second, 3)
-        assert set(self.run(sessions, third, 0, attempt=2).values()) == {(0, 0)}
-        assert len(sessions) == 2
-        sessions.close()
