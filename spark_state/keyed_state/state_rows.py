@@ -222,14 +222,14 @@ def from_batch(
 
 def _as_declared(column: Any, entries: StateEntries) -> Any:
     """The structs of a file in the form of the entries. Raises StateMigrationError for a number
-    that the wider type does not hold exactly."""
+    that is too large for the wider type."""
     declared = _nullable(entries)
     try:
         return evolved(column, declared)
     except pa.ArrowInvalid as error:
         raise StateMigrationError(
             f"state {entries.name!r} is in the store as {column.type}, the processor declares "
-            f"{declared}, and not all values can be converted without loss: {error}. Nothing has "
+            f"{declared}, and a value in its files is too large: {error}. Nothing has "
             "changed in the store. Declare the stored schema, or a type that holds all values "
             "(a double holds whole numbers up to 2^53, a float up to 2^24), or give the state "
             "another name"
