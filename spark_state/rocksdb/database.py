@@ -359,12 +359,8 @@ class DatabaseCheckpoint:
             for table in tables:
                 os.link(self.folder / table, links / table)
             Rdict.repair(str(links), Options(raw_mode=True))
-            reasons = _repair_reasons(links)
-            return {
-                table: reasons.get(int(Path(table).stem), "RocksDB does not say why")
-                for table in tables
-                if not (links / table).exists()
-            }
+            damaged = [table for table in tables if not (links / table).exists()]
+            return _with_reasons(damaged, links / "LOG") if damaged else {}
         except Exception as error:
             raise StateHostError(
                 f"the files in {self.folder} cannot be checked: {error}. {IF_THE_DISK_IS_FULL}"
@@ -421,11 +417,14 @@ class ReadOnlyDatabase:
         self._rdict.close()
 
 
-def _repair_reasons(folder: Path) -> dict[int, str]:
-    """Why a repair of `folder` has moved tables away, by their numbers."""
-    with (folder / "LOG").open(errors="replace") as log:
-        ignored = filter(None, map(_IGNORED.search, log))
-        return {int(match[1]): match[2] for match in ignored}
+def _with_reasons(damaged: Sequence[str], log: Path) -> dict[str, str]:
+    """Tables that a repair has moved away, each with what its log says of it. They are damaged
+    whether or not the log can be read."""
+    reasons: dict[int, str] = {}
+    with suppress(OSError), log.open(errors="replace") as lines:
+        reasons = {int(match[1]): match[2] for match in filter(None, map(_IGNORED.search, lines))}
+    unknown = "RocksDB's repair refuses it, and does not say why"
+    return {table: reasons.get(int(Path(table).stem), unknown) for table in damaged}
 
 
 def _cannot_open(folder: Path, error: Exception, failed: ReadFailed | None) -> StateHostError:

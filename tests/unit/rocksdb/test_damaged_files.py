@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rocksdict import Options, Rdict
 
 from spark_state.errors import StateHostError
 from spark_state.rocksdb.database import (
@@ -164,6 +165,30 @@ def test_a_check_finds_damage_of_what_names_the_tables(
     flip(path, path.stat().st_size // 2)
     with pytest.raises(StateHostError, match="cannot read its files"):
         checkpoint.check([])
+    checkpoint.release()
+
+
+@pytest.mark.parametrize("is_damaged_table", [True, False])
+def test_a_check_decides_without_the_log_of_the_repair(
+    database: Database,
+    family: ColumnFamily,
+    monkeypatch: pytest.MonkeyPatch,
+    is_damaged_table: bool,
+) -> None:
+    checkpoint = database.checkpoint()
+    (name,) = checkpoint.tables()
+    if is_damaged_table:
+        flip(checkpoint.folder / name, (checkpoint.folder / name).stat().st_size // 3)
+    repair = Rdict.repair
+
+    def without_log(folder: str, options: Options) -> None:
+        repair(folder, options)
+        (Path(folder) / "LOG").unlink()
+
+    monkeypatch.setattr("spark_state.rocksdb.database.Rdict.repair", without_log)
+    told = problem_of(checkpoint)
+    assert database.has_failed() == is_damaged_table
+    assert told is None if not is_damaged_table else f"{name}: RocksDB's repair" in str(told)
     checkpoint.release()
 
 
