@@ -137,9 +137,9 @@ _TO_ROCKSDB = (
     "state that it has"
 )
 _SMALLER_EPOCHS = (
-    "Raise spark.cowstate.maxMemoryMB, or let a batch have fewer rows (maxFilesPerTrigger, "
-    "maxOffsetsPerTrigger and the like of the source), or set more subtasks on more executors "
-    "(spark.cowstate.parallelism)"
+    "Raise spark.cowstate.maxMemoryMB: Spark runs this batch again with the same rows. For later "
+    "batches, let them have fewer rows (maxFilesPerTrigger, maxOffsetsPerTrigger and the like of "
+    "the source), or set more subtasks on more executors (spark.cowstate.parallelism)"
 )
 
 
