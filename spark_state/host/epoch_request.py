@@ -87,7 +87,8 @@ class EpochTask:
     `epoch`: Spark's batch id; `attempt`: Spark's task attempt id, which grows over the life of the
     application; `run_id`: of the query's run; `subtask` in [0, parallelism);
     `in_unseen_function`: whether a function of foreachBatch runs it for which nobody completes
-    epochs, because it was not set in Python.
+    epochs, because it was not set in Python; `ended_runs`: runs of queries that had ended when this
+    one was started, as far as its driver knows.
     """
 
     query_id: str
@@ -96,6 +97,7 @@ class EpochTask:
     subtask: int
     attempt: int
     in_unseen_function: bool
+    ended_runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

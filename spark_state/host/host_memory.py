@@ -40,8 +40,13 @@ Backend = KeyedStateBackend[Any]
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """What a process holds for its subtasks."""
+    """What a process holds for its subtasks.
 
+    `let_go`: gives up state of queries that have ended, until what it is called with says that
+    enough is given up, or there is no more of it.
+    """
+
+    let_go: Callable[[Callable[[], bool]], None] = lambda fits: None
     state: MemoryUse = field(default_factory=MemoryUse)
     input: MemoryUse = field(default_factory=MemoryUse)
     output: MemoryUse = field(default_factory=MemoryUse)
@@ -56,12 +61,18 @@ class HostMemory:
 
 
 class StateMemory:
-    """What the state of one subtask takes. `use`: what that of all subtasks does."""
+    """What the state of one subtask takes, in a process that has `memory`."""
 
-    def __init__(self, use: MemoryUse) -> None:
-        self._use = use
+    def __init__(self, memory: HostMemory) -> None:
+        self._use = memory.state
+        self._let_go = memory.let_go
         self._bytes = 0
         self._checks = 0
+
+    @property
+    def bytes(self) -> int:
+        """What was measured last."""
+        return self._bytes
 
     def measure(self, backend: Backend, looked_at: int = _SOME) -> int:
         """Note what a backend takes now by so many entries of each state, and return it."""
@@ -92,6 +103,7 @@ class StateMemory:
         if self._use.bytes > most_bytes:
             backend.forget_what_was_read()
             self.measure(backend, _MANY)
+            self._let_go(lambda: self._use.bytes <= most_bytes)
             if self._use.bytes > most_bytes:
                 raise MemoryLimitError(self._message(spec, most_bytes))
 

@@ -87,7 +87,7 @@ class ResidentState:
 
     def __init__(self, key_groups: KeyGroupRange, backends: SubtaskBackends) -> None:
         self.key_groups = key_groups
-        self.memory = StateMemory(backends.memory.state)
+        self.memory = StateMemory(backends.memory)
         self._backends = backends
         self._backend: Backend | None = None
         self._settings: BackendSettings | None = None

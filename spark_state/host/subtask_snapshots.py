@@ -62,6 +62,11 @@ class SubtaskSnapshots:
         self._pause_epochs = 0
         self.failed = 0
 
+    def is_under_way(self) -> bool:
+        """Whether one is being written, or is to be."""
+        pending = self._pending
+        return pending is not None and not pending.done()
+
     def begin_anew(self, restored: Handles) -> None:
         """The state was read again from these files, so a snapshot under way is not one of it."""
         self._restored = frozenset(handle.name for handle in restored)

@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming import StatefulProcessor, StreamingQuery
 
 import spark_state
 from spark_state.errors import ConfigurationError
+from spark_state.spark.operator.ended_runs import ended_runs
 from tests.support.provider_jobs import configured
 
 pytestmark = pytest.mark.spark
@@ -56,6 +58,19 @@ class KeepsTexts(Sums):
         seen = [*rows]
         for row in seen:
             self._texts.updateValue((row.value,), (row.text + str(row.value),))
+        yield from super().handleInputRows(key, iter(seen), timerValues)
+
+
+class KeepsOneText(Sums):
+    """Keeps a long text for each key: 8 MB of all."""
+
+    def init(self, handle: Any) -> None:
+        super().init(handle)
+        self._text = handle.getValueState("text", "text string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        seen = [*rows]
+        self._text.update((f"{key[0]:<11000}",))
         yield from super().handleInputRows(key, iter(seen), timerValues)
 
 
@@ -183,3 +198,42 @@ def test_a_host_that_is_killed_says_that_it_may_have_been_for_memory(
     assert "died in epoch 0 (ended by SIGKILL" in message
     assert "When the epoch began, it held" in message
     assert "spark.cowstate.maxMemoryMB of each host is 64" in message
+
+
+def test_queries_that_ended_leave_their_memory_to_the_next_ones(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
+    """State may take 32 MiB, which two of them fill, with what undoes their last epochs."""
+    expected = in_batch(spark, folder)
+    with configured(spark, LIMIT):
+        for number in range(5):
+            query = tmp_path / f"query {number}"
+            assert run(operator(spark, folder, KeepsOneText()), query) == expected
+
+
+def test_tasks_hear_which_runs_had_ended(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    with configured(spark, LIMIT):
+        first = started(operator(spark, folder, Sums()), tmp_path / "first")
+        first.awaitTermination()
+        heard = F.udf(lambda _: ",".join(ended_runs(TaskContext.get())))
+        output = operator(spark, folder, Sums()).select(heard("key").alias("heard"))
+        second = started(output, tmp_path / "second")
+        second.awaitTermination()
+        [named] = {
+            row.heard for row in spark.read.parquet(str(tmp_path / "second" / "rows")).collect()
+        }
+    assert str(first.runId) in named.split(",")
+    assert str(second.runId) not in named
+
+
+def started(output: DataFrame, tmp_path: Path) -> StreamingQuery:
+    def keep(batch: DataFrame, _: int) -> None:
+        batch.write.mode("append").parquet(str(tmp_path / "rows"))
+
+    return (
+        output.writeStream.foreachBatch(keep)
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )

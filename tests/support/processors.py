@@ -205,3 +205,22 @@ class KillingAtDatabases(RunningTotals):
 
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class LongTexts(RunningTotals):
+    """Keeps a text of `length` characters for each key; `calls`: a file that counts."""
+
+    def __init__(self, length: int, calls: Path | None = None) -> None:
+        self._length = length
+        self._calls = calls
+
+    def init(self, handle: Any) -> None:
+        self._text = handle.getValueState("text", "text string")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        if self._calls is not None:
+            with self._calls.open("a") as file:
+                file.write("x")
+        had = self._text.exists()
+        self._text.update((f"{key[0]:<{self._length}}",))
+        yield Row(key=key[0], rows=int(had), total=0)

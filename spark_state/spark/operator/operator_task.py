@@ -37,6 +37,7 @@ from spark_state.spark.operator.batch_identity import (
     batch_identity,
     is_in_unseen_function,
 )
+from spark_state.spark.operator.ended_runs import ended_runs
 from spark_state.spark.operator.planned_operators import function_name
 from spark_state.spark.operator.worker_loading import called_in_workers
 
@@ -119,6 +120,7 @@ def _identify(context: TaskContext | None, spec: OperatorSpec) -> EpochTask:
         subtask=subtask,
         attempt=context.taskAttemptId(),
         in_unseen_function=is_in_unseen_function(context, batch.query_id),
+        ended_runs=ended_runs(context),
     )
 
 

@@ -23,7 +23,6 @@ from spark_state.heap.heap_keyed_state_backend import HeapKeyedStateBackend
 from spark_state.host.epoch_request import BackendSettings
 from spark_state.host.host_memory import HostMemory, StateMemory
 from spark_state.keyed_state.keyed_state_backend import KeyedStateBackend
-from spark_state.memory_share import MemoryUse
 from spark_state.processor import spill_file
 from spark_state.processor.output_rows import OutputPlace, OutputSpool
 from spark_state.processor.spilled_rows import SpilledRows
@@ -31,7 +30,7 @@ from spark_state.rocksdb.local_copies import DatabaseHome
 from spark_state.rocksdb.rocksdb_keyed_state_backend import RocksDBKeyedStateBackend
 from spark_state.serializers import PLAIN_FORMS
 from spark_state.state_descriptor import StateDescriptor
-from tests.support.processors import KeepsTotalsAndValues, RunningTotals
+from tests.support.processors import KeepsTotalsAndValues, LongTexts, RunningTotals
 from tests.support.subtasks import KEY_COLUMNS, OUTPUT, Host, OpenHost, operator, table_of
 
 LIMIT_MB = 16
@@ -51,25 +50,6 @@ class SeesInput(RunningTotals):
         seen = [row.value for row in rows]
         assert seen == sorted(seen)
         yield from super().handleInputRows(key, iter([Row(value=v) for v in seen]), timerValues)
-
-
-class LongTexts(RunningTotals):
-    """Keeps a text of `length` characters for each key; `calls`: a file that counts."""
-
-    def __init__(self, length: int, calls: Path | None = None) -> None:
-        self._length = length
-        self._calls = calls
-
-    def init(self, handle: Any) -> None:
-        self._text = handle.getValueState("text", "text string")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        if self._calls is not None:
-            with self._calls.open("a") as file:
-                file.write("x")
-        had = self._text.exists()
-        self._text.update((f"{key[0]:<{self._length}}",))
-        yield Row(key=key[0], rows=int(had), total=0)
 
 
 class ReadsTexts(LongTexts):
@@ -360,8 +340,8 @@ def skewed(kind: str, folder: Path) -> KeyedStateBackend[Any]:
 @pytest.mark.parametrize("kind", ["heap", "rocksdb"])
 class TestValuesOfVeryDifferentSizes:
     def test_a_state_of_half_its_share_is_never_refused(self, tmp_path: Path, kind: Any) -> None:
-        backend, use = skewed(kind, tmp_path), MemoryUse()
-        memory = StateMemory(use)
+        backend, of_host = skewed(kind, tmp_path), HostMemory()
+        memory, use = StateMemory(of_host), of_host.state
         spec = replace(operator(tmp_path), max_memory_mb=112)
         for _ in range(300):
             memory.check(backend, spec)
@@ -369,8 +349,8 @@ class TestValuesOfVeryDifferentSizes:
         backend.close()
 
     def test_a_state_of_twice_its_share_is_refused(self, tmp_path: Path, kind: Any) -> None:
-        backend, use = skewed(kind, tmp_path), MemoryUse()
-        memory = StateMemory(use)
+        backend, of_host = skewed(kind, tmp_path), HostMemory()
+        memory, use = StateMemory(of_host), of_host.state
         spec = replace(operator(tmp_path), max_memory_mb=28)
 
         def check_often() -> None:
