@@ -1,16 +1,23 @@
 """By how many entries the rows of a changelog make each key group of a state grow.
 
-    cowstate.growth    {state: {key group: entries}}, JSON; a key group that does not grow or shrink
-                       is missing, a state is missing whose growth nobody has counted
+    cowstate.growth    {state: [[gap, …], [entries, …]]}: JSON, deflated by zlib, as base64. A pair
+                       of a gap and entries says by how many entries a key group grows; its gap is
+                       the distance from the one before, or from 0. A key group that does not grow
+                       or shrink may be missing, a state is missing whose growth nobody has counted
 
-It is part of the metadata of a file's schema. A file does not need it: who applies the rows to a
-state that counts its entries saves itself to look up which keys are new.
+It is part of the metadata of a file's schema, which Arrow writes twice and does not compress. Gaps
+are small, and repeat, so a key group takes a few bits. A file does not need the note: who applies
+the rows to a state that counts its entries saves itself to look up which keys are new.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,8 +31,16 @@ def with_growth(rows: pa.Table, growth: Mapping[str, Mapping[int, int]]) -> pa.T
     """The rows, with a note of the growth of states if there are any."""
     if not growth:
         return rows
-    noted = json.dumps(growth, sort_keys=True, separators=(",", ":")).encode()
+    pairs = {state: _pairs(of_state) for state, of_state in growth.items()}
+    text = json.dumps(pairs, sort_keys=True, separators=(",", ":"))
+    noted = base64.b64encode(zlib.compress(text.encode()))
     return rows.replace_schema_metadata({**(rows.schema.metadata or {}), _GROWTH: noted})
+
+
+def _pairs(of_state: Mapping[int, int]) -> tuple[list[int], list[int]]:
+    key_groups = sorted(of_state)
+    gaps = [after - before for before, after in pairwise([0, *key_groups])]
+    return gaps, [of_state[key_group] for key_group in key_groups]
 
 
 def noted_growth(schema: pa.Schema) -> Growth:
@@ -34,9 +49,12 @@ def noted_growth(schema: pa.Schema) -> Growth:
     if noted is None:
         return {}
     try:
-        return {
-            state: {int(key_group): int(entries) for key_group, entries in of_state.items()}
-            for state, of_state in json.loads(noted).items()
-        }
-    except (AttributeError, TypeError) as error:
+        pairs: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(noted, validate=True)))
+        return {state: _by_key_group(*of_state) for state, of_state in pairs.items()}
+    except (AttributeError, TypeError, zlib.error) as error:
         raise ValueError(f"the growth of states is {noted!r}") from error
+
+
+def _by_key_group(gaps: list[int], entries: list[int]) -> dict[int, int]:
+    key_groups = accumulate(int(gap) for gap in gaps)
+    return {each: int(number) for each, number in zip(key_groups, entries, strict=True)}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import random
+import zlib
 from dataclasses import replace
 
 import pyarrow as pa
@@ -221,7 +224,26 @@ def test_a_file_that_is_not_arrow_is_damage() -> None:
         decoded(b"hello", handle_of(b"hello", 1), HEADER.key_groups)
 
 
-@pytest.mark.parametrize("growth", ["", "[]", "7", '{"count": 1}', '{"count": {"ten": 1}}'])
+NO_GROWTHS = (
+    b"",
+    b"[]",
+    b"7",
+    b'{"count": 1}',
+    b'{"count": [[1]]}',
+    b'{"count": [[1], [1, 2]]}',
+    b'{"count": [["one"], [1]]}',
+)
+
+
+@pytest.mark.parametrize(
+    "growth",
+    [
+        "",
+        "{}",
+        base64.b64encode(b"{}").decode(),
+        *(base64.b64encode(zlib.compress(text)).decode() for text in NO_GROWTHS),
+    ],
+)
 def test_a_growth_that_is_none_is_found_before_rows_are_read(growth: str) -> None:
     data = rewritten(encode_state_file(table(10, 10), HEADER).data, growth=growth)
     with pytest.raises(CorruptObjectError, match="not a state file of ours"):
@@ -237,3 +259,12 @@ def test_a_file_notes_how_much_states_grow() -> None:
     )
     assert noted_growth(batch.schema) == growth
     assert noted_growth(table().schema) == {}
+
+
+@pytest.mark.parametrize("growth", [1, -1])
+def test_a_note_of_many_key_groups_takes_a_few_bits_of_each(growth: int) -> None:
+    key_groups = random.Random(0).sample(range(4096), 2900)
+    noted = with_growth(table(), {"count": dict.fromkeys(key_groups, growth)})
+    assert noted_growth(noted.schema) == {"count": dict.fromkeys(key_groups, growth)}
+    (text,) = noted.schema.metadata.values()
+    assert len(text) < 2900 * 5 // 8
