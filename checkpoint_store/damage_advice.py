@@ -21,9 +21,10 @@ from checkpoint_store.object_names import (
 HOW_TO_GO_BACK = '"Restart from an earlier batch" in docs/how-to/troubleshoot.md'
 _WHAT_TO_DO = '"What is damaged, and what to do" in docs/how-to/troubleshoot.md'
 _FROM_BACKUP = "restore it from a backup"
+_OF_SAVEPOINT = "A savepoint has one epoch, and no query writes to it: take another savepoint"
 _GO_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier epoch that does not need it, if the "
-    f"store still has one: {HOW_TO_GO_BACK}"
+    f"store still has one: {HOW_TO_GO_BACK}. {_OF_SAVEPOINT}"
 )
 _BATCH_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier batch that does not need it, if there "
@@ -37,7 +38,8 @@ _CUT_BY_A_KILL = (
 _DAMAGED = {
     STORE: (
         f"{_FROM_BACKUP}, or delete it and start the query, which writes it again as it was if "
-        "its operator's name, key and maxParallelism are the same as before. No state is lost"
+        "its operator's name, key and maxParallelism are the same as before. No state is lost. "
+        f"{_OF_SAVEPOINT}"
     ),
     TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "
@@ -57,7 +59,7 @@ _DAMAGED = {
 _MISSING = {
     STORE: (
         f"{_FROM_BACKUP}, or start the query, which writes it again as it was if its operator's "
-        "name, key and maxParallelism are the same as before. No state is lost"
+        f"name, key and maxParallelism are the same as before. No state is lost. {_OF_SAVEPOINT}"
     ),
     TABLE: (
         f"{_FROM_BACKUP}. It holds the table's key and options, so nothing of the table can be "

@@ -88,10 +88,18 @@ def _has_epochs(store: ObjectStore) -> bool:
 
 def _stores_below(store: ObjectStore) -> tuple[str, ...]:
     """Directories, up to two levels down, that are stores: <root>/<query id>/<operator>."""
-    stores = []
+    stores: list[str] = []
     for directory in (name.lstrip("/") for name in store.list_directories("")):
-        for candidate in (directory, *store.list_directories(directory)):
-            names = {info.name.rpartition("/")[2] for info in store.list(candidate)}
-            if names & {object_names.STORE, object_names.TABLE}:
-                stores.append(candidate)
+        candidates = (directory, *store.list_directories(directory))
+        stores.extend(candidate for candidate in candidates if _is_store(store, candidate))
     return tuple(stores)
+
+
+def _is_store(store: ObjectStore, directory: str) -> bool:
+    """Whether a table or an operator has its objects there. The store of an operator is one without
+    its description, too: who opens it hears that this is gone."""
+    names = {info.name.rpartition("/")[2] for info in store.list(directory)}
+    if names & {object_names.STORE, object_names.TABLE}:
+        return True
+    below = {name.rpartition("/")[2] for name in store.list_directories(directory)}
+    return {object_names.RUNS, object_names.EPOCHS} <= below

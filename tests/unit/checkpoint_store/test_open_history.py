@@ -9,6 +9,7 @@ import pytest
 from checkpoint_store.errors import (
     CorruptObjectError,
     NotAStoreError,
+    ObjectMissingError,
     StateNotFoundError,
     StoreAccessError,
 )
@@ -73,6 +74,16 @@ def test_a_root_of_stores_is_an_error_that_lists_them(tmp_path: Path) -> None:
     for below in caught.value.below:
         assert below in str(caught.value)
         assert open_history(f"{tmp_path}/{below}").versions() == [0]
+
+
+def test_a_store_whose_description_is_gone_is_listed_and_says_so(tmp_path: Path) -> None:
+    operator_at(tmp_path / "query" / "counts")
+    (tmp_path / "query" / "counts" / "store.json").unlink()
+    with pytest.raises(NotAStoreError) as caught:
+        open_history(str(tmp_path))
+    assert caught.value.below == ("query/counts",)
+    with pytest.raises(ObjectMissingError, match=r"store\.json"):
+        open_history(f"{tmp_path}/query/counts")
 
 
 @pytest.mark.parametrize("there", [True, False])

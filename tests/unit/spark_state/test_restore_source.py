@@ -224,6 +224,20 @@ def test_an_operator_that_is_not_there_is_refused_with_those_that_are(tmp_path: 
         planned(tmp_path, "new")
 
 
+def test_a_store_whose_description_is_gone_is_told_of_it(tmp_path: Path) -> None:
+    Query(tmp_path, "totals").run(1)
+    (tmp_path / "totals" / "store.json").unlink()
+    for url in (tmp_path, tmp_path / "totals"):
+        with pytest.raises(ConfigurationError, match=r"store\.json.*take another savepoint"):
+            planned(url)
+
+
+def test_what_follows_an_at_sign_and_is_no_number_is_told_of(tmp_path: Path) -> None:
+    Query(tmp_path / "sp", "totals").run(1)
+    with pytest.raises(ConfigurationError, match="an epoch only if it is a whole number"):
+        planned(f"{tmp_path / 'sp'}@newest")
+
+
 def test_a_store_without_an_epoch_is_refused(tmp_path: Path) -> None:
     query = Query(tmp_path, "totals", "others")
     query.run(1, "totals")
