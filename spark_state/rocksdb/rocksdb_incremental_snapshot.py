@@ -44,7 +44,7 @@ class RocksDBIncrementalSnapshot:
         """Upload it. Without entries there is no file. Raises StateHostError if a new table is
         damaged."""
         try:
-            if not any(sum(state.entries.values()) for state in self._contents.states):
+            if not any(state.entries for state in self._contents.states):
                 return ()
             checkpoint = self._checkpoint
             tables, small_files = tuple(checkpoint.tables()), checkpoint.small_files()
