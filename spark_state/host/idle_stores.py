@@ -10,6 +10,7 @@ long.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -57,14 +58,15 @@ class IdleStores:
             rhythm.last_used = now
 
     def idle_seconds(self, url: str, now: float) -> float:
-        """How long nobody has used a store that is not in use."""
+        """How long nobody has used a store that is not in use; infinite if its rhythm is not
+        remembered, since many others were used after it."""
         rhythm = self._rhythms.get(url)
-        return 0.0 if rhythm is None else now - rhythm.last_used
+        return math.inf if rhythm is None else now - rhythm.last_used
 
     def has_ended(self, url: str, now: float) -> bool:
         """Whether the query of a store that is not in use has ended, as far as one can tell."""
         rhythm = self._rhythms.get(url)
         if rhythm is None:
-            return False
+            return True
         patience = _LEAST_SECONDS + _PAUSES * rhythm.longest_pause
         return bool(self._ended_runs.get(rhythm.run_id)) or now - rhythm.last_used > patience

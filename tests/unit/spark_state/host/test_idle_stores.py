@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from spark_state.errors import MemoryLimitError
+from spark_state.host.idle_stores import IdleStores
 from spark_state.host.sessions import Sessions
 from tests.support.processors import LongTexts
 from tests.support.subtasks import Host, operator
@@ -116,3 +117,15 @@ class TestQueriesThatHaveEnded:
                 break
             refused_after += 1
         assert 1 <= refused_after <= 3
+
+
+def test_a_store_whose_rhythm_is_forgotten_was_not_used_for_long() -> None:
+    stores = IdleStores()
+    urls = [f"store {number}" for number in range(2_000)]
+    for url in urls:
+        stores.begin_use(url, "run", now=0)
+        stores.end_use(url, now=0)
+    assert stores.idle_seconds(urls[-1], now=1) == 1
+    assert not stores.has_ended(urls[-1], now=1)
+    assert stores.idle_seconds(urls[0], now=1) > 1_000_000
+    assert stores.has_ended(urls[0], now=1)
