@@ -149,9 +149,10 @@ _TO_ROCKSDB = (
     "state that it has"
 )
 _SMALLER_EPOCHS = (
-    "Raise spark.cowstate.maxMemoryMB: Spark runs this batch again with the same rows. For later "
-    "batches, let them have fewer rows (maxFilesPerTrigger, maxOffsetsPerTrigger and the like of "
-    "the source), or set more subtasks on more executors (spark.cowstate.parallelism)"
+    "Raise spark.cowstate.maxMemoryMB, or start the query again with more subtasks "
+    "(spark.cowstate.parallelism) on more executors: Spark runs this batch again with the same "
+    "rows. Later batches may have fewer rows (maxFilesPerTrigger, maxOffsetsPerTrigger and the "
+    "like of the source)"
 )
 
 

@@ -1,9 +1,9 @@
 """The stores and subtasks that a host process holds, by store URL.
 
 A run of a query at another parallelism replaces the subtasks of the one before. What no request has
-used for a while is dropped: its state is in the store. If the limit of memory is reached, stores of
-queries that have ended are dropped earlier, see idle_stores. One store that is slow to open delays
-requests for itself only.
+used for a while is dropped: its state is in the store. If the limit of memory is reached, the state
+of queries that have ended is let go of earlier, see run_rhythms. One store that is slow to open
+delays requests for itself only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from contextlib import contextmanager
 
 import psutil
 
-from spark_state.host.epoch_request import EpochRequest
+from spark_state.host.epoch_request import EpochRequest, EpochTask
 from spark_state.host.executor import Executor
 from spark_state.host.host_death import HeldMemory
-from spark_state.host.idle_stores import IdleStores
+from spark_state.host.host_memory import HostMemory
 from spark_state.host.maintenance import Maintenance
+from spark_state.host.run_rhythms import RunRhythms
 from spark_state.host.store_session import StoreBegunAnewError, StoreSession
 from spark_state.host.subtask_backends import SubtaskBackends
 from spark_state.host.subtask_session import SubtaskSession
@@ -37,11 +38,11 @@ class Sessions:
     ) -> None:
         self._clock = clock
         self._process = psutil.Process()
-        self._backends = SubtaskBackends(executor, self._let_go)
+        self._backends = SubtaskBackends(executor, HostMemory(self._let_go))
         self._lock = threading.Lock()
         self._letting_go = threading.Lock()
         self._held: dict[str, _HeldStore] = {}
-        self._idle = IdleStores()
+        self._runs = RunRhythms()
         self._maintenance = Maintenance()
 
     def __len__(self) -> int:
@@ -54,20 +55,30 @@ class Sessions:
 
         Raises FencedError for an older run (I9), and what opening the store raises.
         """
-        url, task = request.store_url, request.task
         with self._lock:
-            held = self._held.setdefault(url, self._new_store())
-            self._idle.note_ended(task.ended_runs)
-            if not held.users:
-                self._idle.begin_use(url, task.run_id, self._clock())
+            held = self._held.setdefault(request.store_url, self._new_store())
             held.users += 1
         try:
-            yield held.subtask(request)
+            session = held.subtask(request)
+            with self._served(held, request.task):
+                yield session
         finally:
             with self._lock:
                 held.users -= 1
-                if not held.users:
-                    self._idle.end_use(url, self._clock())
+                held.last_used = self._clock()
+
+    @contextmanager
+    def _served(self, held: _HeldStore, task: EpochTask) -> Iterator[None]:
+        """While a request is served that was accepted."""
+        with self._lock:
+            held.run_id = task.run_id
+            self._runs.begin_use(task.run_id, self._clock())
+            self._runs.note_ended(task.ended_runs)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._runs.end_use(task.run_id, self._clock())
 
     def held_memory(self) -> HeldMemory:
         """What the process has in memory."""
@@ -75,43 +86,41 @@ class Sessions:
 
     def drop_unused(self, seconds: float) -> None:
         """Drop what is not in use and was last used longer ago than this."""
-        now = self._clock()
+        limit = self._clock() - seconds
         dropped = []  # their state is given up after the lock
         with self._lock:
             for url, held in list(self._held.items()):
-                if not held.users and self._idle.idle_seconds(url, now) > seconds:
+                if not held.users and held.last_used < limit:
                     dropped.append(self._held.pop(url))
+            self._runs.forget_others(filter(None, (held.run_id for held in self._held.values())))
         for held in dropped:
             held.close()
 
     def _let_go(self, fits: Callable[[], bool]) -> None:
-        """Drop stores with state in memory whose queries have ended, until it fits. What was idle
-        for longest goes first. Another subtask that needs memory waits, and sees what is free."""
+        """Give up state of queries that have ended, until it fits. What was idle for longest goes
+        first. Another subtask that needs memory waits, and sees what is free."""
         with self._letting_go:
-            while not fits():
-                dropped = self._pop_ended()
-                if dropped is None:
+            for url, held in self._ended():
+                if fits():
                     return
-                dropped.close()
+                if held.give_up_state():
+                    _log.warning(
+                        "spark.cowstate.maxMemoryMB is reached: the state of %s is let go of, "
+                        "because its query seems to have ended. It is in the store, and is read "
+                        "again if the query goes on",
+                        url,
+                    )
 
-    def _pop_ended(self) -> _HeldStore | None:
-        now = self._clock()
+    def _ended(self) -> list[tuple[str, _HeldStore]]:
+        """The stores whose queries have ended, by URL; what was idle for longest comes first."""
         with self._lock:
+            now = self._clock()
             ended = [
-                (self._idle.idle_seconds(url, now), url)
+                (url, held)
                 for url, held in self._held.items()
-                if not held.users and held.frees_memory() and self._idle.has_ended(url, now)
+                if held.run_id is not None and self._runs.has_ended(held.run_id, now)
             ]
-            if not ended:
-                return None
-            idle_seconds, url = max(ended)
-            _log.warning(
-                "spark.cowstate.maxMemoryMB is reached: the state of %s, which nobody has used for "
-                "%.1f s, is let go of. It is in the store, and is read again if the query goes on",
-                url,
-                idle_seconds,
-            )
-            return self._held.pop(url)
+        return sorted(ended, key=lambda store: store[1].last_used)
 
     def close(self) -> None:
         """Wait for snapshots and housekeeping under way, and remove local files."""
@@ -127,10 +136,15 @@ class Sessions:
 
 
 class _HeldStore:
-    """One store and its subtasks. `users` belongs to `Sessions`."""
+    """One store and its subtasks.
+
+    `users`, `last_used` and `run_id`, the run that used it last, belong to `Sessions`.
+    """
 
     def __init__(self, maintenance: Maintenance, backends: SubtaskBackends) -> None:
         self.users = 0
+        self.last_used = 0.0
+        self.run_id: str | None = None
         self._backends = backends
         self._maintenance = maintenance
         self._lock = threading.Lock()
@@ -151,13 +165,12 @@ class _HeldStore:
                     store.run(request.task.run_id)  # a newer run may have come meanwhile
                     return self._kept(request, store)
 
-    def frees_memory(self) -> bool:
-        """Whether to close it frees memory now: a snapshot that is being written holds the state
-        until it ends."""
-        subtasks = list(self._subtasks.values())
-        return any(subtask.state.memory.bytes for subtask in subtasks) and not any(
-            subtask.snapshots.is_under_way() for subtask in subtasks
-        )
+    def give_up_state(self) -> bool:
+        """Let go of the state of those subtasks that nobody uses; whether there was any."""
+        with self._lock:
+            subtasks = [*self._subtasks.values()]
+        given_up = [subtask.give_up_state() for subtask in subtasks]
+        return any(given_up)
 
     def _opened(self, request: EpochRequest) -> StoreSession:
         with self._lock:

@@ -11,7 +11,6 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -43,16 +42,12 @@ Backend = KeyedStateBackend[Any]
 class SubtaskBackends:
     """Makes the backends of one process. Safe to use from several threads.
 
-    `executor`: the one that the process belongs to, None if it belongs to none; `let_go`: see
-    HostMemory; `memory`: what its subtasks hold.
+    `executor`: the one that the process belongs to, None if it belongs to none; `memory`: what its
+    subtasks hold.
     """
 
-    def __init__(
-        self,
-        executor: Executor | None = None,
-        let_go: Callable[[Callable[[], bool]], None] = lambda fits: None,
-    ) -> None:
-        self.memory = HostMemory(let_go)
+    def __init__(self, executor: Executor | None = None, memory: HostMemory | None = None) -> None:
+        self.memory = memory or HostMemory()
         self._executor = executor
         self._lock = threading.Lock()
         self._folders: dict[Path, Path] = {}

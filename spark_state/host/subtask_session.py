@@ -150,6 +150,21 @@ class SubtaskSession:
         self._is_closed = True
         self._give_up_if_closed()
 
+    def give_up_state(self) -> bool:
+        """Let go of what the state takes on the heap; whether there was any. It is in the store,
+        and the next epoch reads it again. Nothing happens while an epoch runs, or while a snapshot
+        is written that holds the state."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.state.memory.bytes or not self.snapshots.let_go():
+                return False
+            self.state.close()
+            return True
+        finally:
+            self._lock.release()
+            self._give_up_if_closed()
+
     def _give_up_if_closed(self) -> None:
         if self._is_closed and self._lock.acquire(blocking=False):
             try:

@@ -62,10 +62,16 @@ class SubtaskSnapshots:
         self._pause_epochs = 0
         self.failed = 0
 
-    def is_under_way(self) -> bool:
-        """Whether one is being written, or is to be."""
+    def let_go(self) -> bool:
+        """Give up what has not begun to be written. Whether nothing holds the state any more: a
+        snapshot does until it is written, a merge never does."""
         pending = self._pending
-        return pending is not None and not pending.done()
+        if pending is not None:
+            pending.abandon()
+            if not (pending.done() or pending.is_merge()):
+                return False
+            self._pending = None
+        return True
 
     def begin_anew(self, restored: Handles) -> None:
         """The state was read again from these files, so a snapshot under way is not one of it."""
