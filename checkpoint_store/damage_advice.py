@@ -24,8 +24,9 @@ _FROM_BACKUP = "restore it from a backup"
 _OF_SAVEPOINT = "A savepoint has one epoch, and no query writes to it: take another savepoint"
 _GO_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier epoch that does not need it, if the "
-    f"store still has one: {HOW_TO_GO_BACK}. {_OF_SAVEPOINT}"
+    f"store still has one: {HOW_TO_GO_BACK}"
 )
+_EPOCH_BACK = f"{_GO_BACK}. {_OF_SAVEPOINT}"
 _BATCH_BACK = (
     f"{_FROM_BACKUP}, or restart the query from an earlier batch that does not need it, if there "
     f"still is one: {HOW_TO_GO_BACK}"
@@ -72,7 +73,9 @@ _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
     "names it, delete that object: the files that it stands for are read instead"
 )
-_OF_BARRIER = f"{_GO_BACK}. {_CUT_BY_A_KILL} start the query, which runs the epoch again"
+_OF_BARRIER = (
+    f"{_GO_BACK}. {_CUT_BY_A_KILL} start the query, which runs the epoch again. {_OF_SAVEPOINT}"
+)
 
 
 def advice_on_damaged(name: str) -> str:
@@ -81,9 +84,11 @@ def advice_on_damaged(name: str) -> str:
         return _OF_COMPACTION
     if is_barrier(name):
         return _OF_BARRIER
-    return _DAMAGED.get(name.partition("/")[0], _GO_BACK)
+    return _DAMAGED.get(name.partition("/")[0], _EPOCH_BACK)
 
 
 def advice_on_missing(name: str) -> str:
     """What to do about an object that is not there."""
-    return _OF_COMPACTION if is_compacted(name) else _MISSING.get(name.partition("/")[0], _GO_BACK)
+    return (
+        _OF_COMPACTION if is_compacted(name) else _MISSING.get(name.partition("/")[0], _EPOCH_BACK)
+    )
