@@ -215,18 +215,22 @@ def test_tasks_hear_which_runs_had_ended(spark: SparkSession, folder: Path, tmp_
     with configured(spark, LIMIT):
         first = started(operator(spark, folder, Sums()), tmp_path / "first")
         first.awaitTermination()
-        heard = F.udf(lambda _: ",".join(ended_runs(TaskContext.get())))
-        output = operator(spark, folder, Sums()).select(heard("key").alias("heard"))
-        second = started(output, tmp_path / "second")
-        second.awaitTermination()
-        [named] = {
-            row.heard for row in spark.read.parquet(str(tmp_path / "second" / "rows")).collect()
-        }
+        running = started(
+            operator(spark, folder, Sums()), tmp_path / "running", processingTime="0 seconds"
+        )
+        try:
+            heard = F.udf(lambda _: ",".join(ended_runs(TaskContext.get())))
+            output = operator(spark, folder, Sums()).select(heard("key").alias("heard"))
+            started(output, tmp_path / "last").awaitTermination()
+        finally:
+            running.stop()
+        rows = spark.read.parquet(str(tmp_path / "last" / "rows")).collect()
+    [named] = {row.heard for row in rows}
     assert str(first.runId) in named.split(",")
-    assert str(second.runId) not in named
+    assert str(running.runId) not in named.split(",")
 
 
-def started(output: DataFrame, tmp_path: Path) -> StreamingQuery:
+def started(output: DataFrame, tmp_path: Path, **trigger: Any) -> StreamingQuery:
     def keep(batch: DataFrame, _: int) -> None:
         batch.write.mode("append").parquet(str(tmp_path / "rows"))
 
@@ -234,6 +238,6 @@ def started(output: DataFrame, tmp_path: Path) -> StreamingQuery:
         output.writeStream.foreachBatch(keep)
         .outputMode("update")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
+        .trigger(**(trigger or {"availableNow": True}))
         .start()
     )

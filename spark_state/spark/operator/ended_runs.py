@@ -7,6 +7,7 @@ Spark Connect has no such thread.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Any
 
@@ -14,26 +15,31 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql.streaming.query import StreamingQuery
 
 _ENDED = "cowstate.endedRuns"
-# What ended before has been told of already, and hosts remember it.
-_REMEMBERED = 32
 
-_started: deque[StreamingQuery] = deque(maxlen=_REMEMBERED)
+_lock = threading.Lock()
+# A query that has ended is not held any longer: its plan and its session are large.
+_started: dict[str, StreamingQuery] = {}
+# Hosts have heard of those that ended before.
+_ended: deque[str] = deque(maxlen=32)
 
 
 def note_started(query: StreamingQuery) -> None:
     """A query with operators was started; later ones tell their tasks when it has ended."""
-    _started.append(query)
+    with _lock:
+        _started[str(query.runId)] = query
 
 
 def name_ended_runs(context: SparkContext) -> None:
     """Tell the tasks of queries that this thread starts which runs have ended by now."""
     gateway: Any = context._gateway
-    ended = [
-        str(query.runId)
-        for query in list(_started)
-        if query._jsq._gateway_client is gateway._gateway_client and not query.isActive
-    ]
-    context.setLocalProperty(_ENDED, ",".join(ended))
+    with _lock:
+        for run_id, query in list(_started.items()):
+            # A query of another gateway ended with its JVM, which cannot be asked any more.
+            is_here = query._jsq._gateway_client is gateway._gateway_client
+            if not is_here or not query.isActive:
+                del _started[run_id]
+                _ended.append(run_id)
+        context.setLocalProperty(_ENDED, ",".join(_ended))
 
 
 def ended_runs(context: TaskContext) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ from spark_state.processor.schemas import (
     state_descriptor,
 )
 from spark_state.processor.timed_steps import timers_of
+from spark_state.spark.operator.classic_queries import check_classic_queries
 from spark_state.spark.operator.connect_queries import check_connect_queries
 from spark_state.spark.operator.connect_sessions import is_connect
 from spark_state.spark.operator.foreach_batch import complete_epochs_of_foreach_batch
@@ -60,7 +61,6 @@ from spark_state.spark.operator.output_event_time import with_event_time
 from spark_state.spark.operator.pandas_settings import block_size, pandas_form
 from spark_state.spark.operator.restore_source import restore_source
 from spark_state.spark.operator.session_facts import session_facts
-from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
 from spark_state.spark.operator.store_check import check_store
 from spark_state.spark.operator.time_modes import TimeMode, time_mode_of
 from spark_state.spark.operator.worker_interpreter import use_driver_interpreter
@@ -219,7 +219,7 @@ def _watch_queries(spark: SparkSession) -> None:
         check_connect_queries()
     else:
         complete_epochs_of_foreach_batch()
-        refuse_state_of_spark()
+        check_classic_queries()
 
 
 def _processor_spec(

@@ -1,0 +1,49 @@
+"""Checks queries of classic Spark that run operators of cowstate before they start, and tells their
+tasks which runs have ended. `connect_queries` does so for Spark Connect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_state.spark.operator.ended_runs import name_ended_runs, note_started
+from spark_state.spark.operator.logical_plans import analyzed_plan
+from spark_state.spark.operator.planned_operators import operators_in
+from spark_state.spark.operator.query_starts import (
+    LOCATION_OPTIONS,
+    LOCATIONS_KEY,
+    check_starts,
+    checkpoint_location,
+)
+from spark_state.spark.operator.restore_source import check_one_epoch
+from spark_state.spark.operator.state_of_spark import refuse_state_of_spark
+
+
+def check_classic_queries() -> None:
+    """Check later starts of queries of this process. May be called again."""
+    check_starts(DataStreamWriter, _check)
+
+
+def _check(
+    writer: DataStreamWriter, options: Mapping[str, Any]
+) -> Callable[[StreamingQuery], None] | None:
+    operators = operators_in(analyzed_plan(writer._df))
+    if not operators:
+        return None
+    check_one_epoch((planned.operator, planned.restore_from) for planned in operators)
+    root = writer._spark.conf.get(LOCATIONS_KEY, None)
+    given = {**_options_before(writer), **options}
+    location = checkpoint_location(given, root, name=None)
+    if location is not None:
+        refuse_state_of_spark(location, writer._spark)
+    name_ended_runs(writer._spark.sparkContext)
+    return note_started
+
+
+def _options_before(writer: DataStreamWriter) -> dict[str, str]:
+    values = {name: writer._jwrite.extraOptions().get(name) for name in LOCATION_OPTIONS}
+    return {name: value.get() for name, value in values.items() if value.isDefined()}
