@@ -109,7 +109,7 @@ def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
 def commit_ms(progress: dict[str, Any]) -> int:
     """What stores took to commit, summed over all of them; none but ours says so."""
     operators = progress["stateOperators"]
-    return sum(operator["customMetrics"].get("cowstateCommitMs", 0) for operator in operators)
+    return sum(o.get("customMetrics", {}).get("cowstateCommitMs", 0) for o in operators)
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
