@@ -36,7 +36,7 @@ MANY_KEYS = range(8_000)
 LINES_PER_LIFE = 1_500
 # Enough for the map to compact itself while it is being changed.
 LONG_VALUE_WORDS = 2_000
-RECORD_HEADER_BYTES = 32
+RECORD_HEADER_BYTES = 16
 # The pages that are being filled and those being emptied.
 FIXED_BYTES = 1 << 19
 

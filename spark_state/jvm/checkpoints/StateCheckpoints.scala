@@ -44,7 +44,7 @@ final class StateCheckpoints(
     val walk = view.cursor()
     while (walk.next()) {
       walk.verify()
-      rows.put(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
+      rows.put(walk.base, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
     }
   }
 

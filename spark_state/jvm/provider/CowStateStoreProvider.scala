@@ -213,10 +213,11 @@ class CowStateStoreProvider
 
   private def newState(at: StateId, generation: Long): LoadedState = {
     val account = new MemoryAccount(conf.maxMemoryBytes, toString)
+    val memory = new HeapMemory(account)
     val map = new CopyOnWritePagedMap(
-      account, shape.prefixOf(), RowChecksums(storeConf, toString))
+      memory, shape.prefixOf(), RowChecksums(storeConf, toString))
     new LoadedState(
-      account, new VersionedState(map, account, storeConf.maxVersionsToRetainInMemory, at),
+      account, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
       at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
   }
 

@@ -12,15 +12,29 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
  */
 object HeldBytes {
   def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): Long = {
-    val holders: Seq[AnyRef] = views.toSeq :+ field[RecordPages](map, "records")
-    val pages = util.Collections.newSetFromMap(
-      new util.IdentityHashMap[Array[Byte], java.lang.Boolean])
-    holders.foreach { holder =>
-      field[Array[Array[Byte]]](holder, "pages").filter(_ != null).foreach(pages.add)
+    val held = new Held
+    val records = field[RecordPages](map, "records")
+    field[Array[Block]](records, "pages").filter(_ != null).foreach(held.add)
+    field[Array[Array[Long]]](records, "deaths").filter(_ != null).foreach(held.add)
+    views.foreach { view =>
+      field[Array[PageContents]](view, "pages").foreach { contents =>
+        held.add(contents.page)
+        if (contents.deaths != null) held.add(contents.deaths)
+      }
     }
-    val tables = Seq("primary", "rehashed").map(field[Array[Long]](map, _)).filter(_ != null)
-    pages.asScala.toSeq.map(_.length.toLong).sum + tables.map(_.length * 8L).sum +
-      field[Option[CopyOnWritePagedMap]](map, "prefixes").map(ofMap(_, Nil)).getOrElse(0L)
+    field[KeyIndex](map, "index").blocks.foreach(held.add)
+    held.bytes + field[Option[PrefixLinks]](map, "prefixes")
+      .map(links => ofMap(links.heads, Nil)).getOrElse(0L)
+  }
+
+  /** Blocks and bitmaps, each counted once. */
+  private final class Held {
+    private val seen =
+      util.Collections.newSetFromMap(new util.IdentityHashMap[AnyRef, java.lang.Boolean])
+    var bytes = 0L
+
+    def add(block: Block): Unit = if (seen.add(block)) bytes += block.bytes
+    def add(bitmap: Array[Long]): Unit = if (seen.add(bitmap)) bytes += bitmap.length * 8L
   }
 
   def ofVersions(versions: VersionedState, views: Iterable[MapView]): Long = {
@@ -29,8 +43,8 @@ object HeldBytes {
   }
 
   private def ofLog(log: UndoLog): Long = {
-    val blocks = field[Array[Array[Byte]]](log, "blocks").filter(_ != null)
-    blocks.map(_.length.toLong).sum +
+    val blocks = field[Array[Block]](log, "blocks").filter(_ != null)
+    blocks.map(_.bytes).sum +
       Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L)
   }
 

@@ -9,8 +9,9 @@ final class MapScript(withPrefix: Boolean) {
   import ScriptedRows._
 
   private val account = new MemoryAccount(Long.MaxValue, "the map of a script")
+  private val memory = new HeapMemory(account)
   private val map = new CopyOnWritePagedMap(
-    account, shape(withPrefix).prefixOf(), new KeptRowChecksums("the map of a script", 1))
+    memory, shape(withPrefix).prefixOf(), new KeptRowChecksums("the map of a script", 1))
   private val views = mutable.Map.empty[String, OpenView]
 
   /** The results of the lines. The map and its account are checked after each. */

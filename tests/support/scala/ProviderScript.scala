@@ -238,9 +238,9 @@ final class ProviderScript(root: String) {
     val walk = view.cursor()
     val row = new UnsafeRow(KeyFields)
     while (walk.next()) {
-      row.pointTo(walk.page, walk.keyOffset, walk.keyLength)
+      row.pointTo(walk.base, walk.keyOffset, walk.keyLength)
       if (row == key(number)) {
-        row.pointTo(walk.page, walk.keyOffset + walk.keyLength, walk.valueLength)
+        row.pointTo(walk.base, walk.keyOffset + walk.keyLength, walk.valueLength)
         flip(row)
       }
     }

@@ -16,9 +16,10 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
   private val limit =
     if (limitBytes == 0) Long.MaxValue else MemoryAccount.executorBytes + limitBytes
   private val account = new MemoryAccount(limit, "the versions of a script")
+  private val memory = new HeapMemory(account)
   private val map = new CopyOnWritePagedMap(
-    account, rowShape.prefixOf().map(failing), new KeptRowChecksums("the versions of a script", 1))
-  private val versions = new VersionedState(map, account, versionsToRetain, StateId.Empty)
+    memory, rowShape.prefixOf().map(failing), new KeptRowChecksums("the versions of a script", 1))
+  private val versions = new VersionedState(map, memory, versionsToRetain, StateId.Empty)
   private val opened = mutable.Map.empty[String, (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)]
   private var undo: UndoLog = _
   private var isFull = false
