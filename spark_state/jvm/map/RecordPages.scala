@@ -48,6 +48,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   private var nextNumber = 1
   private var nextSerial = 0
   private var tail = 0
+  /** How many bytes of the page at the tail records may take. */
+  private var tailBytes = 0
   private var nextPageBytes = MinPageBytes
   private var allocated = 0L
   private var usedTotal = 0L
@@ -87,7 +89,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** Room for a record at the tail, in an epoch. Its lengths and links are set, and nothing else. */
   def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
     val size = recordBytes(keyLength, valueLength)
-    if (tail == 0 || used(tail) + size > pages(tail).bytes) addPage(size, epoch)
+    if (tail == 0 || used(tail) + size > tailBytes) addPage(size, epoch)
     val address = (tail.toLong << OffsetBits) | (used(tail) >>> 3)
     used(tail) += size
     usedTotal += size
@@ -189,7 +191,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   }
 
   private def addPage(minBytes: Int, epoch: Int): Unit = {
-    val page = memory.allocate(math.max(minBytes, nextPageBytes))
+    val wanted = math.max(minBytes, nextPageBytes)
+    val page = memory.allocate(wanted)
     nextPageBytes = math.min(nextPageBytes * 2, MaxPageBytes)
     val number = if (freeNumbers.isEmpty) newNumber() else freeNumbers.poll().intValue
     pages(number) = page
@@ -200,6 +203,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     nextSerial += 1
     if (tail != 0 && isSparse(tail)) sparse.add(tail)
     tail = number
+    tailBytes = math.max(wanted, math.min(page.bytes, MaxPageBytes).toInt)
     allocated += page.bytes
     count += 1
   }

@@ -1,7 +1,16 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-/** Bytes of a state. `base` and `start` are what Platform takes for the first of them. */
-private[cowstate] final class Block(val base: AnyRef, val start: Long, val bytes: Long)
+import java.nio.file.{Path, Paths}
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
+
+/**
+ * Bytes of a state. `base` and `start` are what Platform takes for the first of them; `holder` is what
+ * must not be collected as long as they are used, if that is not `base`.
+ */
+private[cowstate] final class Block(
+    val base: AnyRef, val start: Long, val bytes: Long, val holder: AnyRef = null)
 
 /**
  * Where a map has its pages and tables, and where undo logs are. Used under the lock of the map,
@@ -25,6 +34,9 @@ private[cowstate] trait StateMemory {
   /** Give a block back. Nobody reads it any more. */
   def free(block: Block): Unit
 
+  /** Bytes of files; what is on the heap, the account has. */
+  def mappedBytes: Long
+
   /** Whether so many bytes more would be granted. */
   def permits(bytes: Long): Boolean
 
@@ -38,10 +50,25 @@ private[cowstate] trait StateMemory {
   def close(isRead: Boolean): Unit
 }
 
+private[cowstate] object StateMemory {
+  /** What the configuration asks for. Files go to the executor's local directories. */
+  def of(conf: CowStateConf, account: MemoryAccount, owner: String): StateMemory =
+    if (conf.isOnDisk) {
+      new MappedMemory(
+        account, conf.localDirectory.map(Paths.get(_)).getOrElse(localDirectoryOf(owner)), owner)
+    } else {
+      new HeapMemory(account)
+    }
+
+  /** One of Spark's, for each store another one. */
+  private def localDirectoryOf(owner: String): Path = {
+    val directories = SparkEnv.get.blockManager.diskBlockManager.localDirs
+    directories(Math.floorMod(owner.hashCode, directories.length)).toPath
+  }
+}
+
 /** Arrays of the heap, charged to the account. The collector frees what nobody reads any more. */
 private[cowstate] final class HeapMemory(val account: MemoryAccount) extends StateMemory {
-  import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
-
   override val pagesChangedInPlace: Int = Int.MaxValue
   override val largestBlock: Long = 8L << 30
 
@@ -57,6 +84,8 @@ private[cowstate] final class HeapMemory(val account: MemoryAccount) extends Sta
   override def allocateZeros(bytes: Long): Block = allocate(bytes)
 
   override def free(block: Block): Unit = account.release(block.bytes)
+
+  override def mappedBytes: Long = 0
 
   override def permits(bytes: Long): Boolean = account.permits(bytes)
 

@@ -9,6 +9,7 @@ import org.apache.hadoop.fs.ChecksumException
  *
  *   CowStateException
  *    +- CowStateMemoryLimitException   the executor's state exceeds its limit
+ *    +- CowStateDiskException          the local disk has no room for the state, or refuses
  *    +- CowStateBusyException          another task still uses the store
  *    +- CowStateMissingException       a file of the checkpoint is not there
  *    +- CowStateCorruptException       a file of the checkpoint is not what was written
@@ -67,8 +68,16 @@ final class CowStateMemoryLimitException(
   extends CowStateException(
     s"$owner: the state of this executor would take ${MemorySize.shown(bytes)}, more than " +
       s"${CowStateConf.MaxMemoryMb} = ${limitBytes >> 20}. This store holds " +
-      s"${MemorySize.shown(heldBytes)} of it. Nothing was changed. Raise that limit " +
-      "(and the executor's memory), use more executors, or drop state earlier (watermark, timeout)")
+      s"${MemorySize.shown(heldBytes)} of it. Nothing was changed. Set ${CowStateConf.Backend} to " +
+      s"${CowStateConf.Disk}, raise that limit (and the executor's memory), use more executors, or " +
+      "drop state earlier (watermark, timeout)")
+
+/** Nothing is lost: these files are working memory. */
+final class CowStateDiskException(owner: String, directory: String, cause: Throwable)
+  extends CowStateException(
+    s"$owner: the state cannot be kept in $directory: $cause. The batch was not committed, and the " +
+      "state before it is in the checkpoint. Make room there, or set " +
+      s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
 
 private[cowstate] object MemorySize {
   private val BytesOfTenth = (1 << 20) / 10.0

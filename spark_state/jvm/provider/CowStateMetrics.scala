@@ -19,6 +19,8 @@ private[cowstate] object CowStateMetrics {
   val Pages = StateStoreCustomSumMetric("cowstatePages", "cowstate: pages of records")
   val DeadBytes = sizeMetric(
     "cowstateDeadBytes", "cowstate: bytes of records that are dead and not freed yet")
+  val MappedBytes = sizeMetric(
+    "cowstateMappedBytes", "cowstate: bytes of files on local disks that hold the state")
   val RehashPercent = StateStoreCustomSumMetric(
     "cowstateRehashPercent", "cowstate: progress of incremental rehashing, 100 when done, summed")
   /** Named as HDFSBackedStateStoreProvider's. */
@@ -27,7 +29,7 @@ private[cowstate] object CowStateMetrics {
 
   val All: Seq[StateStoreCustomMetric] = Seq(
     CommitMs, LoadMs, SnapshotMs, ChangelogBytes, SnapshotBytes, MergedBytes, Pages, DeadBytes,
-    RehashPercent, ForcedSnapshots)
+    MappedBytes, RehashPercent, ForcedSnapshots)
 
   /**
    * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is

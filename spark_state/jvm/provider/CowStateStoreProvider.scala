@@ -213,11 +213,11 @@ class CowStateStoreProvider
 
   private def newState(at: StateId, generation: Long): LoadedState = {
     val account = new MemoryAccount(conf.maxMemoryBytes, toString)
-    val memory = new HeapMemory(account)
+    val memory = StateMemory.of(conf, account, toString)
     val map = new CopyOnWritePagedMap(
       memory, shape.prefixOf(), RowChecksums(storeConf, toString))
     new LoadedState(
-      account, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
+      memory, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
       at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
   }
 

@@ -41,11 +41,12 @@ private[cowstate] final class StoreMetrics {
       MergedBytes -> mergedBytes.getAndSet(0),
       Pages -> map.pageCount,
       DeadBytes -> map.deadBytes,
+      MappedBytes -> map.synchronized(state.memory.mappedBytes),
       RehashPercent -> map.rehashPercent,
       ForcedSnapshots -> (if (forcesSnapshot) 1L else 0L))
     val instance: Map[StateStoreInstanceMetric, Long] = Map(
       StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
         uploadedSnapshot.get)
-    StateStoreMetrics(map.size, state.account.bytes, custom, instance)
+    StateStoreMetrics(map.size, state.memory.account.bytes, custom, instance)
   }
 }

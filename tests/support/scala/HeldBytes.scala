@@ -2,16 +2,42 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util
 
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.execution.streaming.state.StateStore
 
+/** Bytes of blocks (pages, tables, undo logs), and of arrays that are on the heap in any case. */
+final case class HeldBytes(inBlocks: Long, inArrays: Long) {
+  def plus(other: HeldBytes): HeldBytes =
+    HeldBytes(inBlocks + other.inBlocks, inArrays + other.inArrays)
+}
+
 /**
- * What can be reached of a map, its versions and its open views, counted apart from the account:
- * arrays of bytes, each once, tables, and indexes of undo logs.
+ * What can be reached of a map, its versions and its open views, counted apart from the account and
+ * the memory: pages, bitmaps, tables, and undo logs with their indexes, each once.
  */
 object HeldBytes {
-  def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): Long = {
+  /** The same as account and memory say. */
+  def sayOf(memory: StateMemory): HeldBytes = memory match {
+    case mapped: MappedMemory => HeldBytes(givenOut(mapped), mapped.account.bytes)
+    case _ => HeldBytes(0, memory.account.bytes)
+  }
+
+  /** What is held, as it is to be said of a memory: on the heap, the account has all of it. */
+  def asSaidOf(memory: StateMemory, held: HeldBytes): HeldBytes = memory match {
+    case _: MappedMemory => held
+    case _ => HeldBytes(0, held.inBlocks + held.inArrays)
+  }
+
+  private def givenOut(memory: MappedMemory): Long = {
+    val cut = field[mutable.ArrayBuffer[AnyRef]](memory, "segments").map(field[Long](_, "cutBytes"))
+    val alone = field[util.Map[Block, AnyRef]](memory, "ofOneBlock").keySet.asScala.toSeq
+    val returned = field[mutable.LongMap[util.ArrayDeque[Block]]](memory, "returned").values
+    cut.sum + alone.map(_.bytes).sum - returned.flatMap(_.asScala).map(_.bytes).sum
+  }
+
+  def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): HeldBytes = {
     val held = new Held
     val records = field[RecordPages](map, "records")
     field[Array[Block]](records, "pages").filter(_ != null).foreach(held.add)
@@ -23,29 +49,33 @@ object HeldBytes {
       }
     }
     field[KeyIndex](map, "index").blocks.foreach(held.add)
-    held.bytes + field[Option[PrefixLinks]](map, "prefixes")
-      .map(links => ofMap(links.heads, Nil)).getOrElse(0L)
+    val ofPrefixes =
+      field[Option[PrefixLinks]](map, "prefixes").map(links => ofMap(links.heads, Nil))
+    ofPrefixes.fold(held.bytes)(held.bytes.plus)
   }
 
   /** Blocks and bitmaps, each counted once. */
   private final class Held {
     private val seen =
       util.Collections.newSetFromMap(new util.IdentityHashMap[AnyRef, java.lang.Boolean])
-    var bytes = 0L
+    var bytes = HeldBytes(0, 0)
 
-    def add(block: Block): Unit = if (seen.add(block)) bytes += block.bytes
-    def add(bitmap: Array[Long]): Unit = if (seen.add(bitmap)) bytes += bitmap.length * 8L
+    def add(block: Block): Unit = if (seen.add(block)) bytes = bytes.plus(HeldBytes(block.bytes, 0))
+    def add(bitmap: Array[Long]): Unit =
+      if (seen.add(bitmap)) bytes = bytes.plus(HeldBytes(0, bitmap.length * 8L))
   }
 
-  def ofVersions(versions: VersionedState, views: Iterable[MapView]): Long = {
+  def ofVersions(versions: VersionedState, views: Iterable[MapView]): HeldBytes = {
     val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").asScala.map(_._2)
-    ofMap(versions.map, views) + (older ++ Option(writtenUndoLog(versions))).map(ofLog).sum
+    (older ++ Option(writtenUndoLog(versions))).map(ofLog)
+      .foldLeft(ofMap(versions.map, views))(_.plus(_))
   }
 
-  private def ofLog(log: UndoLog): Long = {
+  private def ofLog(log: UndoLog): HeldBytes = {
     val blocks = field[Array[Block]](log, "blocks").filter(_ != null)
-    blocks.map(_.bytes).sum +
-      Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L)
+    HeldBytes(
+      blocks.map(_.bytes).sum,
+      Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L))
   }
 
   /** The view that a function releases. */
