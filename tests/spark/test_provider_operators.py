@@ -45,6 +45,7 @@ SHAPE = EventShape(rows=120, keys=30)
 SPARSE = EventShape(rows=60, keys=200)
 SCATTERED = EventShape(rows=60, keys=60)
 JOINED = EventShape(rows=100, keys=60)
+ON_DISK = {f"{STATE_STORE}.cowstate.backend": "disk"}
 TWO_OPERATORS = ({"operatorId": "0"}, {"operatorId": "1"})
 JOIN_BELOW = ({"operatorId": "0"}, *({"operatorId": "1", **store} for store in JOIN_STORES))
 GROUP_STATE = "events bigint, text string"
@@ -263,7 +264,8 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     trials: Trials, name: str
 ) -> None:
     cowstate = trials.begin(name, COWSTATE, {})
-    expected = trials.run_beside_built_in(name, cowstate)
+    on_disk = trials.begin(name, COWSTATE, THROUGH_MANAGER | ON_DISK)
+    expected = trials.run_beside_built_in(name, cowstate, on_disk)
     states = expected.states()
     assert [*expected.outputs] == [*cowstate.batches]
     assert len(states) >= BATCHES
@@ -273,6 +275,7 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     assert history.compared(cowstate.job.compared) == expected
     assert_states_are_read(cowstate, states)
     assert_readers_agree(cowstate, history)
+    assert History.of_run(on_disk).compared(cowstate.job.compared) == expected
 
 
 @pytest.mark.parametrize(

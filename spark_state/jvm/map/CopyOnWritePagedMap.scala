@@ -39,6 +39,9 @@ private[cowstate] final class CopyOnWritePagedMap(
     new RecordPages(if (prefixOf.isDefined) PrefixLinksBytes else 0, memory, views)
   private val index = new KeyIndex(records, memory)
   private val prefixes = prefixOf.map(new PrefixLinks(records, memory, _))
+  private val finds = new RecentFinds(account)
+  /** Whether the index knows the slot of the record that was found. */
+  private var hasSlot = false
   private var epoch = 1
   private var compactAt = MinCompactBytes
   private val scratchKey = new UnsafeRow(0)
@@ -58,6 +61,8 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /** End an epoch and begin the next, which is returned. */
   def beginEpoch(): Int = {
+    finds.clear()
+    records.reuseNumbers()
     epoch = Math.incrementExact(epoch)
     epoch
   }
@@ -77,7 +82,9 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** A copy of the value of a key, null if there is none. */
   def get(key: UnsafeRow, valueFields: Int): UnsafeRow = {
     val address = find(key, key.hashCode)
-    if (address == 0) null else verifiedValue(address, valueFields)
+    if (address == 0) return null
+    finds.note(address)
+    verifiedValue(address, valueFields)
   }
 
   def contains(key: UnsafeRow): Boolean = find(key, key.hashCode) != 0
@@ -119,19 +126,24 @@ private[cowstate] final class CopyOnWritePagedMap(
     put(key, key.hashCode, value, checksum, undo)
 
   def put(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int, undo: UndoLog): Unit = {
-    val address = find(key, hash)
+    val address = findToWrite(key, hash)
     if (address == 0) {
       if (undo != null) undo.logAbsent(key)
       insert(key, hash, value, checksum)
     } else {
-      val modified = records.getInt(address, Modified)
-      if (undo != null && modified < undo.epoch) logOld(undo, address)
+      val base = records.base(address)
+      val at = records.offset(address)
+      val modified = Platform.getInt(base, at + Modified)
+      if (undo != null && modified < undo.epoch) logOld(undo, base, at)
       if (modified > views.newest && records.isChangedInPlace(address) &&
-          records.getInt(address, ValueLength) == value.getSizeInBytes) {
-        writeValue(address, value, checksum)
-        records.putInt(address, Modified, epoch)
+          Platform.getInt(base, at + ValueLength) == value.getSizeInBytes) {
+        Platform.putInt(base, at + Modified, epoch)
+        Platform.putInt(base, at + Checksum, checksum)
+        value.writeToMemory(base, at + records.headerBytes + key.getSizeInBytes)
       } else {
-        replaceFound(address, append(key, value, checksum))
+        val copy = append(key, value, checksum)
+        if (!hasSlot) index.findAddress(address, hash)
+        replaceFound(address, copy)
         records.bury(address, epoch)
         compactIfDue()
       }
@@ -140,9 +152,13 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   /** Remove a key; returns whether it was there. Its value goes to `undo`, unless that is null. */
   def remove(key: UnsafeRow, undo: UndoLog): Boolean = {
-    val address = find(key, key.hashCode)
+    val hash = key.hashCode
+    val address = findToWrite(key, hash)
     if (address == 0) return false
-    if (undo != null && records.getInt(address, Modified) < undo.epoch) logOld(undo, address)
+    if (!hasSlot) index.findAddress(address, hash)
+    val base = records.base(address)
+    val at = records.offset(address)
+    if (undo != null && Platform.getInt(base, at + Modified) < undo.epoch) logOld(undo, base, at)
     index.removeFound()
     prefixes.foreach(_.unlink(address))
     records.bury(address, epoch)
@@ -205,6 +221,30 @@ private[cowstate] final class CopyOnWritePagedMap(
     index.find(key, hash)
   }
 
+  /** As `find`, of a key that may have been read before. */
+  private def findToWrite(key: UnsafeRow, hash: Int): Long = {
+    memory.checkOpen()
+    val ahead = finds.ahead
+    if (ahead != 0 && records.isAlive(ahead)) prefetchedSum += records.getInt(ahead, Modified)
+    val first = finds.first
+    val last = finds.last
+    hasSlot = false
+    if (isRecordOf(first, key)) {
+      finds.tookFirst()
+      first
+    } else if (isRecordOf(last, key)) {
+      finds.tookLast()
+      last
+    } else {
+      if (first != 0) finds.missed()
+      hasSlot = true
+      index.find(key, hash)
+    }
+  }
+
+  private def isRecordOf(address: Long, key: UnsafeRow): Boolean =
+    address != 0 && records.isAlive(address) && records.hasKey(address, key)
+
   private def insert(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit = {
     index.prepareInsert()
     val address = append(key, value, checksum)
@@ -214,19 +254,14 @@ private[cowstate] final class CopyOnWritePagedMap(
 
   private def append(key: UnsafeRow, value: UnsafeRow, checksum: Int): Long = {
     val address = records.allocate(key.getSizeInBytes, value.getSizeInBytes, epoch)
-    records.putInt(address, Modified, epoch)
-    key.writeToMemory(records.base(address), records.offset(address) + records.headerBytes)
-    writeValue(address, value, checksum)
+    val base = records.base(address)
+    val at = records.offset(address)
+    Platform.putInt(base, at + Modified, epoch)
+    Platform.putInt(base, at + Checksum, checksum)
+    key.writeToMemory(base, at + records.headerBytes)
+    value.writeToMemory(base, at + records.headerBytes + key.getSizeInBytes)
     address
   }
-
-  private def writeValue(address: Long, value: UnsafeRow, checksum: Int): Unit = {
-    value.writeToMemory(records.base(address), valueOffset(address))
-    records.putInt(address, Checksum, checksum)
-  }
-
-  private def valueOffset(address: Long): Long =
-    records.offset(address) + records.headerBytes + records.getInt(address, KeyLength)
 
   /** A new record in the place of one whose slot was found. */
   private def replaceFound(old: Long, by: Long): Unit = {
@@ -245,12 +280,10 @@ private[cowstate] final class CopyOnWritePagedMap(
     replaceFound(address, copy)
   }
 
-  private def logOld(undo: UndoLog, address: Long): Unit = {
-    val keyLength = records.getInt(address, KeyLength)
+  private def logOld(undo: UndoLog, base: AnyRef, at: Long): Unit =
     undo.logOld(
-      records.base(address), records.offset(address) + records.headerBytes, keyLength,
-      records.getInt(address, ValueLength), records.getInt(address, Checksum))
-  }
+      base, at + records.headerBytes, Platform.getInt(base, at + KeyLength),
+      Platform.getInt(base, at + ValueLength), Platform.getInt(base, at + Checksum))
 
   private def pointToKey(address: Long): UnsafeRow = {
     scratchKey.pointTo(
@@ -260,19 +293,19 @@ private[cowstate] final class CopyOnWritePagedMap(
   }
 
   private def copyOfKey(address: Long, fields: Int): UnsafeRow =
-    copyOf(address, records.offset(address) + records.headerBytes,
+    rowOf(
+      records.base(address), records.offset(address) + records.headerBytes,
       records.getInt(address, KeyLength), fields)
 
   private def verifiedValue(address: Long, fields: Int): UnsafeRow = {
-    val valueLength = records.getInt(address, ValueLength)
+    val base = records.base(address)
+    val at = records.offset(address)
+    val keyLength = Platform.getInt(base, at + KeyLength)
+    val valueLength = Platform.getInt(base, at + ValueLength)
     checksums.read(
-      records.base(address), records.offset(address) + records.headerBytes,
-      records.getInt(address, KeyLength) + valueLength, records.getInt(address, Checksum))
-    copyOf(address, valueOffset(address), valueLength, fields)
+      base, at + records.headerBytes, keyLength + valueLength, Platform.getInt(base, at + Checksum))
+    rowOf(base, at + records.headerBytes + keyLength, valueLength, fields)
   }
-
-  private def copyOf(address: Long, offset: Long, length: Int, fields: Int): UnsafeRow =
-    rowOf(records.base(address), offset, length, fields)
 
   /** For tests: every live record is in a slot, once, and the counts are right. */
   def checkInvariants(): Unit = {

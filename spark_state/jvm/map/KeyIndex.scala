@@ -2,7 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
-import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
  * Where the record of each key is: a hash table of addresses with incremental rehash.
@@ -66,7 +65,7 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
         if (held == Empty) return 0
         if ((held ^ tag) >>> AddressBits == 0 && held != Removed && line >= first) {
           val address = held & AddressMask
-          if (isKey(address, key)) {
+          if (records.hasKey(address, key)) {
             slotTable = in
             slot = at
             return address
@@ -77,15 +76,6 @@ private[cowstate] final class KeyIndex(records: RecordPages, memory: StateMemory
       line = in.after(line)
     }
     0
-  }
-
-  private def isKey(address: Long, key: UnsafeRow): Boolean = {
-    val base = records.base(address)
-    val offset = records.offset(address)
-    val length = key.getSizeInBytes
-    Platform.getInt(base, offset + RecordPages.KeyLength) == length &&
-      ByteArrayMethods.arrayEquals(
-        base, offset + records.headerBytes, key.getBaseObject, key.getBaseOffset, length)
   }
 
   /** Note the slot with the address of a record, which there is. */

@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util
 
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
+import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
  * Records in pages of bytes, as the map sees them.
@@ -43,6 +45,8 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** The epoch in which the bitmap of each page was made. */
   private var deathsBorn = new Array[Int](8)
   private val freeNumbers = new util.ArrayDeque[Integer]
+  /** Of pages that are gone, while somebody may still have addresses in them. */
+  private val droppedNumbers = new util.ArrayDeque[Integer]
   private val sparse = new util.ArrayDeque[Integer]
   private val changesOldPages = memory.pagesChangedInPlace == Int.MaxValue
   private var nextNumber = 1
@@ -151,8 +155,20 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     }
   }
 
-  def isAlive(address: Long): Boolean =
-    !isDead(deaths((address >>> OffsetBits).toInt), (address & OffsetMask).toInt << 3)
+  def isAlive(address: Long): Boolean = {
+    val number = (address >>> OffsetBits).toInt
+    pages(number) != null && !isDead(deaths(number), (address & OffsetMask).toInt << 3)
+  }
+
+  /** Whether the record at an address has a key. */
+  def hasKey(address: Long, key: UnsafeRow): Boolean = {
+    val record = base(address)
+    val at = offset(address)
+    val length = key.getSizeInBytes
+    Platform.getInt(record, at + KeyLength) == length &&
+      ByteArrayMethods.arrayEquals(
+        record, at + headerBytes, key.getBaseObject, key.getBaseOffset, length)
+  }
 
   /** Drop a page that holds nothing that is needed, in an epoch. */
   def drop(number: Int, epoch: Int): Unit = {
@@ -171,7 +187,13 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     used(number) = 0
     dead(number) = 0
     count -= 1
-    freeNumbers.add(number)
+    droppedNumbers.add(number)
+  }
+
+  /** Nobody has addresses any more of records that have died. */
+  def reuseNumbers(): Unit = {
+    freeNumbers.addAll(droppedNumbers)
+    droppedNumbers.clear()
   }
 
   /** The numbers of pages that hold anything, ascending. */

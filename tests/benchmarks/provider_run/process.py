@@ -26,11 +26,20 @@ PROVIDERS = {
     "rocksdb": f"{SPARK_STATE}.RocksDBStateStoreProvider",
     "cowstate": PROVIDER_CLASS,
     "unsynced": PROVIDER_CLASS,
+    "disk": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
+    "answering": f"{SPARK_STATE}.benchmark.AnsweringStateStoreProvider",
 }
-SETTINGS = {"unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"}}
+FLOORS = ("floor", "answering")
+SETTINGS = {
+    "unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"},
+    "disk": {f"{STATE_STORE}.cowstate.backend": "disk"},
+}
 OURS = "*.snapshot.arrow"
-SNAPSHOT_FILES = {"hdfs": "*.snapshot", "rocksdb": "*.zip", "cowstate": OURS, "unsynced": OURS}
+SNAPSHOT_FILES = {
+    **{"hdfs": "*.snapshot", "rocksdb": "*.zip"},
+    **{"cowstate": OURS, "unsynced": OURS, "disk": OURS},
+}
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
 CORES = 2
@@ -155,7 +164,7 @@ def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
         "walls_ms": [b["durationMs"]["triggerExecution"] for b in batches],
         "answers": answers_of(progress),
     }
-    if scenario.counts and task.provider != "floor":
+    if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, progress[-1])
     return result
 
@@ -173,7 +182,7 @@ def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
     stream.stop()
     shutil.rmtree(Path(task.folder) / "warm-up")
     first, *_, last = stream.progress() * 2
-    if scenario.counts and task.provider != "floor":
+    if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, last)
     return {"first_ms": first["durationMs"]["triggerExecution"]}
 
@@ -211,7 +220,7 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
     progress = stream.progress()
     measured = progress[load.warm : load.warm + load.measured]
     samples["wall_ms"] = [float(b["durationMs"]["triggerExecution"]) for b in measured]
-    if task.provider != "floor":
+    if task.provider not in FLOORS:
         check_counts(spark, task, progress[-1])
     return {"samples": samples, "last_quarter_of_first": quarters(samples)}
 

@@ -49,6 +49,7 @@ object HeldBytes {
       }
     }
     field[KeyIndex](map, "index").blocks.foreach(held.add)
+    held.addBytes(field[RecentFinds](map, "finds").heldBytes)
     val ofPrefixes =
       field[Option[PrefixLinks]](map, "prefixes").map(links => ofMap(links.heads, Nil))
     ofPrefixes.fold(held.bytes)(held.bytes.plus)
@@ -61,6 +62,7 @@ object HeldBytes {
     var bytes = HeldBytes(0, 0)
 
     def add(block: Block): Unit = if (seen.add(block)) bytes = bytes.plus(HeldBytes(block.bytes, 0))
+    def addBytes(more: Long): Unit = bytes = bytes.plus(HeldBytes(0, more))
     def add(bitmap: Array[Long]): Unit =
       if (seen.add(bitmap)) bytes = bytes.plus(HeldBytes(0, bitmap.length * 8L))
   }
