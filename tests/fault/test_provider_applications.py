@@ -21,6 +21,7 @@ from tests.support.streams import Row, Stream, Totals, random_rows, totals_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
+BACKEND = "spark.sql.streaming.stateStore.cowstate.backend"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -102,9 +103,10 @@ def test_a_killed_driver_leaves_a_query_that_goes_on(
     assert totals_in(tmp_path) == totals_of(fed)
 
 
-def test_a_killed_executor_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["heap", "disk"])
+def test_a_killed_executor_loses_nothing(tmp_path: Path, backend: str) -> None:
     fed = feed(tmp_path, 8)
-    options = ("--master", "local-cluster[2,1,1024]")
+    options = ("--master", "local-cluster[2,1,1024]", "--conf", f"{BACKEND}={backend}")
     driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
     killed = 0
     while driver.poll() is None:
@@ -116,6 +118,7 @@ def test_a_killed_executor_loses_nothing(tmp_path: Path) -> None:
     assert driver.returncode == 0
     assert killed == 2
     assert totals_in(tmp_path) == totals_of(fed)
+    assert not [*(tmp_path / "scratch").rglob("cowstate-*.state")], "killed executors left files"
 
 
 def is_executor(process: psutil.Process) -> bool:

@@ -17,8 +17,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.provider_jobs import configured, maintenance_of
+from tests.support.provider_jvm import ProviderJvm, Script, provider_jvm
 from tests.support.streams import Row, Stream, random_rows, totals_of
 
+__all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 STATE_STORE = "spark.sql.streaming.stateStore"
 BACKEND = f"{STATE_STORE}.cowstate.backend"
@@ -101,12 +103,39 @@ def test_a_local_directory_that_is_not_there_is_named(query: Query, tmp_path: Pa
     query.feed(random_rows(1, count=50, keys=9))
     missing = tmp_path / "missing"
     on_disk = {BACKEND: "disk", LOCAL_DIRECTORY: str(missing)}
-    with pytest.raises(StreamingQueryException, match=f"cannot be kept in {missing}.*{LOCAL_DIRECTORY}"):
+    told = f"cannot be kept in {missing}.*{LOCAL_DIRECTORY}"
+    with pytest.raises(StreamingQueryException, match=told):
         query.run(on_disk)
     missing.mkdir()
     query.run(on_disk)
     query.assert_exact()
     assert not [*missing.iterdir()], "the files have no names"
+
+
+def test_snapshots_are_written_from_a_state_on_disk_while_batches_go_on(query: Query) -> None:
+    settings = {BACKEND: "disk", f"{STATE_STORE}.minDeltasForSnapshot": "1"}
+    for start in range(2):
+        query.feed(*(random_rows(10 * start + place, count=300, keys=60) for place in range(8)))
+        query.run({**settings, f"{STATE_STORE}.maintenanceInterval": "20ms"})
+        query.assert_exact()
+    assert [*query.stream.checkpoint.glob("state/0/*/*.snapshot.arrow")]
+
+
+def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is_gone(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = Script()
+    on_disk = "stateStore.cowstate.backend=disk stateStore.formatValidation.enabled=false"
+    for line in [f"start {on_disk}", "begin", "put 1-2000 9:1", "commit", "begin", "put 7 9:2"]:
+        script.add(line, "")
+    script.add("get 7", "9:2")
+    script.add(f"start {on_disk}", "")  # the provider of before is unloaded
+    for line in ["get 7", "put 8 9:3", "remove 9", "entries"]:
+        script.add(line, "error CowStateException")
+    script.add("abort", "")
+    script.add("begin", "")
+    script.add("get 7", "9:1")
+    script.run_on(provider_jvm.new("ProviderScript", str(tmp_path)))
 
 
 @contextmanager

@@ -37,8 +37,11 @@ SETTINGS = {
 }
 OURS = "*.snapshot.arrow"
 SNAPSHOT_FILES = {
-    **{"hdfs": "*.snapshot", "rocksdb": "*.zip"},
-    **{"cowstate": OURS, "unsynced": OURS, "disk": OURS},
+    "hdfs": "*.snapshot",
+    "rocksdb": "*.zip",
+    "cowstate": OURS,
+    "unsynced": OURS,
+    "disk": OURS,
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
@@ -119,6 +122,13 @@ def commit_ms(progress: dict[str, Any]) -> int:
     """What stores took to commit, summed over all of them; none but ours says so."""
     operators = progress["stateOperators"]
     return sum(o.get("customMetrics", {}).get("cowstateCommitMs", 0) for o in operators)
+
+
+def mapped_mb(progress: dict[str, Any]) -> float:
+    """The files of local directories in which the states are."""
+    operators = progress["stateOperators"]
+    mapped = (o.get("customMetrics", {}).get("cowstateMappedBytes", 0) for o in operators)
+    return float(sum(mapped)) / 2**20
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -206,15 +216,18 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """Heap, RSS and size of the checkpoint, every few batches."""
+    """Heap, RSS, open files, and sizes of mapped files and of the checkpoint, every few batches."""
     scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
     df = scenario.build(spark, load, load.rows)
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
-    samples: dict[str, list[float]] = {"heap_mb": [], "rss_mb": [], "checkpoint_mb": []}
+    names = ("heap_mb", "rss_mb", "open_files", "mapped_mb", "checkpoint_mb")
+    samples: dict[str, list[float]] = {name: [] for name in names}
     for batch in range(load.warm, load.warm + load.measured + 1, SOAK_SAMPLE_BATCHES):
         stream.wait_for(batch)
         samples["rss_mb"].append(machine.rss_mb("VmRSS"))
         samples["heap_mb"].append(machine.live_heap_mb())
+        samples["open_files"].append(machine.open_files())
+        samples["mapped_mb"].append(mapped_mb(stream.progress()[-1]))
         samples["checkpoint_mb"].append(bytes_below(task.checkpoint) / 2**20)
     stream.stop()
     progress = stream.progress()
@@ -230,7 +243,8 @@ def quarters(samples: dict[str, list[float]]) -> dict[str, float]:
     shares = {}
     for name, values in samples.items():
         count = max(1, len(values) // 4)
-        shares[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
+        if any(values[:count]):
+            shares[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
     return shares
 
 
