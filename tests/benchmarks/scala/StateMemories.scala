@@ -9,8 +9,9 @@ import scala.collection.mutable
 import scala.util.Random
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.util.sketch.BloomFilter
-import org.rocksdb.{Options, RocksDB, WriteBatch, WriteOptions}
+import org.apache.spark.util.sketch.{BloomFilter => SketchOfKeys}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, LRUCache, Options, RocksDB}
+import org.rocksdb.{WriteBatch, WriteOptions}
 
 /** A state that batches of updates change: each reads the value of a key and writes another one. */
 private trait MeasuredState {
@@ -70,11 +71,21 @@ private final class ChangedInPlace(memory: StateMemory) extends StateMemory {
   override def close(isRead: Boolean): Unit = memory.close(isRead)
 }
 
-/** The RocksDB of Spark's jars, without a write-ahead log: a batch is one write. */
+/**
+ * The RocksDB of Spark's jars, with the filters, the compression and the cache of Spark's provider,
+ * and without a write-ahead log: a batch is one write.
+ */
 private final class StateOfRocksDB(words: Int, directory: Path) extends MeasuredState {
+  private val CacheBytes = 8L << 20
   RocksDB.loadLibrary()
   private val rows = new Rows(words)
-  private val options = new Options().setCreateIfMissing(true)
+  private val table = new BlockBasedTableConfig()
+    .setFilterPolicy(new BloomFilter(10, false))
+    .setBlockCache(new LRUCache(CacheBytes))
+  private val options = new Options()
+    .setCreateIfMissing(true)
+    .setCompressionType(CompressionType.LZ4_COMPRESSION)
+    .setTableFormatConfig(table)
   private val database = RocksDB.open(options, directory.resolve("rocksdb").toString)
   private val unlogged = new WriteOptions().setDisableWAL(true)
   private val batch = new WriteBatch
@@ -154,7 +165,7 @@ private final class StateOfSortedRuns(words: Int, directory: Path) extends Measu
     def advance(): Unit = index += 1
   }
 
-  private final class Run(chunks: Seq[ByteBuffer], val count: Long, filter: BloomFilter) {
+  private final class Run(chunks: Seq[ByteBuffer], val count: Long, filter: SketchOfKeys) {
     private val chunksByNumber = chunks.toArray
 
     def keyAt(index: Long): Long =
@@ -184,7 +195,7 @@ private final class StateOfSortedRuns(words: Int, directory: Path) extends Measu
     private val channel = FileChannel.open(
       Files.createTempFile(directory, "run", ""), StandardOpenOption.READ, StandardOpenOption.WRITE,
       StandardOpenOption.DELETE_ON_CLOSE)
-    private val filter = BloomFilter.create(math.max(expected, 1L), 0.01)
+    private val filter = SketchOfKeys.create(math.max(expected, 1L), 0.01)
     private val buffer = ByteBuffer.allocateDirect((WriteBytes / recordBytes) * recordBytes)
     private var count = 0L
 
