@@ -45,7 +45,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
   /** The epoch in which the bitmap of each page was made. */
   private var deathsBorn = new Array[Int](8)
   private val freeNumbers = new util.ArrayDeque[Integer]
-  /** Of pages that are gone, while somebody may still have addresses in them. */
+  /** Numbers of pages that are gone, while somebody may still have addresses in them. */
   private val droppedNumbers = new util.ArrayDeque[Integer]
   private val sparse = new util.ArrayDeque[Integer]
   private val changesOldPages = memory.pagesChangedInPlace == Int.MaxValue
