@@ -18,14 +18,14 @@ final case class HeldBytes(inBlocks: Long, inArrays: Long) {
  * the memory: pages, bitmaps, tables, and undo logs with their indexes, each once.
  */
 object HeldBytes {
-  /** The same as account and memory say. */
-  def sayOf(memory: StateMemory): HeldBytes = memory match {
+  /** The same, as account and memory say. */
+  def chargedIn(memory: StateMemory): HeldBytes = memory match {
     case mapped: MappedMemory => HeldBytes(givenOut(mapped), mapped.account.bytes)
     case _ => HeldBytes(0, memory.account.bytes)
   }
 
-  /** What is held, as it is to be said of a memory: on the heap, the account has all of it. */
-  def asSaidOf(memory: StateMemory, held: HeldBytes): HeldBytes = memory match {
+  /** What is held, as they are to say it: on the heap, the account has all of it. */
+  def asCharged(memory: StateMemory, held: HeldBytes): HeldBytes = memory match {
     case _: MappedMemory => held
     case _ => HeldBytes(0, held.inBlocks + held.inArrays)
   }

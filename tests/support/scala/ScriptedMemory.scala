@@ -10,8 +10,8 @@ object ScriptedMemory {
 
   /** Account and memory say what is held, after a line of a script. */
   def check(memory: StateMemory, held: HeldBytes, line: String): Unit = {
-    val said = HeldBytes.sayOf(memory)
-    val holds = HeldBytes.asSaidOf(memory, held)
-    assert(said == holds, s"$said is charged or given out, $holds is held: $line")
+    val charged = HeldBytes.chargedIn(memory)
+    val holds = HeldBytes.asCharged(memory, held)
+    assert(charged == holds, s"$charged is charged or given out, $holds is held: $line")
   }
 }

@@ -40,7 +40,8 @@ final class VersionsScript(
       }
       map.checkInvariants()
       ScriptedMemory.check(
-        memory, HeldBytes.ofVersions(versions, opened.values.map(o => HeldBytes.viewOf(o._2))), line)
+        memory, HeldBytes.ofVersions(versions, opened.values.map(o => HeldBytes.viewOf(o._2))),
+        line)
       s"$result;${map.size}"
     }.mkString("\n")
   } finally {
