@@ -54,8 +54,10 @@ final class StateFileBatch private[cowstate] (
  * footer when it is opened, the checksum of each record batch when that is read, and then those of
  * the rows, if they carry any. Throws CowStateCorruptException if the bytes are not what was
  * written, and StateFileReadException if they cannot be read now; both name the file.
+ *
+ * @param owner whose rows they are, for Spark's error of a row
  */
-final class StateFileReader(input: StateFileInput, name: String) {
+final class StateFileReader(input: StateFileInput, name: String, owner: String) {
   private val footer = verified("its footer") {
     val end = new Array[Byte](10)
     check(input.length > 0, "it is empty, as after a power failure before it was on the disk")
@@ -130,7 +132,7 @@ final class StateFileReader(input: StateFileInput, name: String) {
       if (computed != carried(row)) {
         throw new CowStateCorruptException(
           name, s"record batch $index: a row's checksum differs",
-          StateStoreErrors.rowChecksumVerificationFailed(name, carried(row), computed))
+          StateStoreErrors.rowChecksumVerificationFailed(owner, carried(row), computed))
       }
     }
   }
