@@ -61,7 +61,7 @@ def unpack(major: int) -> Path:
         [f"openjdk-{major}-jre-headless", *LIBRARIES], RELEASES[major], folder
     ):
         subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
-    (home,) = (path for path in (root / "usr/lib/jvm").iterdir() if not path.is_symlink())
+    (home,) = {program.resolve().parents[1] for program in root.glob("usr/lib/jvm/*/bin/java")}
     point_into(root, home)
     use_libraries_of(root, home, patchelf(folder))
     (folder / "home").symlink_to(home)
@@ -77,6 +77,8 @@ def downloaded(packages: list[str], release: str, folder: Path) -> list[Path]:
     source = folder / "sources.list"
     source.write_text(f"deb [signed-by={KEYRING}] {MIRROR} {release} main\n")
     options = [
+        # apt's own user has no access here.
+        *("-o", "APT::Sandbox::User=root"),
         *("-o", f"Dir::Etc::SourceList={source}", "-o", "Dir::Etc::SourceParts=/dev/null"),
         *("-o", f"Dir::State::Lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"),
     ]

@@ -90,5 +90,11 @@ OF_QUERIES = [
     Suite(f"{STREAMING}.StreamingQueryOptimizationCorrectnessSuite"),
     Suite(f"{STREAMING}.StreamingQueryStatusAndProgressSuite"),
     Suite(f"{STREAMING}.StreamSuite"),
+    Suite(f"{STREAMING}.DeprecatedStreamingAggregationSuite"),
+    Suite(f"{EXECUTION}.MicroBatchExecutionSuite"),
+    Suite(f"{EXECUTION}.AsyncProgressTrackingMicroBatchExecutionSuite"),
+    Suite(f"{STREAMING}.StreamingSelfUnionSuite"),
+    Suite(f"{STREAMING}.ReportSinkMetricsSuite"),
+    Suite(f"{STATE}.OfflineStateRepartitionSuite"),
 ]
 SUITES = [*OF_STORES, *OF_OPERATORS, *OF_READERS, *OF_QUERIES]
