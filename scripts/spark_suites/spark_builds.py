@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 import sys
 import urllib.request
 import zipfile
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.pinned_jars import REPOSITORY, TIMEOUT_SECONDS, download, locked, pinned_jars, sha256
+from scripts.spark_of_pypi import spark_of_pypi
 from spark_state.jvm.scala_compiler import compile_jar
 
 HERE = Path(__file__).parent
@@ -102,26 +102,16 @@ def prepare(version: str) -> SparkBuild:
     """Download and unpack what is not there yet."""
     jars = pinned_jars(lock_of(version), JARS)
     (sql_tests,) = filter(is_of_sql_tests, jars)
-    spark = BUILD / f"spark-{version}"
-    if not spark.exists():
-        install_spark(version, spark)
+    spark_jars = spark_of_pypi(version, BUILD / f"spark-{version}")
     classes = BUILD / f"classes-{version}"
     if not classes.exists():
         unpack(sql_tests, classes)
-    return SparkBuild(version, spark / "pyspark" / "jars", classes, jars)
+    return SparkBuild(version, spark_jars, classes, jars)
 
 
 def is_of_sql_tests(jar: Path) -> bool:
     """Whether a jar has the suites."""
     return jar.name.startswith(f"{SQL_TESTS}-")
-
-
-def install_spark(version: str, folder: Path) -> None:
-    """PySpark has the jars that Spark's releases have. The folder is there whole or not at all."""
-    unfinished = folder.with_name(f".{folder.name}")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
-    subprocess.run([*command, "--target", str(unfinished), f"pyspark=={version}"], check=True)
-    unfinished.replace(folder)
 
 
 def unpack(jar: Path, folder: Path) -> None:

@@ -9,7 +9,6 @@ import scala.util.control.NonFatal
 import NotAsWritten.check
 import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.StateStoreErrors
 import org.apache.spark.unsafe.Platform
 
 /** Bytes of a file by position. */
@@ -132,7 +131,7 @@ final class StateFileReader(input: StateFileInput, name: String, owner: String) 
       if (computed != carried(row)) {
         throw new CowStateCorruptException(
           name, s"record batch $index: a row's checksum differs",
-          StateStoreErrors.rowChecksumVerificationFailed(owner, carried(row), computed))
+          OfSpark.rowChecksumFailed(owner, carried(row), computed))
       }
     }
   }

@@ -28,7 +28,7 @@ import org.apache.spark.util.NextIterator
  * StateFileName.
  */
 class CowStateStoreProvider
-  extends StateStoreProvider with SupportsFineGrainedReplay with Logging {
+  extends ProviderOfSpark with SupportsFineGrainedReplay with Logging {
   import CowStateLoadException.loading
   import CowStateStoreProvider._
 
