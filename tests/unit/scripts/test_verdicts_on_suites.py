@@ -8,6 +8,7 @@ import pytest
 
 from scripts.spark_suites import reports
 from scripts.spark_suites.expectations import TABLE, Expectation, read_expectations
+from scripts.spark_suites.spark_builds import ROOT
 from scripts.spark_suites.suite_jvm import read_outcomes
 from scripts.spark_suites.suites import SUITES
 from scripts.spark_suites.verdicts import Outcome, judge
@@ -107,6 +108,12 @@ def test_a_test_is_in_the_table_once() -> None:
     assert read_expectations(entry) == [Expectation("A", "b", "so it is")]
     with pytest.raises(ValueError, match=r"\('A', 'b'\)"):
         read_expectations(entry * 2)
+
+
+def test_the_documentation_has_each_reason_of_the_table() -> None:
+    page = " ".join((ROOT / "docs" / "reference" / "spark-suites.md").read_text().split())
+    reasons = {entry.reason for entry in read_expectations(TABLE.read_text())}
+    assert {reason for reason in reasons if reason not in page} == set()
 
 
 def test_the_table_is_about_suites_that_run() -> None:
