@@ -43,7 +43,10 @@ object CowStateLoadException {
         s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
     // The cause of a row's damage is Spark's own error, as with Spark's providers.
     case e: CowStateCorruptException if e.getCause.isInstanceOf[SparkException] =>
-      new CowStateLoadException(Uncategorized, Map.empty, e.getCause, s"${e.getMessage} ")
+      val ofRow =
+        new CowStateLoadException(Uncategorized, Map.empty, e.getCause, s"${e.getMessage} ")
+      e.getSuppressed.foreach(ofRow.addSuppressed)
+      ofRow
     case e => new CowStateLoadException(Uncategorized, Map.empty, e)
   }
 }
