@@ -16,8 +16,8 @@ EXECUTION = f"{SQL}.execution.streaming"
 READER = f"{SQL}.execution.datasources.v2.state"
 HARNESS = f"{STATE}.cowstate"
 
-# Tests that name RocksDB open no store of another provider.
-LEFT_OUT = "RocksDB"
+# Tests that name RocksDB or its changelogs, and not HDFSBacked, open no store of another provider.
+LEFT_OUT = "^(?!.*HDFS).*(RocksDB|rocksdb|changelog checkpointing)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,5 @@ OF_QUERIES = [
     Suite(f"{EXECUTION}.AsyncProgressTrackingMicroBatchExecutionSuite"),
     Suite(f"{STREAMING}.StreamingSelfUnionSuite"),
     Suite(f"{STREAMING}.ReportSinkMetricsSuite"),
-    Suite(f"{STATE}.OfflineStateRepartitionSuite"),
 ]
 SUITES = [*OF_STORES, *OF_OPERATORS, *OF_READERS, *OF_QUERIES]
