@@ -92,8 +92,5 @@ OF_QUERIES = [
     Suite(f"{STREAMING}.StreamSuite"),
     Suite(f"{STREAMING}.DeprecatedStreamingAggregationSuite"),
     Suite(f"{EXECUTION}.MicroBatchExecutionSuite"),
-    Suite(f"{EXECUTION}.AsyncProgressTrackingMicroBatchExecutionSuite"),
-    Suite(f"{STREAMING}.StreamingSelfUnionSuite"),
-    Suite(f"{STREAMING}.ReportSinkMetricsSuite"),
 ]
 SUITES = [*OF_STORES, *OF_OPERATORS, *OF_READERS, *OF_QUERIES]
