@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.zip.CRC32C
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreErrors}
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -36,8 +36,7 @@ object RowChecksums {
   val Crc32c = "crc32c"
 
   def apply(conf: StateStoreConf, owner: String): RowChecksums =
-    if (conf.rowChecksumEnabled) new KeptRowChecksums(owner, conf.rowChecksumReadVerificationRatio)
-    else Off
+    OfSpark.rowChecksumRatio(conf).map(new KeptRowChecksums(owner, _)).getOrElse(Off)
 
   /** Rows have no checksums; records have a 0 instead. */
   object Off extends RowChecksums {
@@ -94,7 +93,7 @@ private[cowstate] final class KeptRowChecksums(owner: String, ratio: Long) exten
     val computed = crc.getValue.toInt
     if (computed != checksum) {
       damaged = true
-      throw StateStoreErrors.rowChecksumVerificationFailed(owner, checksum, computed)
+      throw OfSpark.rowChecksumFailed(owner, checksum, computed)
     }
   }
 

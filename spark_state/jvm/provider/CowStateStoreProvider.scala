@@ -28,7 +28,7 @@ import org.apache.spark.util.NextIterator
  * StateFileName.
  */
 class CowStateStoreProvider
-  extends StateStoreProvider with SupportsFineGrainedReplay with Logging {
+  extends ProviderOfSpark with SupportsFineGrainedReplay with Logging {
   import CowStateLoadException.loading
   import CowStateStoreProvider._
 
@@ -70,13 +70,15 @@ class CowStateStoreProvider
     checkpoints = new StateCheckpoints(
       StateDirectory.of(directory, hadoopConf),
       new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
-      RowChecksums(storeConfs, toString), conf.syncsChanges)
+      RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
   private def prefixColumns(spec: KeyStateEncoderSpec): Int = spec match {
     case NoPrefixKeyStateEncoderSpec(_) => 0
     case PrefixKeyScanStateEncoderSpec(_, columns) => columns
+    case RangeKeyScanStateEncoderSpec(_, _) =>
+      throw StateStoreErrors.unsupportedOperationException("Range scan", Name)
     case other => throw StateStoreErrors.unsupportedOperationException(
         other.getClass.getSimpleName, Name)
   }
@@ -189,12 +191,15 @@ class CowStateStoreProvider
 
   private[cowstate] def rowShape: StoreShape = shape
 
-  private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] =
-    Option(loaded).filterNot(_.isDamaged).flatMap { state =>
+  private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] = {
+    val held = Option(loaded).filterNot(_.isDamaged).flatMap { state =>
       state.versions.held
         .find(s => s.version == version && unique.forall(_ == s.unique))
         .map((state, _))
     }
+    if (version > 0) metrics.versionAsked(isHeld = held.isDefined)
+    held
+  }
 
   private def install(state: LoadedState): (LoadedState, StateId) = {
     if (closed) {
@@ -215,7 +220,7 @@ class CowStateStoreProvider
     val account = new MemoryAccount(conf.maxMemoryBytes, toString)
     val memory = StateMemory.of(conf, account, toString)
     val map = new CopyOnWritePagedMap(
-      memory, shape.prefixOf(), RowChecksums(storeConf, toString))
+      memory, shape.prefixOf(), RowChecksums(storeConf, id.toString))
     new LoadedState(
       memory, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
       at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
@@ -278,8 +283,11 @@ class CowStateStoreProvider
       case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
         logError(s"$this: a file cannot be used, going back to those before it", e)
         state.close()
-        try restore(files, at, damaged.withFileIn(lineage, e).get)
-        catch { case later: CowStateException => later.addSuppressed(e); throw later }
+        try {
+          val restored = restore(files, at, damaged.withFileIn(lineage, e).get)
+          metrics.filePassedOver()
+          restored
+        } catch { case later: CowStateException => later.addSuppressed(e); throw later }
       case e: Throwable =>
         state.close()
         throw e

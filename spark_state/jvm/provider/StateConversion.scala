@@ -277,8 +277,7 @@ private final class StoreConversion(
   private def writeHdfs(rows: Iterator[UnsafeRowPair]): Tally = {
     val provider = open(order.targetClass, scratch)
     try {
-      val target = provider.getStore(
-        HdfsVersion - 1, None, forceSnapshotOnCommit = true, loadEmpty = false)
+      val target = OfSpark.storeWithSnapshot(provider, HdfsVersion - 1)
       val read = tallied(rows)(pair => target.put(pair.key, pair.value))
       target.commit()
       read

@@ -74,6 +74,9 @@ final class ProviderScript(root: String) {
       settings = words.map(_.split('=')).map(pair => pair(0) -> pair(1))
       provider = started(settings)
       ""
+    case List("start-range-scan") =>
+      started(Nil, RangeKeyScanStateEncoderSpec(shaped.keySchema, Seq(0)))
+      ""
     case List("executor", name) =>
       executors.get(name).foreach(provider = _)
       if (!executors.contains(name)) executors(name) = { provider = started(settings); provider }
@@ -201,7 +204,10 @@ final class ProviderScript(root: String) {
 
   private val Default = StateStore.DEFAULT_COL_FAMILY_NAME
 
-  private def started(settings: Seq[(String, String)]): CowStateStoreProvider = {
+  private def started(
+      settings: Seq[(String, String)],
+      encoder: KeyStateEncoderSpec = NoPrefixKeyStateEncoderSpec(shaped.keySchema))
+      : CowStateStoreProvider = {
     val conf = new SQLConf
     val all = settings :+ ("stateStore.commitValidation.enabled" -> "false")
     all.foreach { case (key, text) => conf.setConfString(s"spark.sql.streaming.$key", text) }
@@ -210,9 +216,8 @@ final class ProviderScript(root: String) {
     hadoopConf.set(StreamExecution.RUN_ID_KEY, runId.toString)
     val made = new CowStateStoreProvider
     made.init(
-      id, shaped.keySchema, shaped.valueSchema, NoPrefixKeyStateEncoderSpec(shaped.keySchema),
-      useColumnFamilies = false, StateStoreConf(conf), hadoopConf, useMultipleValuesPerKey = false,
-      None)
+      id, shaped.keySchema, shaped.valueSchema, encoder, useColumnFamilies = false,
+      StateStoreConf(conf), hadoopConf, useMultipleValuesPerKey = false, None)
     made
   }
 
