@@ -25,6 +25,11 @@ trait StateFileOutput {
 /** The files of one store. Names are never used twice, so nothing is overwritten. */
 trait StateDirectory {
   def url: String
+  /**
+   * Before a batch begins. Whether what was listed before may have changed: the caller then lists
+   * again. Throws if this run may not write here.
+   */
+  def beginWriting(): Boolean = false
   /** A file to be written. One that is durable outlives a power failure once `commit` returns. */
   def create(name: String, isDurable: Boolean): StateFileOutput
   /** Throws CowStateMissingException. */

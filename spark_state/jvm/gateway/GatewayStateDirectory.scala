@@ -1,0 +1,100 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{EOFException, OutputStream}
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
+
+/**
+ * The files of one store as objects below `path`. A file is an object, put when it is committed, and
+ * durable then. `claim` is what a writer needs; None where nobody else can write.
+ *
+ * Lengths of files that were listed or written here are kept, so that a restore asks once for a
+ * small file: whole. The end of a large one, with its footer, comes with the first request.
+ */
+private[cowstate] final class GatewayStateDirectory(
+    objects: GatewayObjects, path: String, claim: Option[RunClaim]) extends StateDirectory {
+  import GatewayStateDirectory._
+
+  private val lengthsOfFiles = new ConcurrentHashMap[String, Long]
+  @volatile private var isListedByWriter = false
+  @volatile private var isClaimed = false
+
+  override val url: String = s"${objects.url}/$path"
+
+  override def beginWriting(): Boolean = {
+    holdClaim()
+    !isListedByWriter
+  }
+
+  private def holdClaim(): Unit = {
+    claim.foreach(_.hold())
+    isClaimed = true
+  }
+
+  override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
+    holdClaim()
+    private val spooled = new SpooledObject
+    override def stream: OutputStream = spooled
+    override def commit(): Unit =
+      try {
+        claim.foreach(_.verifyNowAndThen())
+        spooled.putTo(objects, s"$path/$name")
+        lengthsOfFiles.put(name, spooled.length)
+      } finally spooled.delete()
+    override def cancel(): Unit = spooled.delete()
+  }
+
+  override def open(name: String): StateFileInput = new StateFileInput {
+    override val length: Long = lengthOf(name)
+    private val begin = math.max(0, if (length <= WholeBytes) 0 else length - TailBytes)
+    private val end = if (length == 0) Array.emptyByteArray else read(begin, length - begin)
+    override def readFully(position: Long, into: Array[Byte]): Unit = {
+      val bytes =
+        if (position >= begin) end.slice((position - begin).toInt, (position - begin).toInt + into.length)
+        else read(position, into.length)
+      if (bytes.length < into.length) {
+        throw new EOFException(s"it ends at byte ${position + bytes.length}")
+      }
+      bytes.copyToArray(into)
+    }
+    private def read(from: Long, count: Long): Array[Byte] =
+      objects.get(s"$path/$name", from, Math.toIntExact(count))
+        .getOrElse(throw StateDirectoryErrors.missing(url, name))
+    override def close(): Unit = ()
+  }
+
+  private def lengthOf(name: String): Long =
+    Option(lengthsOfFiles.get(name)).filter(_ => lengthsOfFiles.containsKey(name))
+      .orElse(objects.list(path, name).get(name))
+      .getOrElse(throw StateDirectoryErrors.missing(url, name))
+
+  override def list(): Seq[String] = {
+    val byWriter = isClaimed
+    val listed = objects.list(path)
+    if (byWriter) {
+      // After the listing: whoever took over has claimed the directory before its files are there.
+      claim.foreach(_.verify())
+      isListedByWriter = true
+    }
+    lengthsOfFiles.keySet.asScala.filterNot(listed.contains).foreach(lengthsOfFiles.remove(_))
+    listed.foreach { case (name, length) => lengthsOfFiles.put(name, length) }
+    listed.keys.toSeq
+  }
+
+  override def lengths(names: Seq[String]): Map[String, Long] =
+    names.map(name => name -> lengthOf(name)).toMap
+
+  override def delete(name: String): Unit = {
+    holdClaim()
+    objects.delete(Seq(s"$path/$name"))
+    lengthsOfFiles.remove(name): Unit
+  }
+
+  override def sweepOrphans(): Unit = objects.sweep()
+}
+
+private object GatewayStateDirectory {
+  private val WholeBytes = 1L << 20
+  private val TailBytes = 64L << 10
+}
