@@ -2,8 +2,8 @@
 
 It listens on a Unix socket in the private directory of its executor, see host.executor, says where
 that is in a line on its standard output, and serves each connection in a thread. It ends when its
-standard input ends: the executor holds that open, and a killed one cannot do so any more. Nothing is
-lost then: objects are created whole, and nobody waits for an answer.
+standard input ends: the executor holds that open, and a killed one cannot do so any more. Nothing
+is lost then: objects are created whole, and nobody waits for an answer.
 """
 
 from __future__ import annotations
