@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,14 +107,19 @@ class StoredObjects:
             return answer_of_error(error)
 
     def _put(self, header: Mapping[str, Any], body: bytes) -> Frame:
-        name = header["name"]
-        data = _content(Path(header["file"])) if "file" in header else body
+        if "file" not in header:
+            self._create(header["name"], body, header["again"])
+        else:
+            with _content(Path(header["file"])) as data:
+                self._create(header["name"], data, header["again"])
+        return Frame()
+
+    def _create(self, name: str, data: bytes, again: bool) -> None:
         try:
             self._store.put(name, data)
         except ObjectExistsError:
-            if not header["again"] or memoryview(data) != self._store.get(name):
+            if not again or memoryview(data) != self._store.get(name):
                 raise
-        return Frame()
 
     def _get(self, header: Mapping[str, Any], _: bytes) -> Frame:
         name, start, length = header["name"], header["start"], header["length"]
@@ -147,10 +153,13 @@ class StoredObjects:
         return Frame()
 
 
-def _content(file: Path) -> bytes:
+@contextmanager
+def _content(file: Path) -> Iterator[bytes]:
     """The bytes of a file; those of a large one are read when they are sent."""
     with file.open("rb") as stream:
         if file.stat().st_size < _MAPPED_BYTES:
-            return stream.read()
-        # It has the length and the slices of bytes, and a buffer: all that stores take of them.
-        return cast(bytes, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+            yield stream.read()
+            return
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            # It has the length and the slices of bytes, and a buffer: all that stores take of them.
+            yield cast(bytes, mapped)
