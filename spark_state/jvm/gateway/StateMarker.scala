@@ -22,8 +22,8 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * The files are then in `<url>/<directory>/state/<operator>/<partition>[/<store>]`, under the names
  * that they would have in the checkpoint.
  */
-private[cowstate] final case class StateMarker(url: String, directory: String) {
-  def text: String = StoreDocument.encoded(
+final case class StateMarker(url: String, directory: String) {
+  private[cowstate] def text: String = StoreDocument.encoded(
     StateMarker.Kind, Seq("directory" -> JString(directory), "url" -> JString(url)))
 }
 
