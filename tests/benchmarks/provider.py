@@ -30,6 +30,9 @@ after the other sees the same machine.
 `commit_ms` is the time of commits summed over the partitions, of which two commit side by side. So
 half of what commits take more, over the batch without syncing, is the share of syncing: where the
 machine does other work, too, it is steadier than the ratio of two batches.
+
+`--providers cowstate stored` compares with a state in an object store, which is a directory of the
+same disk: what the gateway costs. `provider_store.py` measures single commits.
 """
 
 from __future__ import annotations

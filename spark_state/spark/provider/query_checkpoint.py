@@ -88,8 +88,8 @@ class QueryCheckpoint:
     planned, committed: the last planned and the last committed batch. offsets: the entries of the
     last two batches, by batch. commit: the entry of the last committed batch. files: the files of
     offsets/, commits/ and state/. version: of the state that the next batch starts from. place: the
-    object store that has the state on cowstate, None if it is in the checkpoint. stored: the lengths of
-    the files there, by path.
+    object store that has the state on cowstate, None if it is in the checkpoint. stored: the
+    lengths of the files there, by path.
     """
 
     url: str

@@ -26,6 +26,7 @@ PROVIDERS = {
     "rocksdb": f"{SPARK_STATE}.RocksDBStateStoreProvider",
     "cowstate": PROVIDER_CLASS,
     "unsynced": PROVIDER_CLASS,
+    "stored": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
 }
 SETTINGS = {"unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"}}
@@ -80,6 +81,8 @@ def start_session(task: Task) -> SparkSession:
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
     }
+    if task.provider == "stored":
+        settings[f"{STATE_STORE}.cowstate.store"] = str(Path(task.folder) / "store")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()

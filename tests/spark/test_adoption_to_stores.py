@@ -1,0 +1,279 @@
+"""A stopped query's state moves to an object store, to another one and back, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from checkpoint_store import open_store
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.state_place import StatePlace, state_place
+from cowstate.cli.command_line import main
+from tests.support.adoption_jobs import (
+    AGGREGATION,
+    FORMAT_2,
+    JOBS,
+    JOIN,
+    SEGMENTS,
+    Adopted,
+    FirstSegments,
+    Seen,
+    Segments,
+    contents,
+    copied,
+    refused,
+)
+from tests.support.moto_s3 import S3Server, moto_s3
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    ROCKSDB,
+    THROUGH_MANAGER,
+    Options,
+    ProviderRun,
+)
+from tests.support.provider_stores import STORE_OPTIONS, ProviderStore, directory_store, s3_store
+from tests.support.spark_session import CREDENTIALS
+
+pytestmark = pytest.mark.spark
+
+Uninterrupted = Callable[[str], Seen]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
+
+    @cache
+    def run(name: str) -> Seen:
+        folder = tmp_path_factory.mktemp("uninterrupted")
+        query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
+        segments = Segments.random(folder, seed=1)
+        for batches in SEGMENTS:
+            segments.run(query, batches)
+        return Seen.of(query)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
+    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
+
+
+def place_of(query: Adopted) -> StatePlace | None:
+    return state_place(open_object_store(str(query.checkpoint)))
+
+
+def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
+    partitions = store.objects.list_directories(f"{place.directory}/state/0")
+    return [info.name for name in partitions for info in store.objects.list(name)]
+
+
+def move(spark: SparkSession, query: Adopted, url: str, access: Options) -> None:
+    """Adopt with `--store`, in the session of the tests."""
+    for key, value in access.items():
+        spark.conf.set(key, value)
+    try:
+        query.adopt("--store", url)
+    finally:
+        for key in access:
+            spark.conf.unset(key)
+    query.run.settings = {**query.run.settings, **access}
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "settings"),
+    [
+        (AGGREGATION, HDFS, THROUGH_MANAGER),
+        ("session windows", ROCKSDB, THROUGH_MANAGER),
+        (JOIN, COWSTATE, THROUGH_MANAGER),
+        (JOIN, COWSTATE, FORMAT_2),
+        ("aggregation without a key", COWSTATE, THROUGH_MANAGER),
+    ],
+)
+def test_a_query_goes_on_in_s3_and_then_in_its_checkpoint_as_if_uninterrupted(
+    spark: SparkSession,
+    first_segments: FirstSegments,
+    tmp_path: Path,
+    uninterrupted: Uninterrupted,
+    s3: S3Server,
+    name: str,
+    provider: str,
+    settings: Options,
+) -> None:
+    query, store = first_segments.copy(name, provider, tmp_path, settings), s3_store(s3)
+    move(spark, query, store.url, store.access)
+    place = place_of(query)
+    assert place is not None
+    assert place.url == store.url
+    query.go_on(SEGMENTS[1])
+    query.go_on(SEGMENTS[2])
+    assert all(".arrow" in file for file in files_in(store, place))
+    move(spark, query, "checkpoint", store.access)
+    assert place_of(query) is None
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(name)
+
+
+def test_a_state_in_a_store_goes_on_to_hdfs_and_then_to_another_store(
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    first, second = (directory_store(tmp_path / name) for name in ("first", "second"))
+    query = first_segments.copy(AGGREGATION, COWSTATE, tmp_path, THROUGH_MANAGER)
+    query.adopt("--store", first.url)
+    query.go_on(SEGMENTS[1])
+    query.adopt("--to", "hdfs")
+    assert place_of(query) is None
+    query.go_on(SEGMENTS[2])
+    query.adopt("--store", second.url)
+    place = place_of(query)
+    assert place is not None
+    assert place.url == second.url
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(AGGREGATION)
+
+
+def test_a_copy_of_a_checkpoint_goes_on_beside_its_original_with_a_state_of_its_own(
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    store = directory_store(tmp_path / "store")
+    query = first_segments.copy(AGGREGATION, COWSTATE, tmp_path / "original", THROUGH_MANAGER)
+    query.adopt("--store", store.url)
+    query.go_on(SEGMENTS[1])
+    copy = query.copy(tmp_path / "copy")
+    refused_copy = query.copy(tmp_path / "refused")
+    with pytest.raises(StreamingQueryException, match="was copied or moved from there"):
+        refused_copy.go_on(1)
+    copy.adopt("--store", store.url)
+    assert len({place_of(query), place_of(copy), None}) == 3
+    for batches in SEGMENTS[2:]:
+        query.go_on(batches)
+        copy.go_on(batches)
+    assert Seen.of(query.run) == Seen.of(copy.run) == uninterrupted(AGGREGATION)
+
+
+class TestWhatTheCommandDoes:
+    @pytest.fixture
+    def query(self, first_segments: FirstSegments, tmp_path: Path) -> Adopted:
+        return first_segments.copy(AGGREGATION, COWSTATE, tmp_path, THROUGH_MANAGER)
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ProviderStore:
+        return directory_store(tmp_path / "store")
+
+    def test_a_dry_run_tells_the_steps_and_changes_nothing(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        checkpoint = copied(query.checkpoint, query.run.folder / "quiet")
+        before = contents(checkpoint)
+        assert main(["adopt", str(checkpoint), "--store", store.url]) == 0
+        told = capsys.readouterr().out
+        assert f"with its state in {store.url}, adopt would" in told
+        assert f"CowStateStoreProvider to {store.url}, read them back and compare" in told
+        assert f"name {store.url} in state/cowstate-store.json" in told
+        assert contents(checkpoint) == before
+        assert not (query.run.folder.parent / "store").exists()
+
+    def test_json_names_the_place(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        arguments = ["adopt", str(query.checkpoint), "--store", store.url, "--apply", "--force"]
+        assert main([*arguments, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        place = place_of(query)
+        assert place is not None
+        assert (report["place"], report["store"]) == (None, place.root)
+        assert report["rows"] > 0
+        assert main(["adopt", str(query.checkpoint), "--json", "--store", "checkpoint"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["place"], report["store"]) == (place.root, None)
+        assert report["operators"][0]["files"] > 0
+
+    def test_it_is_undone_as_long_as_the_query_has_not_run(
+        self, query: Adopted, store: ProviderStore
+    ) -> None:
+        before = contents(query.checkpoint)
+        query.adopt("--store", store.url)
+        place = place_of(query)
+        assert place is not None
+        assert files_in(store, place)
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+        assert contents(query.checkpoint) == before
+        assert not files_in(store, place)
+
+    def test_the_way_back_is_undone_too(self, query: Adopted, store: ProviderStore) -> None:
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        before, there = contents(query.checkpoint), place_of(query)
+        query.adopt("--store", "checkpoint")
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+        after = contents(query.checkpoint)
+        assert {name: data for name, data in after.items() if name in before} == before
+        assert place_of(query) == there
+        query.go_on(1)
+
+    def test_after_a_batch_it_is_not_undone(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
+        assert "has gone on to batch" in capsys.readouterr().err
+
+    def test_readers_find_the_state_that_was_moved(
+        self, query: Adopted, store: ProviderStore
+    ) -> None:
+        before = open_store(str(query.checkpoint)).read().to_pylist()
+        query.adopt("--store", store.url)
+        for file in query.checkpoint.glob("state/0/[0-9]*/*.arrow"):
+            file.unlink()
+        after = open_store(str(query.checkpoint)).read().to_pylist()
+        assert sorted(map(repr, after)) == sorted(map(repr, before))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--store", "checkpoint"], "is in the checkpoint already: start the query"),
+            (["--store", "s3://b/p", "--to", "hdfs"], "leave --store out"),
+            (["--store", "nowhere://b/p"], "no file system is known for nowhere://"),
+            (["--store", "s3://me:hidden@b/p"], "has credentials or a query"),
+            ([], "is on CowStateStoreProvider already: start the query"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(
+        self,
+        query: Adopted,
+        arguments: list[str],
+        message: str,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        refused(query.checkpoint, message, capsys, *arguments)
+
+    def test_a_store_that_cannot_be_written_is_told_and_nothing_is_changed(
+        self, spark: SparkSession, query: Adopted, s3: S3Server, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = contents(query.checkpoint)
+        options = json.dumps({"endpoint_url": s3.endpoint})
+        spark.conf.set(STORE_OPTIONS, options)
+        try:
+            arguments = ["--store", "s3://no-such-bucket/p", "--apply", "--force"]
+            assert main(["adopt", str(query.checkpoint), *arguments]) == 2
+        finally:
+            spark.conf.unset(STORE_OPTIONS)
+        assert "cannot use the store s3://no-such-bucket/p" in capsys.readouterr().err
+        assert contents(query.checkpoint) == before
