@@ -83,6 +83,8 @@ def main() -> None:
         listener.listen(_BACKLOG)
         threading.Thread(target=serve, args=(listener,), daemon=True).start()
         print(path, flush=True)
+        # Nobody reads on: what libraries print belongs to the log.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         while os.read(sys.stdin.fileno(), 1):
             pass
     path.unlink(missing_ok=True)

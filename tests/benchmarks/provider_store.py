@@ -4,12 +4,12 @@
                                               [--latency-ms 30]
 
 Every run is a JVM of its own, without Spark, in which threads commit files as the stores of an
-executor do. In each round the direct path and the gateway run in turn, into directories of one disk:
+executor do. In each round the direct path and the gateway run in turn, on one disk:
 
     one       1 store: the gateway's median over that of the direct path, at most 5 ms more
     many      64 stores at once, on the local disk, beside the direct path
-    distant   64 stores at once, in a store that takes `--latency-ms` to put an object: how many times
-              longer than one commit all of them take
+    distant   64 stores at once, in a store that takes `--latency-ms` to put an object: how many
+              times that they take
 
 The first tenth of the files warms up, the start of the gateway with it.
 """

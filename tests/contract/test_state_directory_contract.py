@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 KINDS = ("local", "managed", "gateway on a directory", "gateway on S3")
 # From the first on, a file is read in ranges, and from the second on it is spooled to a disk.
-LARGE, SPOOLED = (1 << 20) + 17, (8 << 20) + 17
+LARGE, SPOOLED = (1 << 20) + 17, (4 << 20) + 17
 
 
 @pytest.fixture(scope="module")

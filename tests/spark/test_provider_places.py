@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,11 @@ class Checkpoint:
     def start(self) -> str:
         return f"{START} stateStore.cowstate.store={self.store}"
 
+    def script(self) -> Any:
+        return self._jvm.new("ProviderScript", f"{self.folder}/state")
+
     def run(self, *lines: str) -> list[str]:
-        results: str = self._jvm.new("ProviderScript", f"{self.folder}/state").run("\n".join(lines))
+        results: str = self.script().run("\n".join(lines))
         return results.split("\n")
 
     def message(self, *lines: str) -> str:
@@ -270,6 +274,22 @@ class TestWhoMayWrite:
         )
         assert FENCED in results[10]
         assert results[-1] == "1=1:1 2=1:2 3=1:3"
+
+    def test_of_two_runs_that_claimed_at_once_none_goes_on(self, checkpoint: Checkpoint) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        (claim,) = (checkpoint.store / QUERY / "runs").iterdir()
+        claim.with_name(f"{claim.name[:20]}another.json").write_bytes(claim.read_bytes())
+        assert checkpoint.run(START, "begin 1")[1:] == [REFUSED]
+        assert "run another has gone on from another copy" in checkpoint.message(START, "begin 1")
+
+    def test_a_run_that_claimed_at_once_with_another_one_stops(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        script = checkpoint.script()
+        assert script.run(f"{checkpoint.start}\nexecutor a\nbegin 0\nput 1 1:1") == "\n\n\n"
+        (claim,) = (checkpoint.store / QUERY / "runs").iterdir()
+        claim.with_name(f"{claim.name[:20]}another.json").write_bytes(claim.read_bytes())
+        assert FENCED in script.run("executor b\nattempt 1\nbegin 0")
 
     def test_executors_of_a_run_share_its_claim(self, checkpoint: Checkpoint) -> None:
         results = checkpoint.run(

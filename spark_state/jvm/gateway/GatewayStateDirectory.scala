@@ -50,13 +50,12 @@ private[cowstate] final class GatewayStateDirectory(
     private val begin = math.max(0, if (length <= WholeBytes) 0 else length - TailBytes)
     private val end = if (length == 0) Array.emptyByteArray else read(begin, length - begin)
     override def readFully(position: Long, into: Array[Byte]): Unit = {
-      val bytes =
-        if (position >= begin) end.slice((position - begin).toInt, (position - begin).toInt + into.length)
-        else read(position, into.length)
-      if (bytes.length < into.length) {
-        throw new EOFException(s"it ends at byte ${position + bytes.length}")
-      }
-      bytes.copyToArray(into)
+      val (bytes, from) =
+        if (position >= begin) (end, math.min(position - begin, end.length).toInt)
+        else (read(position, into.length), 0)
+      val count = bytes.length - from
+      if (count < into.length) throw new EOFException(s"it ends at byte ${position + count}")
+      System.arraycopy(bytes, from, into, 0, into.length)
     }
     private def read(from: Long, count: Long): Array[Byte] =
       objects.get(s"$path/$name", from, Math.toIntExact(count))

@@ -1,12 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.TimeUnit
-import java.util.concurrent.atomic.AtomicReference
+import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.concurrent.{ExecutionContext, Future}
-import scala.util.{Failure, Try}
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -81,8 +81,9 @@ private[cowstate] final class RunClaim(
     path.getFileSystem(conf).makeQualified(path).toString
   }
   private var isHeld = false
-  private var verifiedNs = 0L
-  private val lost = new AtomicReference[Option[Throwable]](None)
+  @volatile private var verifiedNs = 0L
+  private val isVerifying = new AtomicBoolean
+  @volatile private var lost = Option.empty[CowStateFencedException]
 
   /** Claim the directory for this run. Throws CowStatePlaceException, CowStateFencedException. */
   def hold(): Unit = synchronized {
@@ -128,17 +129,19 @@ private[cowstate] final class RunClaim(
    * last one was some seconds ago. That the store fails is for the commit to tell.
    */
   def verifyNowAndThen(): Unit = {
-    lost.get.foreach(e => throw e)
-    val isDue = synchronized {
-      val due = System.nanoTime - verifiedNs > VerifyNs
-      if (due) verifiedNs = System.nanoTime
-      due
-    }
-    if (isDue) {
-      Future(Try(verify()) match {
-        case Failure(e: CowStateFencedException) => lost.set(Some(e))
-        case _ => ()
-      })(ExecutionContext.global): Unit
+    lost.foreach(e => throw e)
+    val isDue = System.nanoTime - verifiedNs > VerifyNs
+    if (isDue && isVerifying.compareAndSet(false, true)) {
+      Future {
+        try verify()
+        catch {
+          case e: CowStateFencedException => lost = Some(e)
+          case _: IOException => ()
+        } finally {
+          verifiedNs = System.nanoTime
+          isVerifying.set(false)
+        }
+      }(ExecutionContext.global): Unit
     }
   }
 
@@ -149,7 +152,7 @@ private[cowstate] final class RunClaim(
 
   private def noted(): Set[String] =
     CheckpointFileManager.create(runsOfCheckpoint, conf).list(runsOfCheckpoint)
-      .map(_.getPath.getName).toSet
+      .map(_.getPath.getName).filterNot(_.startsWith(".")).toSet
 
   /** Where the checkpoint of a claim is. */
   private def checkpointOf(name: RunClaimName): String = {
@@ -175,10 +178,13 @@ private[cowstate] final class RunClaim(
   private def wayOut = "Give this checkpoint a copy of the state for itself: " +
     s"cowstate adopt $checkpoint --store ${objects.url.split('/').dropRight(1).mkString("/")}"
 
-  private def fenced(claims: RunClaims) = new CowStateFencedException(
-    s"Run $run does not write to ${objects.url} any more: run " +
-      s"${claims.newest.map(_.run).filter(_ != run).mkString(", ")} has taken over. Nothing is " +
-      "lost. If two queries use this checkpoint, or copies of it, stop one of them")
+  private def fenced(claims: RunClaims) = {
+    val others = claims.newest.map(_.run).filter(_ != run).mkString(", ")
+    val why = if (others.isEmpty) s"its claim is gone from $Runs/" else s"run $others has taken over"
+    new CowStateFencedException(
+      s"Run $run does not write to ${objects.url} any more: $why. Nothing is lost. If two queries " +
+        "use this checkpoint, or copies of it, stop one of them; otherwise start the query again")
+  }
 }
 
 private object RunClaim {

@@ -50,7 +50,8 @@ private[cowstate] final class SpooledObject extends OutputStream {
 }
 
 private object SpooledObject {
-  private val MemoryBytes = 8L << 20
+  /** All stores of an executor may commit at once. */
+  private val MemoryBytes = 4L << 20
 
   /** On the disks that Spark has for shuffles; it deletes what is left there when it ends. */
   private def newFile(): Path = Option(SparkEnv.get) match {
