@@ -245,6 +245,33 @@ class TestWhatTheCommandDoes:
         after = open_store(str(query.checkpoint)).read().to_pylist()
         assert sorted(map(repr, after)) == sorted(map(repr, before))
 
+    def test_a_stream_of_its_changes_goes_on_after_the_move(
+        self, spark: SparkSession, query: Adopted, store: ProviderStore, tmp_path: Path
+    ) -> None:
+        def read_on() -> list[int]:
+            versions: list[int] = []
+            reader = (
+                spark.readStream.format("cowstate")
+                .load(str(query.checkpoint))
+                .writeStream.foreachBatch(
+                    lambda batch, _: versions.extend(
+                        row._commit_version
+                        for row in batch.select("_commit_version").distinct().collect()
+                    )
+                )
+                .option("checkpointLocation", str(tmp_path / "reader"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            reader.awaitTermination()
+            return sorted(versions)
+
+        newest = query.run.batches[-1]
+        assert read_on()[-1] == newest
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        assert read_on() == [*range(newest + 1, query.run.batches[-1] + 1)]
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

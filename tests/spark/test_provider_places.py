@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +316,61 @@ class TestWhoMayWrite:
         assert len(noted) == 2
         claims = sorted(path.name for path in (checkpoint.store / QUERY / "runs").iterdir())
         assert [int(name[:19]) for name in claims] == [4, 5]
+
+
+class TestFilesInTheStore:
+    """The rules for files are those of a checkpoint."""
+
+    SNAPSHOTS = "minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
+
+    def with_snapshot(self, checkpoint: Checkpoint) -> None:
+        start = f"{checkpoint.start} {self.SNAPSHOTS}"
+        checkpoint.run(start, *batch(0, 1, 1), "maintain", *batch(1, 2, 2), "maintain")
+
+    def newest(self, checkpoint: Checkpoint, kind: str) -> Path:
+        files = (checkpoint.store / QUERY / "state" / "0" / "0").glob(f"*.{kind}.arrow")
+        return max(files, key=lambda path: path.name)
+
+    @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+    def test_a_damaged_snapshot_is_passed_over(self, checkpoint: Checkpoint, share: float) -> None:
+        self.with_snapshot(checkpoint)
+        snapshot = self.newest(checkpoint, "snapshot")
+        data = bytearray(snapshot.read_bytes())
+        data[int(len(data) * share)] ^= 0xFF
+        snapshot.write_bytes(data)
+        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_snapshot_that_was_cut_is_passed_over(self, checkpoint: Checkpoint) -> None:
+        self.with_snapshot(checkpoint)
+        snapshot = self.newest(checkpoint, "snapshot")
+        snapshot.write_bytes(snapshot.read_bytes()[:-40])
+        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_changelog_that_is_missing_is_named_with_its_url(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1), *batch(1, 2, 2))
+        self.newest(checkpoint, "changelog").unlink()
+        told = checkpoint.message(START, "entries 2")
+        assert f"does not exist in file://{checkpoint.store}/{QUERY}/state/0/0" in told
+        assert "restart the query from batch 1" in told
+
+    def test_what_no_retained_version_needs_is_deleted(self, checkpoint: Checkpoint) -> None:
+        start = f"{checkpoint.start} {self.SNAPSHOTS}"
+        batches = [line for n in range(8) for line in (*batch(n, n % 3, n + 1), "maintain")]
+        checkpoint.run(start, *batches)
+        versions = [int(Path(name).name[:19]) for name in checkpoint.files()]
+        assert min(versions) > 2
+        assert checkpoint.run(START, "entries 8")[-1] == "0=1:7 1=1:8 2=1:6"
+
+    def test_what_killed_writers_have_begun_is_deleted_after_a_day(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        begun = checkpoint.store / QUERY / ".unpublished"
+        begun.mkdir(parents=True)
+        for name, age_hours in {"old": 25, "young": 23}.items():
+            (begun / name).write_bytes(b"half")
+            then = time.time() - age_hours * 3600
+            os.utime(begun / name, (then, then))
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1), "clean")
+        assert [path.name for path in begun.iterdir()] == ["young"]

@@ -217,7 +217,7 @@ private final class StoreConversion(
 
   def run(): ConvertedStore =
     try {
-      val unique = CowStateStoreProvider.newUnique()
+      val unique = keptUnique.getOrElse(CowStateStoreProvider.newUnique())
       // Who reads what was written finds it by this.
       order.place.foreach(StateMarker.create(new Path(scratch), hadoopConf, _))
       val read =
@@ -235,6 +235,16 @@ private final class StoreConversion(
         newFiles(unique))
     } catch {
       case NonFatal(e) => ConvertedStore(store, error = Some(s"$inPlace: ${reasonOf(e)}"))
+    }
+
+  /** The unique of a state that only moves, so that who has read it before goes on from it. */
+  private def keptUnique: Option[String] =
+    if (order.sourceClass != order.targetClass) None
+    else {
+      val source = idIn(s"${order.checkpoint}/state")
+      val there = new PlacedStateDirectory(source, CowStateConf(storeConf).store, hadoopConf)
+      checkpointsIn(there).list().stateAt(order.version, store.unique).map(_.unique)
+        .filterNot(_ == StateId.Adopted)
     }
 
   /** What happened; our own errors tell the way out, too. */
