@@ -4,8 +4,8 @@
     {"do": "open", "format": 1, "url": …,
      "options": {…}, "retry_seconds": 120}      ->
                                                 <-   {}
-    {"do": "put", "name": "state/0/3/…",
-     "again": false}, the object                ->
+    {"do": "put", "name": "state/0/3/…"},
+    the object                                  ->
                                                 <-   {}, or {"error": …, "message": …}
     the next request                            ->
 

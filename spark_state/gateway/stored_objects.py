@@ -2,15 +2,15 @@
 
     request                                      body      answer
     open    format, url, options, retry_seconds            {}
-    put     name, again                          object    {}
-    put     name, again, file                              {}: the object is in this local file
+    put     name                                 object    {}
+    put     name, file                                     {}: the object is in this local file
     get     name, start, length                            {}, and these bytes; fewer where it ends
     list    directory, prefix                              objects: [[name there, bytes], …]
     delete  names                                          {}
     sweep                                                  {}: what killed writers left is deleted
 
-Names are relative to the URL. An object is created once, and never overwritten (I1). A put that the
-provider makes `again`, because its answer was lost, finds its own object, and that is success.
+Names are relative to the URL. An object is created once, and never overwritten (I1). No two writers
+meet in a name, so a put that finds its bytes there was made before, and its answer was lost.
 
 An answer with `error` is one of these, and `message` is for the user:
 
@@ -108,25 +108,29 @@ class StoredObjects:
 
     def _put(self, header: Mapping[str, Any], body: bytes) -> Frame:
         if "file" not in header:
-            self._create(header["name"], body, header["again"])
+            self._create(header["name"], body)
         else:
             with _content(Path(header["file"])) as data:
-                self._create(header["name"], data, header["again"])
+                self._create(header["name"], data)
         return Frame()
 
-    def _create(self, name: str, data: bytes, again: bool) -> None:
+    def _create(self, name: str, data: bytes) -> None:
         try:
             self._store.put(name, data)
         except ObjectExistsError:
-            if not again or memoryview(data) != self._store.get(name):
+            if memoryview(data) != self._range(name, 0, len(data) + 1):
                 raise
 
     def _get(self, header: Mapping[str, Any], _: bytes) -> Frame:
-        name, start, length = header["name"], header["start"], header["length"]
-        for _attempt in range(_CUT_ANSWERS):
+        return Frame(body=self._range(header["name"], header["start"], header["length"]))
+
+    def _range(self, name: str, start: int, length: int) -> bytes:
+        """These bytes of an object, fewer where it ends. Raises OSError if the store gives fewer
+        again and again where it does not end."""
+        for _ in range(_CUT_ANSWERS):
             data = self._store.get_range(name, start, length)
             if len(data) == length or self._ends_at(name, start + len(data)):
-                return Frame(body=data)
+                return data
         raise OSError(f"the answers that hold {name} of {self._store.url} are cut short")
 
     def _ends_at(self, name: str, end: int) -> bool:

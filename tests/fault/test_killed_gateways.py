@@ -225,7 +225,8 @@ class Rounds:
                 self._abandon(script, chance)
             self._commit(script, chance)
             if chance.random() < 0.6:
-                script.add("maintain", None)
+                script.add("write-if-due", "")
+                script.add("clean", "")
         script.add("executor c", "")
         script.add(f"entries {self.version}", shown(self.entries))
         script.run_on(self._jvm.new("ProviderScript", f"{self._root}/checkpoint/state"))
@@ -238,7 +239,7 @@ class Rounds:
     def _commit(self, script: Script, chance: random.Random) -> None:
         script.add(f"begin {self.version}", "")
         for _ in range(chance.randint(0, 12)):
-            number, value = chance.randrange(40), Value(chance.randint(0, 20), chance.randrange(99))
+            number, value = chance.randrange(40), Value(chance.randint(1, 20), chance.randrange(99))
             if chance.random() < 0.3:
                 self.entries.pop(number, None)
                 script.add(f"remove {number}", "")

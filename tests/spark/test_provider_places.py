@@ -274,7 +274,7 @@ class TestWhoMayWrite:
             *("executor zombie", "attempt 1", "begin 1"),
             *("executor successor", "attempt 0", *batch(2, 3, 3), "entries 3"),
         )
-        assert FENCED in results[10]
+        assert FENCED in results[12]
         assert results[-1] == "1=1:1 2=1:2 3=1:3"
 
     def test_of_two_runs_that_claimed_at_once_none_goes_on(self, checkpoint: Checkpoint) -> None:
@@ -325,7 +325,7 @@ class TestFilesInTheStore:
 
     def with_snapshot(self, checkpoint: Checkpoint) -> None:
         start = f"{checkpoint.start} {self.SNAPSHOTS}"
-        checkpoint.run(start, *batch(0, 1, 1), "maintain", *batch(1, 2, 2), "maintain")
+        checkpoint.run(start, *batch(0, 1, 1), "write-if-due", *batch(1, 2, 2), "write-if-due")
 
     def newest(self, checkpoint: Checkpoint, kind: str) -> Path:
         files = (checkpoint.store / QUERY / "state" / "0" / "0").glob(f"*.{kind}.arrow")
@@ -357,8 +357,8 @@ class TestFilesInTheStore:
 
     def test_what_no_retained_version_needs_is_deleted(self, checkpoint: Checkpoint) -> None:
         start = f"{checkpoint.start} {self.SNAPSHOTS}"
-        batches = [line for n in range(8) for line in (*batch(n, n % 3, n + 1), "maintain")]
-        checkpoint.run(start, *batches)
+        batches = [line for n in range(8) for line in (*batch(n, n % 3, n + 1), "write-if-due")]
+        checkpoint.run(start, *batches, "clean")
         versions = [int(Path(name).name[:19]) for name in checkpoint.files()]
         assert min(versions) > 2
         assert checkpoint.run(START, "entries 8")[-1] == "0=1:7 1=1:8 2=1:6"

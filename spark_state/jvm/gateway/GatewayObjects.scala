@@ -8,7 +8,7 @@ import java.util.concurrent.TimeUnit
 
 import scala.annotation.tailrec
 
-import org.json4s.{JArray, JBool, JField, JInt, JObject, JString}
+import org.json4s.{JArray, JField, JInt, JObject, JString}
 
 import org.apache.spark.internal.Logging
 
@@ -25,13 +25,9 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
 
   def url: String = location.url
 
-  /** Create an object, which is durable when this returns. */
+  /** Create an object, which is durable when this returns. It may be there with these bytes. */
   def put(name: String, content: ByteBuffer): Unit =
     request("put", Seq("name" -> JString(name)), content): Unit
-
-  /** Create an object, or leave it if it is there already with the same bytes. */
-  def putSame(name: String, content: ByteBuffer): Unit =
-    checked(answerTo("put", Seq("name" -> JString(name)), content, again = true)): Unit
 
   /** Create an object with the content of a local file, which the gateway reads. */
   def put(name: String, file: Path): Unit =
@@ -73,20 +69,13 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
     answer
   }
 
-  private def answerTo(
-      what: String,
-      fields: Seq[JField],
-      body: ByteBuffer,
-      again: Boolean = false): GatewayAnswer = {
+  private def answerTo(what: String, fields: Seq[JField], body: ByteBuffer): GatewayAnswer = {
     val failing = new GatewayOutage(location.retrySeconds)
-    def asked(again: Boolean): GatewayAnswer = {
-      val header = JObject((("do" -> JString(what)) +: fields :+ ("again" -> JBool(again))).toList)
-      Gateway.withConnection(location)(_.ask(header, body))
-    }
+    val header = JObject((("do" -> JString(what)) +: fields).toList)
     @tailrec
-    def tried(again: Boolean): GatewayAnswer = {
+    def tried(): GatewayAnswer = {
       val answer =
-        try Right(asked(again))
+        try Right(Gateway.withConnection(location)(_.ask(header, body)))
         catch {
           case e @ (_: ClosedByInterruptException | _: ObjectStoreException) => throw e
           case e: IOException => Left(e)
@@ -97,10 +86,10 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
           logWarning(s"The gateway to $url is gone (${error.getMessage}); asking again")
           Gateway.forgetConnections()
           failing.await(error)
-          tried(again = true)
+          tried()
       }
     }
-    tried(again)
+    tried()
   }
 }
 

@@ -109,7 +109,7 @@ private[cowstate] final class RunClaim(
       "checkpoint" -> JString(checkpoint), "number" -> JInt(own.number), "run" -> JString(run))
     val text = StoreDocument.encoded(Kind, body)
     // Another executor of this run may have been faster: both write the same.
-    objects.putSame(s"$Runs/$own", ByteBuffer.wrap(text.getBytes(UTF_8)))
+    objects.put(s"$Runs/$own", ByteBuffer.wrap(text.getBytes(UTF_8)))
     verify()
     val outdated = listed().outdated
     if (outdated.nonEmpty) objects.delete(outdated.map(name => s"$Runs/$name"))

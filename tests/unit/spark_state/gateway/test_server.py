@@ -66,7 +66,7 @@ def test_it_serves_many_connections_at_once(tmp_path: Path) -> None:
             assert open_store(stream, tmp_path) == Frame()
             for turn in range(5):
                 name = f"state/0/{number}/{turn}"
-                put = {"do": "put", "name": name, "again": False}
+                put = {"do": "put", "name": name}
                 assert asked(stream, put, name.encode() * 100) == Frame()
             get = {"do": "get", "name": f"state/0/{number}/4", "start": 0, "length": 1 << 20}
             return asked(stream, get).body

@@ -28,8 +28,8 @@ from tests.support.fake_object_store import (
 )
 
 
-def put(objects: StoredObjects, name: str, data: bytes, again: bool = False) -> Frame:
-    return objects.answer(Frame({"do": "put", "name": name, "again": again}, data))
+def put(objects: StoredObjects, name: str, data: bytes) -> Frame:
+    return objects.answer(Frame({"do": "put", "name": name}, data))
 
 
 def get(objects: StoredObjects, name: str, start: int, length: int) -> Frame:
@@ -60,21 +60,19 @@ def test_what_is_put_is_got_and_listed_until_it_is_deleted(objects: StoredObject
     assert objects.answer(everything).header["objects"] == [["b.arrow", 0]]
 
 
-def test_a_taken_name_is_refused_and_the_object_stays(objects: StoredObjects) -> None:
-    put(objects, "a", b"first")
-    answer = put(objects, "a", b"other")
-    assert answer.header["error"] == "exists"
-    assert put(objects, "a", b"first").header["error"] == "exists"
-    assert get(objects, "a", 0, 5).body == b"first"
-
-
-def test_a_put_that_is_made_again_finds_its_own_object_and_no_other(
-    objects: StoredObjects,
+@pytest.mark.parametrize("other", [b"other", b"firs", b"first!", b""])
+def test_a_name_that_is_taken_by_other_bytes_is_refused_and_they_stay(
+    objects: StoredObjects, other: bytes
 ) -> None:
-    assert put(objects, "a", b"first", again=True) == Frame()
-    assert put(objects, "a", b"first", again=True) == Frame()
-    assert put(objects, "a", b"other", again=True).header["error"] == "exists"
+    put(objects, "a", b"first")
+    assert put(objects, "a", other).header["error"] == "exists"
     assert get(objects, "a", 0, 5).body == b"first"
+
+
+@pytest.mark.parametrize("data", [b"first", b""])
+def test_a_put_that_is_made_again_finds_its_own_object(objects: StoredObjects, data: bytes) -> None:
+    assert put(objects, "a", data) == Frame()
+    assert put(objects, "a", data) == Frame()
 
 
 @pytest.mark.parametrize("mapped_from", [1, 1 << 20])
@@ -83,7 +81,7 @@ def test_an_object_is_put_from_a_local_file_also_again(tmp_path: Path, mapped_fr
     objects = StoredObjects(open_object_store(str(tmp_path / "store")))
     file = tmp_path / "object"
     file.write_bytes(b"0123456789")
-    header = {"do": "put", "name": "a", "again": True, "file": str(file)}
+    header = {"do": "put", "name": "a", "file": str(file)}
     with mock.patch.object(stored_objects, "_MAPPED_BYTES", mapped_from):
         assert objects.answer(Frame(header)) == Frame()
         assert objects.answer(Frame(header)) == Frame()
@@ -100,7 +98,7 @@ def test_a_put_whose_answer_the_store_lost_has_been_made(
     file.write_bytes(b"0123456789")
     losing = FlakyObjectStore(store, [OSError("reset")], after_effect=True)
     objects = StoredObjects(RetryingObjectStore(losing, sleep=lambda _: None))
-    header = {"do": "put", "name": "a", "again": False, "file": str(file)}
+    header = {"do": "put", "name": "a", "file": str(file)}
     with mock.patch.object(stored_objects, "_MAPPED_BYTES", mapped_from):
         assert objects.answer(Frame(header)) == Frame()
     assert losing.calls == 3
@@ -123,6 +121,15 @@ def test_answers_of_the_store_that_are_cut_are_asked_for_again(store: DictObject
     answer = get(objects, "a", 0, 200)
     assert answer.header["error"] == "failed"
     assert "cut short" in answer.header["message"]
+
+
+def test_a_put_finds_its_own_object_through_answers_that_are_cut(store: DictObjectStore) -> None:
+    cutting = MisbehavingObjectStore(store, random.Random(3), truncating=0.5)
+    objects = StoredObjects(cutting)
+    for number in range(30):
+        assert put(objects, f"{number}", bytes(range(100))) == Frame()
+        answer = put(objects, f"{number}", bytes(range(100)))
+        assert answer.header.get("error") in (None, "failed")
 
 
 def test_a_missing_object_is_told_apart_from_a_store_that_fails(store: DictObjectStore) -> None:
