@@ -252,6 +252,7 @@ class TestWhatTheCommandDoes:
             versions: list[int] = []
             reader = (
                 spark.readStream.format("cowstate")
+                .option("readChangeFeed", "true")
                 .load(str(query.checkpoint))
                 .writeStream.foreachBatch(
                     lambda batch, _: versions.extend(

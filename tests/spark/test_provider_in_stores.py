@@ -52,8 +52,8 @@ SNAPSHOTS = {
     **THROUGH_MANAGER,
     f"{STATE_STORE}.minDeltasForSnapshot": "1",
     f"{STATE_STORE}.maintenanceInterval": "50ms",
-    "spark.sql.streaming.minBatchesToRetain": "2",
 }
+FEW_BATCHES = {"spark.sql.streaming.minBatchesToRetain": "2"}
 PLAIN = {**THROUGH_MANAGER, f"{STATE_STORE}.checkpointFormatVersion": "2"}
 
 
@@ -97,7 +97,7 @@ def test_operators_give_what_they_do_on_hdfs_and_go_on_after_a_restart(
 class TestAnAggregation:
     @pytest.fixture
     def stream(self, spark: SparkSession, tmp_path: Path, store: ProviderStore) -> Stream:
-        settings = {PROVIDER_KEY: PROVIDER_CLASS, **SNAPSHOTS, **store.settings}
+        settings = {PROVIDER_KEY: PROVIDER_CLASS, **SNAPSHOTS, **FEW_BATCHES, **store.settings}
         return Stream(spark, tmp_path, settings)
 
     def feed_and_run(self, stream: Stream, batches: int) -> Any:
@@ -190,8 +190,8 @@ class TestReaders:
     ) -> None:
         ended = finished(AGGREGATION)
         options = json.dumps(dict(ended.store.options))
-        source = ended.run.spark.readStream.format("cowstate").option("storageOptions", options)
-        changes = source.load(str(ended.run.checkpoint))
+        source = ended.run.spark.readStream.format("cowstate").option("readChangeFeed", "true")
+        changes = source.option("storageOptions", options).load(str(ended.run.checkpoint))
         seen: list[dict[str, Any]] = []
         query = (
             changes.writeStream.foreachBatch(

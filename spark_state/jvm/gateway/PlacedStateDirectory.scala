@@ -10,13 +10,19 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  * where they are. A reader goes by that alone. What the session says counts for a writer: with a
  * store and without a marker, it begins there, if the checkpoint has no state yet; and it goes on
  * nowhere but where the session says, if that says something.
+ *
+ * Spark's state reader counts the partitions of an operator by their directories in the checkpoint.
+ * So each of them has a note there, which copies of the checkpoint have, too.
  */
 private[cowstate] final class PlacedStateDirectory(
     id: StateStoreId, settings: StoreSettings, conf: Configuration) extends StateDirectory {
+  import PlacedStateDirectory._
+
   private val root = new Path(id.checkpointRootLocation)
   private val inCheckpoint = StateDirectory.of(id.storeCheckpointLocation(), conf)
   private var place = Option.empty[StateMarker]
   private var directory = Option.empty[StateDirectory]
+  private var isNoted = false
 
   private def current: StateDirectory = synchronized {
     directory.getOrElse(settled(StatePlaces.ofReader(root, conf)))
@@ -40,6 +46,11 @@ private[cowstate] final class PlacedStateDirectory(
   override def beginWriting(): Boolean = synchronized {
     val before = directory
     val now = settled(StatePlaces.ofWriter(root, settings, conf, isBegun = hasFiles))
+    if (place.isDefined && !isNoted) {
+      val partition = new Path(root, s"${id.operatorId}/${id.partitionId}")
+      StateMarker.writeOnce(new Path(partition, Note), conf, NoteText)
+      isNoted = true
+    }
     now.beginWriting() || before.exists(_ ne now)
   }
 
@@ -55,4 +66,9 @@ private[cowstate] final class PlacedStateDirectory(
   override def lengths(names: Seq[String]): Map[String, Long] = current.lengths(names)
   override def delete(name: String): Unit = current.delete(name)
   override def sweepOrphans(): Unit = current.sweepOrphans()
+}
+
+private object PlacedStateDirectory {
+  private val Note = "_cowstate-store"
+  private val NoteText = s"The files of this partition are where ../../${StateMarker.Name} says."
 }

@@ -60,16 +60,18 @@ private[cowstate] object StateMarker {
   def writeOnce(path: Path, conf: Configuration, text: String): Unit = {
     val directory = path.getParent
     val manager = CheckpointFileManager.create(directory, conf)
-    if (!manager.exists(directory)) manager.mkdirs(directory)
-    val out = manager.createAtomic(path, overwriteIfPossible = false)
-    try {
-      out.write(text.getBytes(UTF_8))
-      out.close()
-    } catch {
-      case _: FileAlreadyExistsException => out.cancel()
-      case e: Throwable =>
-        out.cancel()
-        throw e
+    if (!manager.exists(path)) {
+      if (!manager.exists(directory)) manager.mkdirs(directory)
+      val out = manager.createAtomic(path, overwriteIfPossible = false)
+      try {
+        out.write(text.getBytes(UTF_8))
+        out.close()
+      } catch {
+        case _: FileAlreadyExistsException => out.cancel()
+        case e: Throwable =>
+          out.cancel()
+          throw e
+      }
     }
   }
 
