@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from typing import Any
 
 from checkpoint_store.files.document import Source
 from checkpoint_store.object_names import STATE, STATE_PLACE
@@ -45,12 +46,30 @@ def store_url(text: str) -> str:
     return open_object_store(text).url
 
 
+def store_options(text: str) -> dict[str, Any]:
+    """The value of `storeOptions`. Raises ConfigurationError, which does not show it."""
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigurationError(f"{OPTIONS_KEY} is not a JSON object of options for fsspec")
+    return options
+
+
+def retry_time(text: str) -> int:
+    """The value of `storeRetrySeconds`. Raises ConfigurationError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"{RETRY_KEY} is {text!r}; allowed are whole numbers from 1")
+    return int(text)
+
+
 class StoredState:
     """The files of a checkpoint's stores in a directory of an object store."""
 
     def __init__(self, files: CheckpointFiles, place: StatePlace) -> None:
-        options = json.loads(files.setting(OPTIONS_KEY) or "{}")
-        retry_seconds = float(files.setting(RETRY_KEY) or RETRY_SECONDS)
+        options = store_options(files.setting(OPTIONS_KEY) or "{}")
+        retry_seconds = retry_time(files.setting(RETRY_KEY) or str(RETRY_SECONDS))
         opened = open_object_store(place.root, options)
         self._objects: ObjectStore = RetryingObjectStore(opened, retry_seconds)
 

@@ -8,7 +8,7 @@ import pytest
 
 from checkpoint_store.errors import StoreAccessError
 from spark_state.errors import ConfigurationError
-from spark_state.spark.provider.stored_state import store_url
+from spark_state.spark.provider.stored_state import retry_time, store_options, store_url
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,21 @@ def test_credentials_are_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigurationError, match="has credentials or a query") as raised:
         store_url(text)
     assert "hidden" not in str(raised.value)
+
+
+def test_options_are_a_json_object_and_are_not_shown_if_not() -> None:
+    assert store_options('{"anon": true}') == {"anon": True}
+    for text in ('["hidden"]', '{"hidden"', "hidden"):
+        with pytest.raises(ConfigurationError, match="is not a JSON object") as raised:
+            store_options(text)
+        assert "hidden" not in str(raised.value)
+
+
+def test_a_time_of_retries_is_a_whole_number() -> None:
+    assert retry_time("5") == 5
+    for text in ("0", "-1", "1.5", "soon"):
+        with pytest.raises(ConfigurationError, match="allowed are whole numbers from 1"):
+            retry_time(text)
 
 
 def test_an_account_before_the_host_is_no_credential() -> None:
