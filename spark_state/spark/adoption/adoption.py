@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
@@ -189,19 +190,34 @@ def _check_not_run_since(
     then = -1 if record.committed is None else record.committed
     now = -1 if checkpoint.committed is None else checkpoint.committed
     if checkpoint.planned > record.planned or now > then:
-        if checkpoint.provider == record.source:
+        if not _went_on_there(checkpoint, record, noted_place(files, folder)):
             raise ConfigurationError(
                 f"{files.url} is on {short_name(record.source)} already, so there is nothing to "
                 f"revert: the query ran during the adoption {folder}, and went on with its former "
                 f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
                 "cowstate adopt again"
             )
-        way = "" if record.target == HDFS_CLASS else " --to hdfs"
         raise ConfigurationError(
             f"{files.url} has gone on to batch {checkpoint.planned} since {folder}: going back to "
-            f"batch {record.planned} would lose state. Run cowstate adopt{way} instead"
+            f"batch {record.planned} would lose state. Run cowstate adopt{_way_back(record)} "
+            "instead"
         )
     check_edited(files, folder, record)
+
+
+def _went_on_there(
+    checkpoint: QueryCheckpoint, record: AdoptionRecord, place: StatePlace | None
+) -> bool:
+    """Whether a query that ran since an adoption has what that gave it."""
+    if record.source == record.target:
+        return checkpoint.place == place
+    return checkpoint.provider != record.source
+
+
+def _way_back(record: AdoptionRecord) -> str:
+    if record.source == record.target:
+        return " --store"
+    return "" if record.target == HDFS_CLASS else " --to hdfs"
 
 
 def _convert(
