@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.misbehaving_gateway import gateways_below, misbehaving_python
+from tests.support.misbehaving_gateway import end_gateways, gateways_below, misbehaving_python
 from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
 
 __all__ = ["provider_jvm"]
@@ -43,17 +43,6 @@ class Directory:
 @pytest.fixture
 def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> Directory:
     return Directory(provider_jvm, tmp_path / "store")
-
-
-def end_gateways() -> None:
-    gateways = gateways_below(psutil.Process())
-    for gateway in gateways:
-        with suppress(psutil.NoSuchProcess):
-            gateway.kill()
-    # The JVM waits for its children.
-    for gateway in gateways:
-        with suppress(psutil.NoSuchProcess):
-            gateway.wait(60)
 
 
 @contextmanager

@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from checkpoint_store.errors import CorruptObjectError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
+from tests.support.misbehaving_gateway import end_gateways, gateways_below
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
 
 __all__ = ["provider_jvm"]
@@ -93,8 +95,12 @@ class TestTheMarker:
         assert len(checkpoint.files()) == 2
         assert not checkpoint.files(checkpoint.folder)
 
-    def test_a_query_that_has_none_goes_on_in_its_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def test_a_query_that_has_none_goes_on_in_its_checkpoint_without_a_gateway(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        end_gateways()
         checkpoint.run(START, *batch(0, 1, 1))
+        assert not gateways_below(psutil.Process())
         assert checkpoint.place() is None
         assert len(checkpoint.files(checkpoint.folder)) == 1
         assert not checkpoint.store.exists()

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def gateways_below(process: psutil.Process) -> list[psutil.Process]:
         except psutil.Error:
             continue  # it has ended
     return gateways
+
+
+def end_gateways() -> None:
+    """Kill those of the JVM of the tests, which starts another one when it needs it."""
+    gateways = gateways_below(psutil.Process())
+    for gateway in gateways:
+        with suppress(psutil.NoSuchProcess):
+            gateway.kill()
+    # The JVM waits for its children.
+    for gateway in gateways:
+        with suppress(psutil.NoSuchProcess):
+            gateway.wait(60)
 
 
 def main() -> None:

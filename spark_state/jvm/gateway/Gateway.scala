@@ -72,7 +72,7 @@ private[cowstate] object Gateway extends Logging {
     starting.lockInterruptibly()
     try {
       if (running == null || !running.isAlive) {
-        if (running != null) logWarning(s"The gateway ${running.pid} has died; starting another one")
+        if (running != null) logWarning(s"The gateway ${running.pid} has died; another one starts")
         running = GatewayProcess.start()
         logInfo(s"The gateway to object stores is process ${running.pid}")
       }

@@ -58,11 +58,11 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
     logger.join(LogMillis)
     val last = lastLines.synchronized(lastLines.lastOption.getOrElse("it said nothing"))
     if (code > SignalCodes) {
-      new GatewayKilledException(s"the gateway was ended by signal ${code - SignalCodes} at its start")
+      new GatewayKilledException(s"the gateway was ended by signal ${code - SignalCodes}")
     } else {
       new GatewayStartException(
-        s"The gateway to the object store did not start: $python ended with exit code $code, last " +
-          s"with: $last. ${wayOut(python)}", null)
+        s"The gateway to the object store did not start: $python ended with exit code $code, " +
+          s"last with: $last. ${wayOut(python)}", null)
     }
   }
 }

@@ -6,8 +6,8 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 /**
- * The files of one store as objects below `path`. A file is an object, put when it is committed, and
- * durable then. `claim` is what a writer needs; None where nobody else can write.
+ * The files of one store as objects below `path`. A file is an object, put when it is committed,
+ * and durable then. `claim` is what a writer needs; None where nobody else can write.
  *
  * Lengths of files that were listed or written here are kept, so that a restore asks once for a
  * small file: whole. The end of a large one, with its footer, comes with the first request.

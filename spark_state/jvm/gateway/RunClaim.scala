@@ -161,9 +161,11 @@ private[cowstate] final class RunClaim(
       .flatMap(bytes => StoreDocument.decoded(Kind, new String(bytes, UTF_8)))
     body.map(_ \ "checkpoint") match {
       case Right(JString(place)) => place
-      case other => throw new CowStateException(
-          s"${objects.url}/$Runs/$name is damaged: ${other.left.getOrElse("it names no checkpoint")}. " +
-            s"It says which query writes to ${objects.url}. $wayOut")
+      case other =>
+        val problem = other.left.getOrElse("it names no checkpoint")
+        throw new CowStateException(
+          s"${objects.url}/$Runs/$name, which says which query writes there, is damaged: " +
+            s"$problem. $wayOut")
     }
   }
 
@@ -180,10 +182,12 @@ private[cowstate] final class RunClaim(
 
   private def fenced(claims: RunClaims) = {
     val others = claims.newest.map(_.run).filter(_ != run).mkString(", ")
-    val why = if (others.isEmpty) s"its claim is gone from $Runs/" else s"run $others has taken over"
+    val why =
+      if (others.isEmpty) s"its claim is gone from $Runs/" else s"run $others has taken over"
     new CowStateFencedException(
-      s"Run $run does not write to ${objects.url} any more: $why. Nothing is lost. If two queries " +
-        "use this checkpoint, or copies of it, stop one of them; otherwise start the query again")
+      s"Run $run does not write to ${objects.url} any more: $why. Nothing is lost. If two " +
+        "queries use this checkpoint, or copies of it, stop one of them; otherwise start the " +
+        "query again")
   }
 }
 

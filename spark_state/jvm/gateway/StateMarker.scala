@@ -79,6 +79,6 @@ private[cowstate] object StateMarker {
     Using.resource(stream)(in => new String(in.readAllBytes(), UTF_8))
 
   private def damaged(path: Path, problem: String) = new CowStateException(
-    s"$path, which says where the state of the checkpoint is, cannot be used: $problem. Restore it " +
-      "from a copy of the checkpoint")
+    s"$path, which says where the state of the checkpoint is, cannot be used: $problem. Restore " +
+      "it from a copy of the checkpoint")
 }

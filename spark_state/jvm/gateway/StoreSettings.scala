@@ -6,8 +6,8 @@ import org.json4s.jackson.JsonMethods.parse
 
 /**
  * What the session says of the object store: `…cowstate.store`, `.storeOptions` and
- * `.storeRetrySeconds`. They are part of the session's configuration, which Spark shows and logs, so
- * neither the URL nor the options may have credentials.
+ * `.storeRetrySeconds`. They are part of the session's configuration, which Spark shows and logs,
+ * so neither the URL nor the options may have credentials.
  *
  * @param url          of the store, without a slash at its end; None: none is set
  * @param options      for fsspec
@@ -71,9 +71,11 @@ object StoreSettings {
       try parse(text)
       catch {
         // Without the cause: its message has a part of the text.
-        case e: JsonProcessingException => throw refused(
-            s"is not JSON (line ${e.getLocation.getLineNr}, column ${e.getLocation.getColumnNr}); " +
-              "allowed is a JSON object of options for fsspec")
+        case e: JsonProcessingException =>
+          val place = e.getLocation
+          throw refused(
+            s"is not JSON (line ${place.getLineNr}, column ${place.getColumnNr}); allowed is a " +
+              "JSON object of options for fsspec")
       }
     parsed match {
       case options: JObject =>

@@ -116,7 +116,7 @@ final class DirectoryScript(kind: String, root: String, options: String, retrySe
     new String(into, UTF_8)
   }
 
-  /** Whether a file that `put` wrote has its bytes, read in parts as a reader does: the end first. */
+  /** Whether a file that `put` wrote has its bytes, read in parts: the end first, as readers do. */
   private def whole(name: String, count: Int): String = withFile(name) { file =>
     val expected = content(name, count)
     val starts = (0 until count by Part).reverse
