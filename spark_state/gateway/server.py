@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+import time
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -28,15 +28,21 @@ from spark_state.host.executor import (
 )
 
 _BACKLOG = 256
+_PAUSE_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 
 
 def serve(listener: socket.socket) -> None:
-    """Serve connections until the listener is closed."""
-    with suppress(OSError):
-        while True:
+    """Serve connections, as long as the process lives."""
+    while True:
+        try:
             connection = listener.accept()[0]
-            threading.Thread(target=_serve_connection, args=(connection,), daemon=True).start()
+        except OSError:
+            # There are too many files open, for instance. The next one may be accepted.
+            _log.exception("a connection was not accepted")
+            time.sleep(_PAUSE_SECONDS)
+            continue
+        threading.Thread(target=_serve_connection, args=(connection,), daemon=True).start()
 
 
 def _serve_connection(connection: socket.socket) -> None:

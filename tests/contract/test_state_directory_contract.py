@@ -95,7 +95,7 @@ def test_a_missing_file_is_named(directory: Directory) -> None:
 
 def test_a_file_that_was_deleted_is_missing_and_may_be_deleted_again(directory: Directory) -> None:
     directory.run("put a.arrow 10", "put b.arrow 20")
-    assert directory.run("delete a.arrow", "delete a.arrow", "list") == ["", "", "b.arrow"]
+    assert directory.run("delete a.arrow,c.arrow", "delete a.arrow", "list") == ["", "", "b.arrow"]
     assert directory.result("read a.arrow 0 1").startswith("error CowStateMissingException")
     assert directory.result("lengths b.arrow") == "b.arrow=20"
 

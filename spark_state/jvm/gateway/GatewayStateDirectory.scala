@@ -1,9 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{EOFException, OutputStream}
-import java.util.concurrent.ConcurrentHashMap
 
-import scala.jdk.CollectionConverters._
+import scala.collection.concurrent.TrieMap
 
 /**
  * The files of one store as objects below `path`. A file is an object, put when it is committed,
@@ -16,24 +15,18 @@ private[cowstate] final class GatewayStateDirectory(
     objects: GatewayObjects, path: String, claim: Option[RunClaim]) extends StateDirectory {
   import GatewayStateDirectory._
 
-  private val lengthsOfFiles = new ConcurrentHashMap[String, Long]
+  private val lengthsOfFiles = TrieMap.empty[String, Long]
   @volatile private var isListedByWriter = false
-  @volatile private var isClaimed = false
 
   override val url: String = s"${objects.url}/$path"
 
   override def beginWriting(): Boolean = {
-    holdClaim()
+    claim.foreach(_.hold())
     !isListedByWriter
   }
 
-  private def holdClaim(): Unit = {
-    claim.foreach(_.hold())
-    isClaimed = true
-  }
-
   override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
-    holdClaim()
+    claim.foreach(_.hold())
     private val spooled = new SpooledObject
     override def stream: OutputStream = spooled
     override def commit(): Unit =
@@ -64,30 +57,27 @@ private[cowstate] final class GatewayStateDirectory(
   }
 
   private def lengthOf(name: String): Long =
-    Option(lengthsOfFiles.get(name)).filter(_ => lengthsOfFiles.containsKey(name))
-      .orElse(objects.list(path, name).get(name))
+    lengthsOfFiles.get(name).orElse(objects.list(path, name).get(name))
       .getOrElse(throw StateDirectoryErrors.missing(url, name))
 
   override def list(): Seq[String] = {
-    val byWriter = isClaimed
+    val writer = claim.filter(_.isHeld)
     val listed = objects.list(path)
-    if (byWriter) {
-      // After the listing: whoever took over has claimed the directory before its files are there.
-      claim.foreach(_.verify())
-      isListedByWriter = true
-    }
-    lengthsOfFiles.keySet.asScala.filterNot(listed.contains).foreach(lengthsOfFiles.remove(_))
-    listed.foreach { case (name, length) => lengthsOfFiles.put(name, length) }
+    // After the listing: whoever took over has claimed the directory before its files are there.
+    writer.foreach(_.verify())
+    isListedByWriter = writer.isDefined
+    lengthsOfFiles --= lengthsOfFiles.keys.filterNot(listed.contains)
+    lengthsOfFiles ++= listed
     listed.keys.toSeq
   }
 
   override def lengths(names: Seq[String]): Map[String, Long] =
     names.map(name => name -> lengthOf(name)).toMap
 
-  override def delete(name: String): Unit = {
-    holdClaim()
-    objects.delete(Seq(s"$path/$name"))
-    lengthsOfFiles.remove(name): Unit
+  override def delete(names: Seq[String]): Unit = if (names.nonEmpty) {
+    claim.foreach(_.hold())
+    objects.delete(names.map(name => s"$path/$name"))
+    lengthsOfFiles --= names
   }
 
   override def sweepOrphans(): Unit = objects.sweep()

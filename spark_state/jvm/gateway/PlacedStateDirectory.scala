@@ -64,7 +64,7 @@ private[cowstate] final class PlacedStateDirectory(
   override def open(name: String): StateFileInput = current.open(name)
   override def list(): Seq[String] = current.list()
   override def lengths(names: Seq[String]): Map[String, Long] = current.lengths(names)
-  override def delete(name: String): Unit = current.delete(name)
+  override def delete(names: Seq[String]): Unit = current.delete(names)
   override def sweepOrphans(): Unit = current.sweepOrphans()
 }
 

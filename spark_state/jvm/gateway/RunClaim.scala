@@ -80,19 +80,21 @@ private[cowstate] final class RunClaim(
     val path = root.getParent
     path.getFileSystem(conf).makeQualified(path).toString
   }
-  private var isHeld = false
+  @volatile private var held = false
   @volatile private var verifiedNs = 0L
   private val isVerifying = new AtomicBoolean
   @volatile private var lost = Option.empty[CowStateFencedException]
 
+  def isHeld: Boolean = held
+
   /** Claim the directory for this run. Throws CowStatePlaceException, CowStateFencedException. */
-  def hold(): Unit = synchronized {
-    if (!isHeld) {
+  def hold(): Unit = if (!held) synchronized {
+    if (!held) {
       StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
       val claims = listed()
       if (claims.isLost(run)) throw fenced(claims)
       if (!claims.isOf(run)) claim(claims)
-      isHeld = true
+      held = true
       verifiedNs = System.nanoTime
     }
   }
@@ -110,8 +112,7 @@ private[cowstate] final class RunClaim(
     val text = StoreDocument.encoded(Kind, body)
     // Another executor of this run may have been faster: both write the same.
     objects.put(s"$Runs/$own", ByteBuffer.wrap(text.getBytes(UTF_8)))
-    verify()
-    val outdated = listed().outdated
+    val outdated = verify().outdated
     if (outdated.nonEmpty) objects.delete(outdated.map(name => s"$Runs/$name"))
     noted().filterNot(note => note == run || before.contains(note)).foreach { old =>
       CheckpointFileManager.create(runsOfCheckpoint, conf).delete(new Path(runsOfCheckpoint, old))
@@ -119,9 +120,10 @@ private[cowstate] final class RunClaim(
   }
 
   /** Throws CowStateFencedException unless this run is the one that writes here. */
-  def verify(): Unit = {
+  def verify(): RunClaims = {
     val claims = listed()
     if (!claims.isOf(run)) throw fenced(claims)
+    claims
   }
 
   /**
@@ -133,7 +135,7 @@ private[cowstate] final class RunClaim(
     val isDue = System.nanoTime - verifiedNs > VerifyNs
     if (isDue && isVerifying.compareAndSet(false, true)) {
       Future {
-        try verify()
+        try verify(): Unit
         catch {
           case e: CowStateFencedException => lost = Some(e)
           case _: IOException => ()

@@ -66,8 +66,8 @@ final class DirectoryScript(kind: String, root: String, options: String, retrySe
     case List("lengths", names) =>
       directory.lengths(names.split(',').toSeq).toSeq.sorted.map(_.productIterator.mkString("="))
         .mkString(" ")
-    case List("delete", name) =>
-      directory.delete(name)
+    case List("delete", names) =>
+      directory.delete(names.split(',').toSeq)
       ""
     case List("sweep") =>
       directory.sweepOrphans()
