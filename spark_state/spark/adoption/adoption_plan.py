@@ -100,7 +100,7 @@ def plan_adoption(
         checkpoint,
         target,
         checkpoint.directories if converts else (),
-        tuple(entry for entry in edits if entry.settings[PROVIDER_KEY] == checkpoint.provider),
+        tuple(e for e in edits if e.settings[PROVIDER_KEY] == checkpoint.provider != target),
         () if to_store else tuple(_left_behind(checkpoint, target)),
         StatePlace(str(store), f"{checkpoint.query_id}-{attempt}") if to_store else None,
     )
