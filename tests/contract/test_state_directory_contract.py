@@ -3,7 +3,6 @@ files, through Spark's checkpoint file manager, through the gateway in a directo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.state_directories import Directory
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -29,21 +29,6 @@ def s3() -> Iterator[S3Server]:
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-class Directory:
-    """A directory of a kind, and scripts on it."""
-
-    def __init__(self, jvm: ProviderJvm, kind: str, root: str, options: dict[str, object]) -> None:
-        self._script = jvm.new("DirectoryScript", kind, root, json.dumps(options), 5)
-
-    def run(self, *lines: str) -> list[str]:
-        results: str = self._script.run("\n".join(lines))
-        return results.split("\n")
-
-    def result(self, line: str) -> str:
-        (result,) = self.run(line)
-        return result
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.misbehaving_gateway import end_gateways, gateways_below, misbehaving_python
 from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.state_directories import Directory
 
 __all__ = ["provider_jvm"]
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -25,24 +26,13 @@ START = (
 ROUNDS = [3, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 
 
-class Directory:
-    """A directory of the store, and scripts on it in the JVM."""
-
-    def __init__(self, jvm: ProviderJvm, root: Path, retry_seconds: int = 120) -> None:
-        self._script = jvm.new("DirectoryScript", "gateway", root.as_uri(), "{}", retry_seconds)
-
-    def run(self, *lines: str) -> list[str]:
-        results: str = self._script.run("\n".join(lines))
-        return results.split("\n")
-
-    def result(self, line: str) -> str:
-        (result,) = self.run(line)
-        return result
+def directory_at(jvm: ProviderJvm, root: Path, retry_seconds: int = 120) -> Directory:
+    return Directory(jvm, "gateway", root.as_uri(), retry_seconds=retry_seconds)
 
 
 @pytest.fixture
 def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> Directory:
-    return Directory(provider_jvm, tmp_path / "store")
+    return directory_at(provider_jvm, tmp_path / "store")
 
 
 @contextmanager
@@ -136,18 +126,15 @@ class TestAGatewayThatCannotStart:
         assert "No module named 'spark_state'" in result
         assert f"({python} -m pip install cowstate, with the extra s3 for S3)" in result
 
-    def test_a_client_that_is_not_installed_is_named(
-        self, provider_jvm: ProviderJvm, tmp_path: Path
-    ) -> None:
-        script = provider_jvm.new("DirectoryScript", "gateway", "gs://bucket/state", "{}", 5)
-        result: str = script.run("put a.arrow 10")
+    def test_a_client_that_is_not_installed_is_named(self, provider_jvm: ProviderJvm) -> None:
+        result = Directory(provider_jvm, "gateway", "gs://bucket/state").result("put a.arrow 10")
         assert "cannot use the store gs://bucket/state: " in result
         assert f"The gateway runs in {sys.executable}" in result
 
     def test_one_that_dies_again_and_again_fails_the_request_in_the_end(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
-        directory = Directory(provider_jvm, tmp_path / "store", retry_seconds=2)
+        directory = directory_at(provider_jvm, tmp_path / "store", retry_seconds=2)
         python = tmp_path / "dying-python"
         python.write_text("#!/bin/sh\nkill -9 $$\n")
         python.chmod(0o755)
@@ -178,7 +165,7 @@ class TestAStoreThatMisbehaves:
     def test_a_store_that_refuses_is_an_error_that_says_why(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
-        directory = Directory(provider_jvm, tmp_path / "store", retry_seconds=1)
+        directory = directory_at(provider_jvm, tmp_path / "store", retry_seconds=1)
         python = misbehaving_python(tmp_path, 5, refused=".arrow")
         with python_of_executors(directory, python):
             result = directory.result("put a.arrow 10")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -20,16 +19,17 @@ from cowstate.cli.command_line import main
 from tests.support.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
-    JOBS,
     JOIN,
     SEGMENTS,
     Adopted,
     FirstSegments,
     Seen,
-    Segments,
+    Uninterrupted,
     contents,
     copied,
+    first_segments,
     refused,
+    uninterrupted,
 )
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.provider_jobs import (
@@ -38,41 +38,18 @@ from tests.support.provider_jobs import (
     ROCKSDB,
     THROUGH_MANAGER,
     Options,
-    ProviderRun,
 )
 from tests.support.provider_stores import STORE_OPTIONS, ProviderStore, directory_store, s3_store
 from tests.support.spark_session import CREDENTIALS
 
+__all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
-
-Uninterrupted = Callable[[str], Seen]
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[S3Server]:
     with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
-    """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
-
-    @cache
-    def run(name: str) -> Seen:
-        folder = tmp_path_factory.mktemp("uninterrupted")
-        query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
-        segments = Segments.random(folder, seed=1)
-        for batches in SEGMENTS:
-            segments.run(query, batches)
-        return Seen.of(query)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
-    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
 
 
 def place_of(query: Adopted) -> StatePlace | None:

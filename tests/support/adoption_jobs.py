@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -267,3 +268,27 @@ def refused(
         error = capsys.readouterr().err
         assert re.search(message, error), error
     assert contents(checkpoint) == before
+
+
+Uninterrupted = Callable[[str], Seen]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
+
+    @cache
+    def run(name: str) -> Seen:
+        folder = tmp_path_factory.mktemp("uninterrupted")
+        query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
+        segments = Segments.random(folder, seed=1)
+        for batches in SEGMENTS:
+            segments.run(query, batches)
+        return Seen.of(query)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
+    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
