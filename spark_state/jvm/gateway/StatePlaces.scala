@@ -39,17 +39,18 @@ private[cowstate] object StatePlaces {
       settings: StoreSettings,
       conf: Configuration,
       isBegun: => Boolean): Option[StateMarker] =
-    settled.computeIfAbsent((root, runOf(conf), settings.url), _ =>
-      (StateMarker.read(root, conf), settings.url) match {
-        case (Some(marker), Some(url)) if marker.url != url =>
-          throw CowStatePlaceException.elsewhere(root, marker.url, url)
-        case (None, Some(url)) =>
-          if (isBegun || hasCommits(root, conf)) {
-            throw CowStatePlaceException.elsewhere(root, root.toString, url)
-          }
-          Some(StateMarker.create(root, conf, StateMarker(url, newDirectory(root, conf))))
-        case (marker, _) => marker
-      })
+    settled.computeIfAbsent((root, runOf(conf), settings.url),
+      _ =>
+        (StateMarker.read(root, conf), settings.url) match {
+          case (Some(marker), Some(url)) if marker.url != url =>
+            throw CowStatePlaceException.elsewhere(root, marker.url, url)
+          case (None, Some(url)) =>
+            if (isBegun || hasCommits(root, conf)) {
+              throw CowStatePlaceException.elsewhere(root, root.toString, url)
+            }
+            Some(StateMarker.create(root, conf, StateMarker(url, newDirectory(root, conf))))
+          case (marker, _) => marker
+        })
 
   def claimOf(objects: GatewayObjects, root: Path, conf: Configuration): RunClaim =
     claims.computeIfAbsent(

@@ -43,7 +43,7 @@ object StoreSettings {
         "knows, such as s3://bucket/prefix, and absolute paths")
     if (withoutUser(text) != text) {
       throw refused("which has credentials. Spark shows and logs its configuration, so they come " +
-          "from the environment of the executors (AWS_ACCESS_KEY_ID and others)")
+        "from the environment of the executors (AWS_ACCESS_KEY_ID and others)")
     }
     if (text.contains('?')) throw refused("which has a query")
     if (text.exists(_.isControl)) throw refused("which has control characters")
