@@ -38,6 +38,7 @@ from tests.support.provider_jobs import (
     ROCKSDB,
     THROUGH_MANAGER,
     Options,
+    configured,
 )
 from tests.support.provider_stores import STORE_OPTIONS, ProviderStore, directory_store, s3_store
 from tests.support.spark_session import CREDENTIALS
@@ -61,20 +62,15 @@ def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
     return [info.name for name in partitions for info in store.objects.list(name)]
 
 
-def move(spark: SparkSession, query: Adopted, url: str, access: Options) -> None:
+def move(query: Adopted, url: str, store: ProviderStore) -> None:
     """Adopt with `--store`, in the session of the tests."""
-    for key, value in access.items():
-        spark.conf.set(key, value)
-    try:
+    with configured(query.run.spark, store.access):
         query.adopt("--store", url)
-    finally:
-        for key in access:
-            spark.conf.unset(key)
-    query.run.settings = {**query.run.settings, **access}
+    query.run.settings = {**query.run.settings, **store.access}
 
 
 @pytest.mark.parametrize(
-    ("name", "provider", "settings"),
+    "begun",
     [
         (AGGREGATION, HDFS, THROUGH_MANAGER),
         ("session windows", ROCKSDB, THROUGH_MANAGER),
@@ -82,26 +78,25 @@ def move(spark: SparkSession, query: Adopted, url: str, access: Options) -> None
         (JOIN, COWSTATE, FORMAT_2),
         ("aggregation without a key", COWSTATE, THROUGH_MANAGER),
     ],
+    ids=lambda begun: f"{begun[0]} on {begun[1].rpartition('.')[2]}",
 )
 def test_a_query_goes_on_in_s3_and_then_in_its_checkpoint_as_if_uninterrupted(
-    spark: SparkSession,
     first_segments: FirstSegments,
     tmp_path: Path,
     uninterrupted: Uninterrupted,
     s3: S3Server,
-    name: str,
-    provider: str,
-    settings: Options,
+    begun: tuple[str, str, Options],
 ) -> None:
+    name, provider, settings = begun
     query, store = first_segments.copy(name, provider, tmp_path, settings), s3_store(s3)
-    move(spark, query, store.url, store.access)
+    move(query, store.url, store)
     place = place_of(query)
     assert place is not None
     assert place.url == store.url
     query.go_on(SEGMENTS[1])
     query.go_on(SEGMENTS[2])
-    assert all(".arrow" in file for file in files_in(store, place))
-    move(spark, query, "checkpoint", store.access)
+    assert len(files_in(store, place)) > len(query.run.job.stores)
+    move(query, "checkpoint", store)
     assert place_of(query) is None
     query.go_on(SEGMENTS[3])
     assert Seen.of(query.run) == uninterrupted(name)
@@ -273,12 +268,8 @@ class TestWhatTheCommandDoes:
         self, spark: SparkSession, query: Adopted, s3: S3Server, capsys: pytest.CaptureFixture[str]
     ) -> None:
         before = contents(query.checkpoint)
-        options = json.dumps({"endpoint_url": s3.endpoint})
-        spark.conf.set(STORE_OPTIONS, options)
-        try:
-            arguments = ["--store", "s3://no-such-bucket/p", "--apply", "--force"]
+        arguments = ["--store", "s3://no-such-bucket/p", "--apply", "--force"]
+        with configured(spark, {STORE_OPTIONS: json.dumps({"endpoint_url": s3.endpoint})}):
             assert main(["adopt", str(query.checkpoint), *arguments]) == 2
-        finally:
-            spark.conf.unset(STORE_OPTIONS)
         assert "cannot use the store s3://no-such-bucket/p" in capsys.readouterr().err
         assert contents(query.checkpoint) == before

@@ -27,7 +27,7 @@ private[cowstate] final class GatewayConnection(socketPath: String) extends Clos
   import GatewayConnection._
 
   private val channel = SocketChannel.open(UnixDomainSocketAddress.of(socketPath))
-  // Of a buffer in the heap, Java makes a copy outside of it that the thread keeps.
+  // Java copies a buffer in the heap to one outside of it, which the thread keeps.
   private val buffer = ByteBuffer.allocateDirect(BufferBytes)
   var lastUsedNs: Long = System.nanoTime
 

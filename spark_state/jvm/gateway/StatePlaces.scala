@@ -39,18 +39,22 @@ private[cowstate] object StatePlaces {
       settings: StoreSettings,
       conf: Configuration,
       isBegun: => Boolean): Option[StateMarker] =
-    settled.computeIfAbsent((root, runOf(conf), settings.url),
-      _ =>
-        (StateMarker.read(root, conf), settings.url) match {
-          case (Some(marker), Some(url)) if marker.url != url =>
-            throw CowStatePlaceException.elsewhere(root, marker.url, url)
-          case (None, Some(url)) =>
-            if (isBegun || hasCommits(root, conf)) {
-              throw CowStatePlaceException.elsewhere(root, root.toString, url)
-            }
-            Some(StateMarker.create(root, conf, StateMarker(url, newDirectory(root, conf))))
-          case (marker, _) => marker
-        })
+    settled.computeIfAbsent(
+      (root, runOf(conf), settings.url), _ => newlySettled(root, settings.url, conf, isBegun))
+
+  private def newlySettled(
+      root: Path,
+      asked: Option[String],
+      conf: Configuration,
+      isBegun: => Boolean): Option[StateMarker] = (StateMarker.read(root, conf), asked) match {
+    case (Some(marker), Some(url)) if marker.url != url =>
+      throw CowStatePlaceException.elsewhere(root, marker.url, url)
+    case (None, Some(url)) if isBegun || hasCommits(root, conf) =>
+      throw CowStatePlaceException.elsewhere(root, root.toString, url)
+    case (None, Some(url)) =>
+      Some(StateMarker.create(root, conf, StateMarker(url, newDirectory(root, conf))))
+    case (marker, _) => marker
+  }
 
   def claimOf(objects: GatewayObjects, root: Path, conf: Configuration): RunClaim =
     claims.computeIfAbsent(

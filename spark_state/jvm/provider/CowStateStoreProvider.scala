@@ -68,7 +68,8 @@ class CowStateStoreProvider
     val codec = storeConfs.compressionCodec
     checkpoints = new StateCheckpoints(
       new PlacedStateDirectory(id, conf.store, hadoopConf),
-      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), keySchema, valueSchema, codec,
+      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), keySchema,
+      valueSchema, codec,
       RowChecksums(storeConfs, toString), conf.syncsChanges)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
