@@ -58,8 +58,10 @@ def place_of(query: Adopted) -> StatePlace | None:
 
 
 def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
-    partitions = store.objects.list_directories(f"{place.directory}/state/0")
-    return [info.name for name in partitions for info in store.objects.list(name)]
+    objects = store.objects
+    partitions = objects.list_directories(f"{place.directory}/state/0")
+    named = [below for name in partitions for below in objects.list_directories(name)]
+    return [info.name for name in (*partitions, *named) for info in objects.list(name)]
 
 
 def move(query: Adopted, url: str, store: ProviderStore) -> None:
