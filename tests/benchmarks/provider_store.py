@@ -162,7 +162,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-", dir=given.folder) as name:
         folder = Path(name)
         jar = folder / "commits.jar"
-        sources = (HERE / "provider_store").glob("*.scala")
+        sources = (HERE / "scala" / "gateway").glob("*.scala")
         compile_jar(sources, jar, classpath=[Path(spark_state.jar_path())])
         harness = Harness(jar, folder, given.files, given.bytes)
         python = distant_python(folder, given.latency_ms)

@@ -17,12 +17,12 @@ import org.json4s.JObject
  */
 object StoreCommits {
   def main(arguments: Array[String]): Unit = {
-    val Array(kind, root, stores, files, bytes) = arguments
-    val directories = (0 until stores.toInt).map(directory(kind, root, _))
-    val pool = Executors.newFixedThreadPool(stores.toInt)
-    val content = new Array[Byte](bytes.toInt)
+    val Seq(stores, files, bytes) = arguments.toSeq.drop(2).map(_.toInt): @unchecked
+    val directories = (0 until stores).map(directory(arguments(0), arguments(1), _))
+    val pool = Executors.newFixedThreadPool(stores)
+    val content = new Array[Byte](bytes)
     new Random(1).nextBytes(content)
-    val rounds = (0 until files.toInt).map { number =>
+    val rounds = (0 until files).map { number =>
       val tasks = directories.map { to =>
         new Callable[Long] {
           override def call(): Long = timed {
