@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +27,8 @@ from tests.support.fake_object_store import (
     MisbehavingObjectStore,
     RefusingObjectStore,
 )
+from tests.support.moto_s3 import moto_s3
+from tests.support.spark_session import CREDENTIALS
 
 
 def put(objects: StoredObjects, name: str, data: bytes) -> Frame:
@@ -177,3 +180,28 @@ def test_a_store_on_s3_has_a_connection_for_each_of_many_stores() -> None:
     assert options["config_kwargs"] == {"max_pool_connections": 64, "signature_version": "s3v4"}
     assert options["endpoint_url"] == "http://s3"
     assert with_connections("file:///tmp/state", {}) == {}
+
+
+@pytest.mark.process
+@pytest.mark.long
+def test_a_large_object_goes_to_s3_in_parts_of_a_mapped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client cuts what has 100 MiB or more into parts, and creates the whole once."""
+    for variable, value in CREDENTIALS.items():
+        monkeypatch.setenv(variable, value)
+    file = tmp_path / "object"
+    block = random.Random(1).randbytes(1 << 20)
+    with file.open("wb") as stream:
+        for shift in range(101):
+            stream.write(block[shift:] + block[:shift])
+    with moto_s3() as s3:
+        options = {"endpoint_url": s3.endpoint}
+        header = {"do": "open", "format": FORMAT, "url": s3.new_bucket(), "options": options}
+        objects = opened_objects(Frame({**header, "retry_seconds": 60}))
+        put = Frame({"do": "put", "name": "state/0/0/large", "file": str(file)})
+        assert (objects.answer(put), objects.answer(put)) == (Frame(), Frame())
+        stored = get(objects, "state/0/0/large", 0, 1 << 30).body
+        assert sha256(stored).digest() == sha256(file.read_bytes()).digest()
+        file.write_bytes(block)
+        assert objects.answer(put).header["error"] == "exists"
