@@ -21,6 +21,7 @@ COMPACTED = "compacted"
 QUERY = "metadata"
 COMMITS = "commits"
 STATE = "state"
+STATE_PLACE = f"{STATE}/cowstate-store.json"
 
 _BARRIER = "barrier-"
 _GROUP = "group-"

@@ -7,12 +7,14 @@
 
 Spark's commit log says which batches are complete and, in checkpoint format 2, which attempt of
 each store counts. What Spark wrote of an operator says how many partitions its stores have: all of
-them are read, one after the other, and one whose files are gone is missed.
+them are read, one after the other, and one whose files are gone is missed. If the state is in an
+object store, which the checkpoint says, the files are read there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,6 +32,7 @@ from checkpoint_store.provider.spark_checkpoint import (
     committed_ids,
     partitions_of,
 )
+from checkpoint_store.provider.state_place import PlaceOpener, state_files
 
 __all__ = ["committed_batches", "read_changes", "read_state"]
 
@@ -37,20 +40,30 @@ _ReadPartition = Callable[[ObjectStore, StorePartition, int, Set[str] | None], p
 
 
 def read_state(
-    checkpoint: ObjectStore, batch: int, operator: int = 0, store_name: str = DEFAULT_STORE
+    checkpoint: ObjectStore,
+    batch: int,
+    operator: int = 0,
+    store_name: str = DEFAULT_STORE,
+    store_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
     """All entries of a store after a batch: `key`, `value` (structs) and `partition_id`.
 
+    `store_options`: fsspec's, for the object store that has the state, if one has.
     A join has the stores left-keyToNumValues, left-keyWithIndexToValue and those of the right.
 
     Raises NotACheckpointError; StoreNotFoundError for an operator or a store that is not there;
     VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
     """
-    return _read(checkpoint, batch, operator, store_name, read_partition_state)
+    files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
+    return _read(checkpoint, files, batch, (operator, store_name), read_partition_state)
 
 
 def read_changes(
-    checkpoint: ObjectStore, batch: int, operator: int = 0, store_name: str = DEFAULT_STORE
+    checkpoint: ObjectStore,
+    batch: int,
+    operator: int = 0,
+    store_name: str = DEFAULT_STORE,
+    store_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
     """What a batch changed in a store: `change_type` ("update", "delete"), `key`, `value` (null for
     "delete") and `partition_id`, in the order of the changes within each partition.
@@ -58,23 +71,29 @@ def read_changes(
     Raises what `read_state` does, and ChangesNotKnownError if only the state after the batch is
     there.
     """
-    return _read(checkpoint, batch, operator, store_name, read_partition_changes)
+    files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
+    return _read(checkpoint, files, batch, (operator, store_name), read_partition_changes)
 
 
 def _read(
-    checkpoint: ObjectStore, batch: int, operator: int, store_name: str, read: _ReadPartition
+    checkpoint: ObjectStore,
+    files: ObjectStore,
+    batch: int,
+    store: tuple[int, str],
+    read: _ReadPartition,
 ) -> pa.Table:
+    operator, store_name = store
     ids = committed_ids(checkpoint, batch, operator)
     parts = []
-    for number in range(partitions_of(checkpoint, operator, store_name)):
+    for number in range(partitions_of(checkpoint, files, operator, store_name)):
         where = StorePartition(operator, number, store_name)
         try:
-            parts.append(read(checkpoint, where, batch + 1, ids))
+            parts.append(read(files, where, batch + 1, ids))
         except VersionNotFoundError as error:
             # A batch that is committed wrote it, and retention deletes only what is older. Later
             # versions may be there of a batch that was begun and not committed.
             newest = committed_batches(checkpoint)[-1] + 1
             if any(batch + 1 < version <= newest for version in error.present):
                 raise
-            raise missing_batch(checkpoint, where, batch) from error
+            raise missing_batch(files, where, batch) from error
     return pa.concat_tables(parts)

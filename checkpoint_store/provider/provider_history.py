@@ -14,6 +14,9 @@ as the provider restores them, see provider_state.
 A reader of one partition lists this partition and partition 0, and no other one. Partition 0 stands
 for all: its oldest version is the oldest, and the sizes of its files are about those of all others,
 because Spark's hash deals keys out evenly.
+
+If the state is in an object store, the files are read there. Somebody may move it while a reader is
+open: files that are missed are looked for in the place that the checkpoint names then.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ from checkpoint_store.provider.spark_checkpoint import (
     schema_file_of,
     state_schemas,
 )
+from checkpoint_store.provider.state_place import OpenStore, state_files
 from checkpoint_store.states.state_history import (
     StateVersion,
     VersionInfo,
@@ -80,17 +84,24 @@ class _Listed:
 
 @dataclass
 class ProviderHistory:
-    """The StateHistory of one store of an operator. `partitions` is how many the store has."""
+    """The StateHistory of one store of an operator. `partitions` is how many the store has, `files`
+    what has its files now, and `open_place` opens what has them another time."""
 
     checkpoint: ObjectStore
     store: ProviderStore
     partitions: int
+    files: ObjectStore
+    open_place: OpenStore
     _listed: _Listed = field(default_factory=_Listed, repr=False, compare=False)
 
     @classmethod
-    def of(cls, checkpoint: ObjectStore, store: ProviderStore) -> ProviderHistory:
+    def of(
+        cls, checkpoint: ObjectStore, store: ProviderStore, open_place: OpenStore
+    ) -> ProviderHistory:
         """Raises StoreNotFoundError, which names the stores that there are; CorruptObjectError."""
-        return cls(checkpoint, store, partitions_of(checkpoint, store.operator_id, store.name))
+        files = state_files(checkpoint, open_place)
+        partitions = partitions_of(checkpoint, files, store.operator_id, store.name)
+        return cls(checkpoint, store, partitions, files, open_place)
 
     @property
     def url(self) -> str:
@@ -198,10 +209,13 @@ class ProviderHistory:
             return partition, partition.state_at(batch + 1, uniques)
         except VersionNotFoundError as error:
             # The batch is committed and not older than what is retained.
-            raise missing_batch(self.checkpoint, self._where(number), batch) from error
+            raise missing_batch(self.files, self._where(number), batch) from error
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
-        """What is there now. Files are listed again only if there are other commits, or `anew`."""
+        """What is there now. Files are listed again only if there are other commits, or `anew`, and
+        then where they are now."""
+        if anew:
+            self.files = state_files(self.checkpoint, self.open_place)
         listed, commits = self._listed, listed_commits(self.checkpoint)
         if anew or commits != listed.commits:
             listed = self._listed = _Listed(commits, self._partition(0))
@@ -220,7 +234,7 @@ class ProviderHistory:
             raise CorruptObjectError(self.url, name, f"no schemas: {error!r}") from error
 
     def _partition(self, number: int) -> PartitionReader:
-        return PartitionReader(self.checkpoint, self._where(number))
+        return PartitionReader(self.files, self._where(number))
 
     def _where(self, number: int) -> StorePartition:
         return StorePartition(self.store.operator_id, number, self.store.name)

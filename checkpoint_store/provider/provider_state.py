@@ -52,7 +52,7 @@ class StorePartition:
 
     @property
     def directory(self) -> str:
-        """Relative to the checkpoint."""
+        """Relative to the checkpoint, or to the directory in an object store."""
         directory = f"state/{self.operator}/{self.partition}"
         return directory if self.store_name == DEFAULT_STORE else f"{directory}/{self.store_name}"
 
@@ -72,7 +72,7 @@ class StateSchemas:
 
 
 def read_partition_state(
-    checkpoint: ObjectStore,
+    files: ObjectStore,
     where: StorePartition,
     version: int,
     uniques: Collection[str] | None = None,
@@ -89,12 +89,12 @@ def read_partition_state(
     Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file on the way;
     UnreadableStateError, UnsupportedFormatError.
     """
-    reader = PartitionReader(checkpoint, where)
+    reader = PartitionReader(files, where)
     return reader.table(reader.restored(reader.state_at(version, uniques)))
 
 
 def read_partition_changes(
-    checkpoint: ObjectStore,
+    files: ObjectStore,
     where: StorePartition,
     version: int,
     uniques: Collection[str] | None = None,
@@ -109,26 +109,26 @@ def read_partition_changes(
     `uniques` and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
     that batch is there.
     """
-    reader = PartitionReader(checkpoint, where)
+    reader = PartitionReader(files, where)
     changes = reader.table([reader.changelog(reader.state_at(version, uniques))], keeps_all=True)
     present = pc.is_valid(changes["value"])
     return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
 
 
-def missing_batch(checkpoint: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
+def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
     """The error for a batch that Spark committed and of which a partition has no file."""
     name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
-    return ObjectMissingError(checkpoint.url, name, batch)
+    return ObjectMissingError(files.url, name, batch)
 
 
 class PartitionReader:
     """Reads one directory as it was when it was listed."""
 
-    def __init__(self, checkpoint: ObjectStore, where: StorePartition) -> None:
-        self._checkpoint = checkpoint
+    def __init__(self, objects: ObjectStore, where: StorePartition) -> None:
+        self._objects = objects
         self._where = where
         listed = {
-            info.name.rpartition("/")[2]: info.length for info in checkpoint.list(where.directory)
+            info.name.rpartition("/")[2]: info.length for info in objects.list(where.directory)
         }
         self._lengths = listed
         self._files = ProviderFiles(listed)
@@ -157,7 +157,7 @@ class PartitionReader:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
         if state is None:
             raise VersionNotFoundError(
-                self._checkpoint.url, self._where.directory, version, (*self._files.versions,)
+                self._objects.url, self._where.directory, version, (*self._files.versions,)
             )
         return state
 
@@ -171,7 +171,7 @@ class PartitionReader:
         if lineage.foreign is not None:
             raise self._foreign(lineage.foreign)
         raise ChangesNotKnownError(
-            self._checkpoint.url,
+            self._objects.url,
             self._where.directory,
             state.version,
             self._files.first_with_changes(),
@@ -237,26 +237,24 @@ class PartitionReader:
 
     def _read(self, name: ProviderFileName) -> ProviderFile:
         path = self._path(name)
-        data = self._checkpoint.get(path)
-        return decode_provider_file(data, name, Source(self._checkpoint.url, path))
+        data = self._objects.get(path)
+        return decode_provider_file(data, name, Source(self._objects.url, path))
 
     def _path(self, name: ProviderFileName) -> str:
         return f"{self._where.directory}/{name}"
 
     def _missing(self, state: StateId) -> ObjectMissingError:
         pattern = f"{state.version:019d}-*-{state.unique}-*.changelog.arrow"
-        return ObjectMissingError(self._checkpoint.url, f"{self._where.directory}/{pattern}")
+        return ObjectMissingError(self._objects.url, f"{self._where.directory}/{pattern}")
 
     def _foreign(
         self, name: str, provider: str = "HDFSBackedStateStoreProvider"
     ) -> UnreadableStateError:
         problem = f"Spark's {provider} wrote it"
-        return UnreadableStateError(
-            self._checkpoint.url, f"{self._where.directory}/{name}", problem
-        )
+        return UnreadableStateError(self._objects.url, f"{self._where.directory}/{name}", problem)
 
     def _corrupt(self, name: ProviderFileName, problem: str) -> CorruptObjectError:
-        return CorruptObjectError(self._checkpoint.url, self._path(name), problem)
+        return CorruptObjectError(self._objects.url, self._path(name), problem)
 
 
 def _last_of_each_key(batches: Sequence[Any]) -> list[Any]:

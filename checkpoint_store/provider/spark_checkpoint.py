@@ -5,6 +5,8 @@ commits/<batch>                      the batch is done; in checkpoint format 2, 
                                      states that it made
 state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
 state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
+
+It is in the checkpoint, wherever the files of the stores are.
 """
 
 from __future__ import annotations
@@ -61,20 +63,24 @@ def committed_batches(checkpoint: ObjectStore) -> list[int]:
     return batches
 
 
-def partitions_of(checkpoint: ObjectStore, operator: int, store_name: str) -> int:
-    """How many partitions a store has. Raises StoreNotFoundError, which names those that are there,
-    and CorruptObjectError.
+def partitions_of(
+    checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
+) -> int:
+    """How many partitions a store has; `files` has the files of the stores. Raises
+    StoreNotFoundError, which names those that are there, and CorruptObjectError.
 
     Spark notes as many as its shuffles have. An operator that takes all rows at once, a limit or an
     aggregation without keys, has one all the same.
     """
-    operators = {number: _operator(checkpoint, number) for number in _numbers(checkpoint, "state")}
+    operators = {
+        number: _operator(checkpoint, files, number) for number in _numbers(checkpoint, "state")
+    }
     stores = operators[operator].stores if operator in operators else {}
     if store_name not in stores:
         present = tuple((number, tuple(other.stores)) for number, other in operators.items())
         raise StoreNotFoundError(checkpoint.url, operator, store_name, present)
     noted = stores[store_name]
-    if noted > 1 and _numbers(checkpoint, f"state/{operator}") == [0]:
+    if noted > 1 and _numbers(files, f"state/{operator}") == [0]:
         key_schema_json, _ = state_schemas(checkpoint, operator, store_name)
         takes_all_rows = not json.loads(key_schema_json)["fields"]
         if takes_all_rows or operators[operator].name == _LIMIT:
@@ -130,7 +136,7 @@ class _Operator:
     stores: Mapping[str, int]
 
 
-def _operator(checkpoint: ObjectStore, operator: int) -> _Operator:
+def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
     """An operator, as Spark wrote down when the query began, or, if an early release of Spark did
     not, as its stores are there.
 
@@ -141,17 +147,17 @@ def _operator(checkpoint: ObjectStore, operator: int) -> _Operator:
     try:
         lines = checkpoint.get(name).split(b"\n", 1)
     except ObjectMissingError:
-        partitions = _numbers(checkpoint, directory)
+        partitions = _numbers(files, directory)
         partition = f"{directory}/{min(partitions, default=0)}"
-        files = _visible([info.name for info in checkpoint.list(partition)])
-        named = [] if files else _visible(checkpoint.list_directories(partition))
+        unnamed = _visible([info.name for info in files.list(partition)])
+        named = [] if unnamed else _visible(files.list_directories(partition))
         count = max(partitions, default=-1) + 1
         return _Operator(None, dict.fromkeys(named or [DEFAULT_STORE], count))
     try:
         noted = json.loads(lines[1])
         infos = noted["stateStoreInfo"]
         stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
-        if max(_numbers(checkpoint, directory), default=-1) >= max(stores.values()):
+        if max(_numbers(files, directory), default=-1) >= max(stores.values()):
             raise ValueError(f"it says {stores}, and there are more partitions")
         return _Operator(str(noted["operatorInfo"]["operatorName"]), stores)
     except (LookupError, TypeError, ValueError) as error:

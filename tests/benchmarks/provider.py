@@ -36,6 +36,10 @@ machine does other work, too, it is steadier than the ratio of two batches.
 `disk` is cowstate with its state in mapped files. `answering` is a store that has one row for all
 keys and keeps nothing: Spark merges this row into each group, as it does with the rows of a real
 store, and not with `floor`. So it is the least that a batch of an aggregation can take.
+
+`--providers cowstate stored` compares with a state in an object store, which is a directory of the
+same disk: what the gateway costs. `provider_store.py` measures single commits.
+
 Ratios are those of `cowstate`, or of the first provider that is named, to the others.
 """
 

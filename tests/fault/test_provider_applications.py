@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.misbehaving_gateway import gateways_below
 from tests.support.provider_application import STATE_STORE, totals
 from tests.support.provider_jobs import configured
 from tests.support.streams import Row, Stream, Totals, random_rows, totals_of
@@ -124,6 +125,30 @@ def test_a_killed_executor_loses_nothing(tmp_path: Path, backend: str) -> None:
     assert not [*(tmp_path / "scratch").rglob("cowstate-*.state")], "killed executors left files"
 
 
+def test_killed_executors_and_gateways_lose_nothing_of_a_state_in_a_store(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 10)
+    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
+    options = ("--master", "local-cluster[2,1,1024]", "--conf", store)
+    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    executors = gateways = 0
+    while driver.poll() is None:
+        process = psutil.Process(driver.pid)
+        if epochs_in(tmp_path) >= 2 * (executors + 1) and executors < 2:
+            running = [p for p in family(process) if is_executor(p)]
+            kill(running[:1])
+            executors += len(running[:1])
+        elif epochs_in(tmp_path) >= 2 * gateways + 1 and gateways < 4:
+            serving = gateways_below(process)
+            kill(serving)
+            gateways += len(serving)
+        time.sleep(0.05)
+    assert driver.returncode == 0
+    assert (executors, gateways > 0) == (2, True)
+    assert totals_in(tmp_path) == totals_of(fed)
+    assert [*tmp_path.glob("store/*/state/0/*/*.arrow")]
+    assert not [*tmp_path.glob("checkpoint/state/**/*.arrow")]
+
+
 def is_executor(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return EXECUTOR in process.cmdline()
@@ -132,10 +157,15 @@ def is_executor(process: psutil.Process) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_fifty_kills_at_random_moments_keep_the_sums(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_fifty_kills_at_random_moments_keep_the_sums(
+    spark: SparkSession, tmp_path: Path, is_stored: bool
+) -> None:
     chance = random.Random(50)
     fed = feed(tmp_path, 160)
+    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
+    options = ("--conf", store) if is_stored else ()
     for _ in range(50):
-        run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5))
+        run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5), *options)
     run_to_the_end(spark, tmp_path)
     assert totals_in(tmp_path) == totals_of(fed)

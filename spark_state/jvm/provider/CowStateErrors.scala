@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{EOFException, IOException}
 
-import org.apache.hadoop.fs.ChecksumException
+import org.apache.hadoop.fs.{ChecksumException, Path}
 
 /**
  * Errors that the provider raises on purpose; each says what happened, where, and the way out.
@@ -13,6 +13,8 @@ import org.apache.hadoop.fs.ChecksumException
  *    +- CowStateBusyException          another task still uses the store
  *    +- CowStateMissingException       a file of the checkpoint is not there
  *    +- CowStateCorruptException       a file of the checkpoint is not what was written
+ *    +- CowStatePlaceException         the state is in another place than where a query may write
+ *    +- CowStateFencedException        a later run of the query writes the state
  *
  * What loading a state or committing a batch raises comes with a condition of Spark's around it:
  * CowStateLoadException, CowStateCommitException.
@@ -41,6 +43,20 @@ object CowStateException {
         s"not known: $why. There is a change feed from $from")
   }
 }
+
+/** Nothing was changed: a query writes to a place of its own, and to one only. */
+final class CowStatePlaceException(message: String) extends CowStateException(message)
+
+object CowStatePlaceException {
+  /** @param place where the state of the checkpoint is; `asked` is where the session wants it */
+  def elsewhere(root: Path, place: String, asked: String): CowStatePlaceException =
+    new CowStatePlaceException(
+      s"The state of ${root.getParent} is in $place, not in ${CowStateConf.Store} = $asked, where " +
+        s"it would begin empty. Move it: cowstate adopt ${root.getParent} --store $asked --apply; " +
+        "or do not set the store for this query")
+}
+
+final class CowStateFencedException(message: String) extends CowStateException(message)
 
 /** What may be done when files of a state are lost. */
 private[cowstate] object WaysOut {

@@ -65,12 +65,11 @@ class CowStateStoreProvider
     hadoopConf = hadoopConfiguration
     conf = CowStateConf(storeConfs)
     lock = new StoreLock(toString, conf.lockSeconds)
-    val directory = id.storeCheckpointLocation()
     val codec = storeConfs.compressionCodec
     checkpoints = new StateCheckpoints(
-      StateDirectory.of(directory, hadoopConf),
-      new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
-      RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
+      new PlacedStateDirectory(id, conf.store, hadoopConf),
+      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), keySchema,
+      valueSchema, codec, RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
@@ -142,11 +141,12 @@ class CowStateStoreProvider
     val session = new WriteSession(forceSnapshot)
     lock.acquire(session)
     try {
+      val isOutdated = checkpoints.directory.beginWriting()
       val (state, base) = synchronized {
         if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
         else find(version, unique).getOrElse(reload(version, unique))
       }
-      state.begin(base, isFirstAttempt, () => checkpoints.list())
+      state.begin(base, isFirstAttempt && !isOutdated, () => checkpoints.list())
       session.begin(state, base)
     } catch {
       case e: Throwable =>

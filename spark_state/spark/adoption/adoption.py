@@ -8,22 +8,29 @@ New state is written below `converted`, read back and compared. Only then it is 
 where the present provider ignores it. The newest entry of the offset log is edited last: until then
 the query goes on as before, and from then on with the other provider. An adoption that fails undoes
 itself; `revert` undoes one that was killed.
+
+State that moves to an object store is written there at once, into a directory that nothing names
+yet. The checkpoint's word of the place takes the part of that entry if the provider stays the same.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
+    IN_CHECKPOINT,
     AdoptionPlan,
     plan_adoption,
     short_name,
@@ -41,12 +48,15 @@ from spark_state.spark.adoption.adoption_record import (
     forget,
     last_folder,
     new_folder,
+    note_place,
+    noted_place,
     put_back_edited,
     read_record,
     saved,
 )
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
+from spark_state.spark.provider.stored_state import StoredState, store_url
 
 _CONVERTED = "converted"
 _POLL_SECONDS = 0.1
@@ -75,51 +85,82 @@ class RevertedAdoption:
 class _Converted:
     """State written for the other provider.
 
-    moves: by path in the checkpoint, the URL at which the file is now. ids: for checkpoint format
-    2, the new id of each old one.
+    moves: by path in the checkpoint, the URL at which the file is now; none of files in an object
+    store, which are where they belong. ids: for checkpoint format 2, the new id of each old one.
     """
 
-    rows: int
-    moves: dict[str, str]
-    ids: dict[str, str]
+    rows: int = 0
+    moves: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionTarget:
+    """Where a query is to continue. to: a key of TARGETS. store: as `plan_adoption` takes it."""
+
+    to: str
+    store: str | None = None
+
+    def plan(self, checkpoint: QueryCheckpoint) -> AdoptionPlan:
+        """Raises the errors of `plan_adoption`, and those of a store's URL."""
+        if self.store in (None, IN_CHECKPOINT):
+            return plan_adoption(checkpoint, self.to, self.store)
+        return plan_adoption(checkpoint, self.to, store_url(str(self.store)), unique_of_uuid()[:8])
 
 
 def apply(
-    spark: SparkSession, location: str, to: str, progress: Progress, *, force: bool = False
+    spark: SparkSession,
+    location: str,
+    target: AdoptionTarget,
+    progress: Progress,
+    *,
+    force: bool = False,
 ) -> AppliedAdoption:
-    """Let the query continue on `to`, a key of TARGETS.
+    """Let the query continue on `target`.
 
     `force` skips the check whether the query is running. Raises the errors of `plan_adoption`,
     ConfigurationError if the query seems to be running or another adoption is not finished, and
     AdoptionError. After an error the checkpoint is as it was.
     """
     files = CheckpointFiles(spark, location)
-    adoption = plan_adoption(read_checkpoint(files), to)
+    adoption = target.plan(read_checkpoint(files))
     check_finished(files, adoption.checkpoint)
     folder = new_folder()
     try:
         if not force:
             check_quiet(files, adoption.checkpoint, folder)
+        if adoption.place is not None:
+            note_place(files, folder, adoption.place)
         converted = _convert(files, adoption, folder, progress)
         texts = _new_texts(adoption, converted.ids)
         record = _record_of(adoption, texts, converted)
         back_up(files, folder, record)
         check_unchanged(files, adoption.checkpoint)
     except BaseException:
+        _empty_place(files, folder)
         forget(files, folder)
         raise
     try:
-        for path in record.removed:
-            files.delete(path)
-        for path, url in converted.moves.items():
-            files.move(url, path)
-        for path, text in texts.items():
-            files.write_text(path, text)
+        _change(files, adoption, converted, texts)
     except BaseException:
         _restore(files, folder, record)
         raise
     files.delete(f"{folder}/{_CONVERTED}")
     return AppliedAdoption(adoption, folder, converted.rows, record.created)
+
+
+def _change(
+    files: CheckpointFiles, adoption: AdoptionPlan, converted: _Converted, texts: dict[str, str]
+) -> None:
+    """Take the steps that the query sees."""
+    for file in adoption.removals:
+        files.delete(file.path)
+    for path, url in converted.moves.items():
+        files.move(url, path)
+    for path, text in texts.items():
+        files.write_text(path, text)
+    if adoption.leaves_store:
+        files.delete(STATE_PLACE)
 
 
 def revert(spark: SparkSession, location: str, *, force: bool = False) -> RevertedAdoption:
@@ -132,6 +173,7 @@ def revert(spark: SparkSession, location: str, *, force: bool = False) -> Revert
     folder = last_folder(files)
     record = read_record(files, folder)
     if record is None:
+        _empty_place(files, folder)
         forget(files, folder)
         return RevertedAdoption(files.url, folder, None)
     checkpoint = read_checkpoint(files)
@@ -148,19 +190,34 @@ def _check_not_run_since(
     then = -1 if record.committed is None else record.committed
     now = -1 if checkpoint.committed is None else checkpoint.committed
     if checkpoint.planned > record.planned or now > then:
-        if checkpoint.provider == record.source:
+        if not _went_on_there(checkpoint, record, noted_place(files, folder)):
             raise ConfigurationError(
                 f"{files.url} is on {short_name(record.source)} already, so there is nothing to "
                 f"revert: the query ran during the adoption {folder}, and went on with its former "
                 f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
                 "cowstate adopt again"
             )
-        way = "" if record.target == HDFS_CLASS else " --to hdfs"
         raise ConfigurationError(
             f"{files.url} has gone on to batch {checkpoint.planned} since {folder}: going back to "
-            f"batch {record.planned} would lose state. Run cowstate adopt{way} instead"
+            f"batch {record.planned} would lose state. Run cowstate adopt{_way_back(record)} "
+            "instead"
         )
     check_edited(files, folder, record)
+
+
+def _went_on_there(
+    checkpoint: QueryCheckpoint, record: AdoptionRecord, place: StatePlace | None
+) -> bool:
+    """Whether a query that ran since an adoption has what that gave it."""
+    if record.source == record.target:
+        return checkpoint.place == place
+    return checkpoint.provider != record.source
+
+
+def _way_back(record: AdoptionRecord) -> str:
+    if record.source == record.target:
+        return " --store"
+    return "" if record.target == HDFS_CLASS else " --to hdfs"
 
 
 def _convert(
@@ -168,18 +225,31 @@ def _convert(
 ) -> _Converted:
     """Write the state for the other provider, below `folder`. Raises AdoptionError."""
     if not adoption.conversions:
-        return _Converted(0, {}, {})
+        return _Converted()
     stores = _run_conversion(files, _order(files, adoption, f"{folder}/{_CONVERTED}"), progress)
     moves: dict[str, str] = {}
     ids: dict[str, str] = {}
     for store in stores:
         if store["rowsRead"] != store["rowsWritten"] or not store["files"]:
             raise AdoptionError(f"the conversion of {store} is not whole. Nothing was changed")
-        moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
+        if adoption.place is None:
+            moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
         if "unique" in store:
             ids[store["store"]["unique"]] = store["unique"]
     assert len(stores) == len(adoption.conversions)
+    if adoption.place is not None:
+        written = {file["to"] for store in stores for file in store["files"]}
+        _keep_only(StoredState(files, adoption.place), written)
     return _Converted(sum(store["rowsRead"] for store in stores), moves, ids)
+
+
+def _keep_only(stored: StoredState, written: set[str]) -> None:
+    """Delete what attempts of tasks that were killed have left. Raises AdoptionError if a file is
+    not there."""
+    stored.delete_all_but(written)
+    missing = sorted(written - stored.lengths().keys())
+    if missing:
+        raise AdoptionError(f"{missing[0]} is missing in {stored.url}. Nothing was changed")
 
 
 def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict[str, Any]:
@@ -187,6 +257,7 @@ def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict
     return {
         "checkpoint": checkpoint.url,
         "scratch": files.url_of(scratch),
+        **({} if adoption.place is None else {"place": asdict(adoption.place)}),
         "sourceClass": checkpoint.provider,
         "targetClass": adoption.target,
         "version": checkpoint.version,
@@ -238,6 +309,8 @@ def _new_texts(adoption: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
         for old, new in ids.items():
             text = text.replace(f'"{old}"', f'"{new}"')
         texts[adoption.checkpoint.commit.path] = text
+    if adoption.place is not None:
+        texts[STATE_PLACE] = adoption.place.encode().decode()
     return {**texts, **{entry.path: adoption.edited(entry) for entry in adoption.edits}}
 
 
@@ -250,9 +323,22 @@ def _record_of(
         adoption.checkpoint.planned,
         adoption.checkpoint.committed,
         {path: digest(text) for path, text in texts.items()},
-        tuple(file.path for file in adoption.removals),
-        tuple(converted.moves),
+        (
+            *(file.path for file in adoption.removals),
+            *([STATE_PLACE] if adoption.leaves_store else []),
+        ),
+        (
+            *converted.moves,
+            *([STATE_PLACE] if STATE_PLACE in texts and not adoption.checkpoint.place else []),
+        ),
     )
+
+
+def _empty_place(files: CheckpointFiles, folder: str) -> None:
+    """Delete what was written to an object store. Nothing names it."""
+    place = noted_place(files, folder)
+    if place is not None:
+        StoredState(files, place).delete_all_but(())
 
 
 def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
@@ -262,4 +348,5 @@ def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> Non
         files.delete(path)
     for path in record.removed:
         files.copy(saved(folder, path), path)
+    _empty_place(files, folder)
     forget(files, folder)

@@ -3,6 +3,8 @@
 In the folder <checkpoint>/_cowstate_adopt/<time>/:
 
     adoption.json      an AdoptionRecord, written before any change
+    place.json         the directory of an object store to which the state goes: a StatePlace,
+                       written before anything is written there
     files/<path>       edited and removed files, as they were
     state/             the state that Spark kept of a transformWithState that is on cowstate now
 
@@ -18,6 +20,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from checkpoint_store.files.document import Source
+from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.provider.state_place import StatePlace, decode_state_place
 from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, list_files
@@ -26,6 +31,7 @@ ADOPTIONS = "_cowstate_adopt"
 QUIET_SECONDS = 30
 STATE = "state"
 _RECORD = "adoption.json"
+_PLACE = "place.json"
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is to do."""
 
@@ -38,8 +44,10 @@ class AdoptionError(CowstateError):
 class AdoptionRecord:
     """The content of adoption.json.
 
-    edited: by path, the SHA-256 of the new content. store: the URL of the store that has the state
-    of a transformWithState; None where the query's provider changed.
+    edited: by path, the SHA-256 of the new content; a path that is in `created`, too, had none
+    before. removed: in their order; the checkpoint's word of an object store comes last. store: the
+    URL of the store that has the state of a transformWithState; None where the query's provider
+    changed.
     """
 
     source: str
@@ -138,8 +146,11 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
 def _took_effect(files: CheckpointFiles, record: AdoptionRecord) -> bool:
     if record.store is not None:
         return not files.exists(STATE)
+    if not record.edited:
+        # It moved the state into the checkpoint, and nothing else.
+        return not files.exists(STATE_PLACE)
     path, edited = list(record.edited.items())[-1]
-    return digest(files.read_text(path)) == edited
+    return files.exists(path) and digest(files.read_text(path)) == edited
 
 
 def check_quiet(files: CheckpointFiles, checkpoint: QueryCheckpoint, folder: str) -> None:
@@ -164,13 +175,17 @@ def check_unchanged(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None
 def back_up(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
     """Copy what will change, and write the record."""
     for path in (*record.edited, *record.removed):
-        files.copy(path, saved(folder, path))
+        if path not in record.created:
+            files.copy(path, saved(folder, path))
     files.write_text(f"{folder}/{_RECORD}", record.to_json())
 
 
 def put_back_edited(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
     """Put back the edited files, the newest entry of the offset log first. May be called again."""
     for path in reversed(record.edited):
+        if path in record.created:
+            files.delete(path)
+            continue
         text = files.read_text(saved(folder, path))
         if files.read_text(path) != text:
             files.write_text(path, text)
@@ -179,12 +194,27 @@ def put_back_edited(files: CheckpointFiles, folder: str, record: AdoptionRecord)
 def check_edited(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
     """Raises ConfigurationError if somebody else has changed a file that the adoption edited."""
     for path, edited in record.edited.items():
+        if path in record.created:
+            continue
         allowed = (edited, digest(files.read_text(saved(folder, path))))
         if digest(files.read_text(path)) not in allowed:
             raise ConfigurationError(
                 f"{files.url_of(path)} was changed after {folder}, and not by adopt. Its former "
                 f"content is in {files.url_of(saved(folder, path))}; put it back first"
             )
+
+
+def note_place(files: CheckpointFiles, folder: str, place: StatePlace) -> None:
+    """Write where the state goes, before anything is written there."""
+    files.write_text(f"{folder}/{_PLACE}", place.encode().decode())
+
+
+def noted_place(files: CheckpointFiles, folder: str) -> StatePlace | None:
+    """The place to which the state of an adoption went; None if it went into the checkpoint."""
+    path = f"{folder}/{_PLACE}"
+    if not files.exists(path):
+        return None
+    return decode_state_place(files.read_text(path).encode(), Source(files.url, path))
 
 
 def forget(files: CheckpointFiles, folder: str) -> None:

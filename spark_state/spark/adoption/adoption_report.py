@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from checkpoint_store.amounts import size_text
+from checkpoint_store.object_names import STATE_PLACE
 from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
 from spark_state.spark.adoption.adoption_record import Progress
@@ -52,8 +53,9 @@ def _lines(unit: str) -> Progress:
 def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
     """The number of files of the operator's stores, and their bytes."""
     below = f"state/{operator.number}/"
-    lengths = [file.length for file in checkpoint.files if file.path.startswith(below)]
-    return len(lengths), sum(lengths)
+    lengths = {file.path: file.length for file in checkpoint.files} | dict(checkpoint.stored)
+    own = [length for path, length in lengths.items() if path.startswith(below)]
+    return len(own), sum(own)
 
 
 def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
@@ -75,6 +77,7 @@ def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
         "checkpoint": checkpoint.url,
         "query": checkpoint.query_id,
         "provider": checkpoint.provider,
+        "place": None if checkpoint.place is None else checkpoint.place.root,
         "last_planned_batch": checkpoint.planned,
         "last_committed_batch": checkpoint.committed,
         "version": checkpoint.version,
@@ -87,6 +90,7 @@ def plan_as_json(plan: AdoptionPlan) -> dict[str, Any]:
         **checkpoint_as_json(plan.checkpoint),
         "target": plan.target,
         "stores_to_convert": len(plan.conversions),
+        "store": None if plan.place is None else plan.place.root,
         "edits": [entry.path for entry in plan.edits],
         "removals": [file.path for file in plan.removals],
         "applied": False,
@@ -122,6 +126,7 @@ def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
         f"Checkpoint  {checkpoint.url}",
         f"Query       {checkpoint.query_id}",
         f"Provider    {short_name(checkpoint.provider)}",
+        *([] if checkpoint.place is None else [f"Store       {checkpoint.place.root}"]),
         f"Progress    batch {planned} is planned, {done}; the next batch starts from version "
         f"{checkpoint.version}",
     ]
@@ -138,9 +143,10 @@ def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
 def _steps(plan: AdoptionPlan) -> list[str]:
     steps = []
     if plan.conversions:
+        where = "" if plan.place is None else f" to {plan.place.url}"
         steps.append(
             f"write the rows of version {plan.checkpoint.version} of {len(plan.conversions)} "
-            f"stores for {short_name(plan.target)}, read them back and compare"
+            f"stores for {short_name(plan.target)}{where}, read them back and compare"
         )
     elif plan.checkpoint.provider == HDFS_CLASS:
         steps.append("convert nothing: cowstate reads the .delta and .snapshot files")
@@ -149,16 +155,28 @@ def _steps(plan: AdoptionPlan) -> list[str]:
             f"remove {len(plan.removals)} files that {short_name(plan.target)} left when it had "
             "this checkpoint before"
         )
-    edits = ", ".join(entry.path for entry in plan.edits)
-    steps.append(f"set {PROVIDER_KEY} in {edits}")
+    if plan.place is not None:
+        steps.append(f"name {plan.place.url} in {STATE_PLACE}")
+    if plan.edits:
+        edits = ", ".join(entry.path for entry in plan.edits)
+        steps.append(f"set {PROVIDER_KEY} in {edits}")
+    if plan.leaves_store:
+        steps.append(f"remove {STATE_PLACE}: the state is in the checkpoint then")
     return steps
+
+
+def _where(plan: AdoptionPlan) -> str:
+    """Where its state is, if somebody may wonder."""
+    if plan.place is not None:
+        return f" with its state in {plan.place.url}"
+    return " with its state in the checkpoint" if plan.leaves_store else ""
 
 
 def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float) -> str:
     lines = [
         *checkpoint_as_lines(plan.checkpoint),
         "",
-        f"To continue on {short_name(plan.target)}, adopt would",
+        f"To continue on {short_name(plan.target)}{_where(plan)}, adopt would",
         *(f"  - {step}" for step in _steps(plan)),
         "",
         *when_to_apply(seconds_quiet, needed_seconds),
@@ -191,7 +209,8 @@ def applied_as_text(applied: AppliedAdoption) -> str:
             "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or "
             "the output of `cowstate jar --options`."
         )
-    lines = [*checkpoint_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
+    lines = [*checkpoint_as_lines(plan.checkpoint), ""]
+    lines.append(f"Now on {short_name(plan.target)}{_where(plan)}.")
     if plan.conversions:
         lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were converted.")
     lines += [
@@ -199,6 +218,11 @@ def applied_as_text(applied: AppliedAdoption) -> str:
         start,
         f"Until the query has run, cowstate adopt --revert {url} undoes this.",
     ]
+    if plan.checkpoint.place is not None:
+        lines.append(
+            f"The former files stay in {plan.checkpoint.place.root}. Delete them when you do not "
+            "want to go back, and no copy of this checkpoint needs them."
+        )
     return "\n".join(lines)
 
 

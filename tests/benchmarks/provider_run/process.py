@@ -27,6 +27,7 @@ PROVIDERS = {
     "cowstate": PROVIDER_CLASS,
     "unsynced": PROVIDER_CLASS,
     "disk": PROVIDER_CLASS,
+    "stored": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
     "answering": f"{SPARK_STATE}.benchmark.AnsweringStateStoreProvider",
 }
@@ -92,6 +93,8 @@ def start_session(task: Task) -> SparkSession:
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
     }
+    if task.provider == "stored":
+        settings[f"{STATE_STORE}.cowstate.store"] = str(Path(task.folder) / "store")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
