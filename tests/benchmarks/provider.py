@@ -37,6 +37,9 @@ machine does other work, too, it is steadier than the ratio of two batches.
 keys and keeps nothing: Spark merges this row into each group, as it does with the rows of a real
 store, and not with `floor`. So it is the least that a batch of an aggregation can take.
 
+`huge_pages` is cowstate in a JVM that asks the system for large pages of memory for its heap
+(-XX:+UseTransparentHugePages), where the map's table and records are.
+
 `--providers cowstate stored` compares with a state in an object store, which is a directory of the
 same disk: what the gateway costs. `provider_store.py` measures single commits.
 

@@ -27,6 +27,7 @@ PROVIDERS = {
     "cowstate": PROVIDER_CLASS,
     "unsynced": PROVIDER_CLASS,
     "disk": PROVIDER_CLASS,
+    "huge_pages": PROVIDER_CLASS,
     "stored": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
     "answering": f"{SPARK_STATE}.benchmark.AnsweringStateStoreProvider",
@@ -43,6 +44,7 @@ SNAPSHOT_FILES = {
     "cowstate": OURS,
     "unsynced": OURS,
     "disk": OURS,
+    "huge_pages": OURS,
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
@@ -75,13 +77,16 @@ class Task:
 
 def start_session(task: Task) -> SparkSession:
     opened = "java.management/sun.management", "jdk.management/com.sun.management.internal"
+    java_options = [f"--add-opens={name}=ALL-UNNAMED" for name in opened]
+    if task.provider == "huge_pages":
+        java_options.append("-XX:+UseTransparentHugePages")
     # Snapshots have a phase of their own in what is restarted.
     interval = {"snapshot": "2s", "soak": "10s"}.get(task.phase, "60s")
     if SCENARIOS[task.scenario].restarts and task.phase != "snapshot":
         interval = "3600s"
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": task.memory,
-        "spark.driver.extraJavaOptions": " ".join(f"--add-opens={o}=ALL-UNNAMED" for o in opened),
+        "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "FATAL",
