@@ -1,0 +1,89 @@
+"""What a row costs in the provider's map and its changelog, step by step, in nanoseconds.
+
+    python tests/benchmarks/map_steps.py [--keys 1000000] [--updates 250000] [--rounds 40]
+
+One thread without Spark has a store of `--keys` keys of a long, with values of three longs. A
+round draws `--updates` keys at random, leaves out repeated ones, and does each step for all:
+
+    rows       the row is filled, which is a part of each step below
+    hash       the hash of the key
+    line       a read of memory at a random place, in an array as large as the map
+    contains   hash, a line of the table, and the key of the record
+    get        the same, with a copy of the value
+    put        the value is replaced where it is, and the old one logged; all were read before
+    put alone  the same without reads before it
+    changelog  key and value go to the columns of the changelog, which are compressed every 4 MiB
+    compress   what is left is compressed, and the file is ended
+    write      the file is written to the system
+    sync       the file is forced to the disk
+
+It runs twice: with pages of memory as the system gives them, and with large pages
+(-XX:+UseTransparentHugePages). Printed are medians of the second half of the rounds, and ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+import spark_state
+from spark_state.jvm.scala_compiler import compile_jar, spark_jars
+
+SCALA = Path(__file__).parent / "scala"
+SOURCES = (SCALA / "StateMemories.scala", SCALA / "MapSteps.scala")
+MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.MapSteps"
+CODEC = "lz4"
+JVMS = {"usual": (), "large pages": ("-XX:+UseTransparentHugePages",)}
+
+Steps = dict[str, float]
+
+
+def measure(jar: Path, options: tuple[str, ...], arguments: argparse.Namespace) -> Steps:
+    """Nanoseconds of a row, by step."""
+    sizes = (arguments.keys, arguments.updates, arguments.rounds)
+    classpath = os.pathsep.join([str(jar), spark_state.jar_path(), str(spark_jars() / "*")])
+    with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
+        command = ["java", "-Xmx2g", "-Xms2g", *options, "-cp", classpath, MAIN]
+        command += [*map(str, sizes), CODEC, folder]
+        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    rounds: dict[str, list[float]] = {}
+    for line in run.stdout.splitlines():
+        step, nanoseconds = line.split()
+        rounds.setdefault(step.replace("_", " "), []).append(float(nanoseconds))
+    return {step: statistics.median(ns[len(ns) // 2 :]) for step, ns in rounds.items()}
+
+
+def print_table(results: dict[str, Steps]) -> None:
+    """Each step with each JVM."""
+    usual, large = results.values()
+    print(f"{'step':12}{'ns':>8}{'large pages':>14}{'ratio':>8}")
+    for step, nanoseconds in usual.items():
+        ratio = large[step] / nanoseconds
+        print(f"{step:12}{nanoseconds:8.1f}{large[step]:14.1f}{ratio:8.2f}")
+
+
+def main() -> None:
+    """Run both JVMs, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--updates", type=int, default=250_000)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/map_steps.json"))
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cowstate-steps-") as folder:
+        jar = Path(folder) / "benchmark.jar"
+        compile_jar(SOURCES, jar, classpath=[Path(spark_state.jar_path())])
+        results = {name: measure(jar, options, arguments) for name, options in JVMS.items()}
+    print_table(results)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=2))
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
