@@ -44,6 +44,8 @@ private[cowstate] final class CopyOnWritePagedMap(
   private var hasSlot = false
   private var epoch = 1
   private var compactAt = MinCompactBytes
+  /** Table, links and pages do not agree while it is set. */
+  private var isChanging = false
   private val scratchKey = new UnsafeRow(0)
   private lazy val prefetched = new Array[Long](PrefetchWindow)
   /** Keeps the compiler from dropping the reads. */
@@ -59,10 +61,17 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** How much of a rehash is done, in percent; 100 when there is none. */
   def rehashPercent: Int = index.rehashPercent
 
+  /**
+   * Whether an error ended a change in its middle, as if a file could not grow. The map is then none
+   * of its versions, and cannot be brought back to one.
+   */
+  def isBroken: Boolean = isChanging || prefixes.exists(_.heads.isBroken)
+
   /** End an epoch and begin the next, which is returned. */
   def beginEpoch(): Int = {
     finds.clear()
     records.reuseNumbers()
+    prefixes.foreach(_.heads.beginEpoch())
     epoch = Math.incrementExact(epoch)
     epoch
   }
@@ -143,8 +152,10 @@ private[cowstate] final class CopyOnWritePagedMap(
       } else {
         val copy = append(key, value, checksum)
         if (!hasSlot) index.findAddress(address, hash)
+        isChanging = true
         replaceFound(address, copy)
         records.bury(address, epoch)
+        isChanging = false
         compactIfDue()
       }
     }
@@ -159,9 +170,11 @@ private[cowstate] final class CopyOnWritePagedMap(
     val base = records.base(address)
     val at = records.offset(address)
     if (undo != null && Platform.getInt(base, at + Modified) < undo.epoch) logOld(undo, base, at)
+    isChanging = true
     index.removeFound()
     prefixes.foreach(_.unlink(address))
     records.bury(address, epoch)
+    isChanging = false
     compactIfDue()
     true
   }
@@ -189,7 +202,10 @@ private[cowstate] final class CopyOnWritePagedMap(
     view
   }
 
-  private[cowstate] def release(view: MapView): Unit = views.release(view.epoch)
+  private[cowstate] def release(view: MapView): Unit = {
+    views.release(view.epoch)
+    if (memory.isClosed) close()
+  }
 
   /** The longer it waits, the less is alive in a page that it frees; dead bytes bound the wait. */
   private def compactIfDue(): Unit = if (records.deadBytes >= compactAt) {
@@ -204,6 +220,7 @@ private[cowstate] final class CopyOnWritePagedMap(
    */
   def compact(maxBytes: Long): Unit = account.withoutLimit {
     memory.checkOpen()
+    isChanging = true
     var left = maxBytes
     var number = records.pollSparse()
     while (number != 0) {
@@ -214,6 +231,7 @@ private[cowstate] final class CopyOnWritePagedMap(
       records.drop(number, epoch)
       number = if (left > 0) records.pollSparse() else 0
     }
+    isChanging = false
   }
 
   private def find(key: UnsafeRow, hash: Int): Long = {
@@ -248,8 +266,13 @@ private[cowstate] final class CopyOnWritePagedMap(
   private def insert(key: UnsafeRow, hash: Int, value: UnsafeRow, checksum: Int): Unit = {
     index.prepareInsert()
     val address = append(key, value, checksum)
+    try prefixes.foreach(_.link(address, key))
+    catch {
+      case e: Throwable =>
+        records.takeBack(address)
+        throw e
+    }
     index.insert(hash, address)
-    prefixes.foreach(_.link(address, key))
   }
 
   private def append(key: UnsafeRow, value: UnsafeRow, checksum: Int): Long = {

@@ -26,22 +26,29 @@ private[cowstate] final class MapView(
   private val checksums = map.checksums
   private var released = false
 
-  /** Let the map change in place what this view shares with it. Safe to call again. */
+  /**
+   * Let the map change in place what this view shares with it. Safe to call again, and while another
+   * thread reads rows: that gets an error then, and does not read what the map writes or unmaps.
+   */
   def release(): Unit = map.synchronized {
     if (!released) {
-      released = true
+      MapView.this.synchronized { released = true }
       map.release(this)
     }
   }
 
-  /** Rows of its own for each entry. */
+  /** Rows of its own for each entry. Throws a CowStateException once the view is released. */
   def rows(keyFields: Int, valueFields: Int): Iterator[(UnsafeRow, UnsafeRow)] =
     new Iterator[(UnsafeRow, UnsafeRow)] {
       private val walk = cursor()
-      private var ahead = walk.next()
+      private var ahead = whileOpen(walk.next())
       override def hasNext: Boolean = ahead
       override def next(): (UnsafeRow, UnsafeRow) = {
         if (!ahead) throw new NoSuchElementException("end of the state")
+        whileOpen(copyAndGoOn())
+      }
+
+      private def copyAndGoOn(): (UnsafeRow, UnsafeRow) = {
         checksums.read(
           walk.base, walk.keyOffset, walk.keyLength + walk.valueLength, walk.checksum)
         val key = CopyOnWritePagedMap.rowOf(walk.base, walk.keyOffset, walk.keyLength, keyFields)
@@ -52,6 +59,12 @@ private[cowstate] final class MapView(
       }
     }
 
+  private def whileOpen[T](read: => T): T = MapView.this.synchronized {
+    if (released) throw new CowStateException("the rows of a state were read after its release")
+    read
+  }
+
+  /** To be used only by whoever releases the view. */
   private[cowstate] def cursor(): Cursor = new Cursor
 
   private[cowstate] final class Cursor {

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.IOException
 import java.nio.{ByteBuffer, MappedByteBuffer}
-import java.nio.channels.FileChannel
+import java.nio.channels.{ClosedByInterruptException, FileChannel}
 import java.nio.file.{Path, StandardOpenOption}
 import java.util
 import java.util.UUID
@@ -71,7 +71,11 @@ private[cowstate] final class MappedMemory(
   /** A new block, filled with zeros. */
   private def cut(size: Long): Block =
     try if (size > MaxSegmentBytes) newFileOf(size) else tail(size).cut(size)
-    catch { case e: IOException => throw new CowStateDiskException(owner, directory.toString, e) }
+    catch {
+      // The task was killed. Nothing is wrong with the disk.
+      case e: ClosedByInterruptException => throw e
+      case e: IOException => throw new CowStateDiskException(owner, directory.toString, e)
+    }
 
   private def tail(size: Long): MappedSegment = {
     if (!segments.lastOption.exists(_.hasRoom(size))) {
@@ -82,6 +86,7 @@ private[cowstate] final class MappedMemory(
   }
 
   private def newFileOf(size: Long): Block = {
+    if (size > largestBlock) throw CowStateException.ofLongRow(owner, largestBlock)
     val segment = new MappedSegment(directory, size)
     try {
       val block = segment.cut(size)
@@ -108,13 +113,14 @@ private[cowstate] final class MappedMemory(
     throw new CowStateException(s"$owner was unloaded; Spark will try the task again")
   }
 
-  /** What a view still reads is unmapped by the collector, when the view is gone. */
-  override def close(isRead: Boolean): Unit = if (!closed) {
+  override def close(isRead: Boolean): Unit = {
     closed = true
-    all.foreach(segment => if (isRead) segment.close() else segment.unmap())
-    segments.clear()
-    ofOneBlock.clear()
     returned.clear()
+    if (!isRead) {
+      all.foreach(_.unmap())
+      segments.clear()
+      ofOneBlock.clear()
+    }
   }
 }
 
@@ -152,7 +158,8 @@ private final class MappedSegment(directory: Path, bytes: Long) {
   /** How many bytes have room on the disk. */
   def filledBytes: Long = filled
 
-  def hasRoom(size: Long): Boolean = cutBytes + size <= bytes
+  /** An interrupt while zeros were written has closed the file: it does not grow any more. */
+  def hasRoom(size: Long): Boolean = cutBytes + size <= (if (channel.isOpen) bytes else filled)
 
   /** The next block, filled with zeros. Throws IOException, and changes nothing. */
   def cut(size: Long): Block = {
@@ -170,12 +177,9 @@ private final class MappedSegment(directory: Path, bytes: Long) {
     if (filled == bytes) channel.close()
   }
 
-  /** The file is not written to any more. */
-  def close(): Unit = channel.close()
-
   /** Nobody reads its blocks any more. */
   def unmap(): Unit = {
-    close()
+    channel.close()
     StorageUtils.dispose(buffer)
   }
 }

@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicLong
  * @param limitBytes of the total of all stores of this executor; exceeding it fails the allocation
  * @param owner      whose state it is, for the error
  */
-final class MemoryAccount(limitBytes: Long, owner: String) {
+final class MemoryAccount(limitBytes: Long, val owner: String) {
   private var held = 0L
   @volatile private var limited = true
   private var closed = false

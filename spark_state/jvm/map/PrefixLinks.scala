@@ -31,13 +31,13 @@ private[cowstate] final class PrefixLinks(
     heads.put(prefix, headRow, null)
   }
 
-  /** A record of a new key. */
+  /** A record of a new key. Without room for a head, it changes nothing. */
   def link(address: Long, key: UnsafeRow): Unit = {
     val prefix = prefixOf(key)
     val first = head(prefix)
+    setHead(prefix, address)
     records.putLong(address, PrefixNext, first)
     if (first != 0) records.putLong(first, PrefixPrevious, address)
-    setHead(prefix, address)
   }
 
   def unlink(address: Long): Unit = {

@@ -106,6 +106,14 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
     address
   }
 
+  /** Undo the last `allocate`: the record is nowhere. */
+  def takeBack(address: Long): Unit = {
+    val size = sizeOf(address)
+    used(tail) -= size
+    usedTotal -= size
+    assert(address == ((tail.toLong << OffsetBits) | (used(tail) >>> 3)), "not the last record")
+  }
+
   /** Mark a record as dead from `epoch` on. */
   def bury(address: Long, epoch: Int): Unit = {
     val number = (address >>> OffsetBits).toInt
@@ -232,7 +240,7 @@ private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, 
 
   private def newNumber(): Int = {
     val number = nextNumber
-    if (number > MaxPages) throw new CowStateException(s"a state has more than $MaxPages pages")
+    if (number > MaxPages) throw CowStateException.ofManyPages(memory.account.owner, MaxPages)
     nextNumber += 1
     if (number == pages.length) {
       pages = util.Arrays.copyOf(pages, number * 2)

@@ -46,7 +46,10 @@ private[cowstate] trait StateMemory {
   /** Throws a CowStateException if it is closed. */
   def checkOpen(): Unit
 
-  /** Give everything back. `isRead`: a view may still read pages; these stay as long as it lives. */
+  /**
+   * Give everything back. `isRead`: a view may still read pages, so all of it stays until this is
+   * called again without one.
+   */
   def close(isRead: Boolean): Unit
 }
 

@@ -37,8 +37,8 @@ private[cowstate] final class VersionedState(
   private var writing: UndoLog = _
   @volatile private var broken = false
 
-  /** Undoing failed half-way: the map is none of the versions, and nothing can be read. */
-  def isBroken: Boolean = broken
+  /** A change or its undoing failed half-way: the map is no version, and nothing can be read. */
+  def isBroken: Boolean = broken || map.isBroken
 
   def head: StateId = newest
 
@@ -73,10 +73,10 @@ private[cowstate] final class VersionedState(
     while (older.size >= math.max(versionsToRetain, 1)) older.pollLast()._2.close()
   }
 
-  /** Undo what was written. */
+  /** Undo what was written, unless nothing can be read any more. */
   def abort(): Unit = map.synchronized {
     if (writing != null && !memory.isClosed) {
-      undo(writing)
+      if (isBroken) writing.close() else undo(writing)
       writing = null
     }
   }
@@ -153,7 +153,7 @@ private[cowstate] final class VersionedState(
 
   /** The logs between a state and the present, the one that follows the state first. */
   private def undoneIn(state: StateId): Iterator[UndoLog] = {
-    if (broken) throw new CowStateException(s"version ${state.version} is not held any more")
+    if (isBroken) throw new CowStateException(s"version ${state.version} is not held any more")
     var logs = if (writing == null) List.empty[UndoLog] else List(writing)
     if (state != newest) {
       val newer = older.iterator

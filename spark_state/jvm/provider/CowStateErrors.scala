@@ -26,6 +26,16 @@ class CowStateException(message: String, cause: Throwable = null)
   extends RuntimeException(message, cause)
 
 object CowStateException {
+  /** A row needs more bytes than a file has that can be mapped. */
+  def ofLongRow(owner: String, mostBytes: Long): CowStateException = new CowStateException(
+    s"$owner: a row has more than ${mostBytes >> 20} MiB, and ${CowStateConf.Backend} = " +
+      s"${CowStateConf.Disk} takes no longer one. Set it to ${CowStateConf.Heap}, or make it shorter")
+
+  /** Addresses have no more numbers of pages. */
+  def ofManyPages(owner: String, most: Int): CowStateException = new CowStateException(
+    s"$owner has $most pages of records, and a store takes no more. Stop the query and spread its " +
+      "state over more partitions (cowstate rescale), or drop state earlier (watermark, timeout)")
+
   /**
    * The state of a version is there, but not its changes. From version `first` on, changes are
    * there.
