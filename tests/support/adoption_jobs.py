@@ -245,14 +245,18 @@ class FirstSegments:
             with maintenance_of(self._spark) if settings == SNAPSHOTS else nullcontext():
                 query.go_on(SEGMENTS[0])
             self._done[job] = query
-        done = self._done[job]
-        outputs = defaultdict(list, {batch: [*rows] for batch, rows in done.run.outputs.items()})
-        run = replace(done.run, folder=folder / "run", outputs=outputs)
-        shutil.copytree(done.run.folder, run.folder)
-        # The query of the copy reads the files beside it.
-        for log in run.checkpoint.glob("sources/*/[0-9]*"):
-            rewrite(log, lambda text: text.replace(str(done.run.folder), str(run.folder)))
-        return Adopted(run, replace(done.segments))
+        return copy_of(self._done[job], folder)
+
+
+def copy_of(query: Adopted, folder: Path) -> Adopted:
+    """The same query, with what it has put out so far, in another folder."""
+    outputs = defaultdict(list, {batch: [*rows] for batch, rows in query.run.outputs.items()})
+    run = replace(query.run, folder=folder / "run", outputs=outputs)
+    shutil.copytree(query.run.folder, run.folder)
+    # The query of the copy reads the files beside it.
+    for log in run.checkpoint.glob("sources/*/[0-9]*"):
+        rewrite(log, lambda text: text.replace(str(query.run.folder), str(run.folder)))
+    return Adopted(run, replace(query.segments))
 
 
 def refused(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
-from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, short_name
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
 
 _BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
@@ -25,10 +25,6 @@ _STATE_STORE = "spark.sql.streaming.stateStore"
 _ENCODING = f"{_STATE_STORE}.encodingFormat"
 CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
-
-
-def short_name(provider: str) -> str:
-    return provider.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
