@@ -6,8 +6,8 @@
     table = read_state(open_object_store("s3://bucket/checkpoint"), batch=41)
 
 Spark's commit log says which batches are complete and, in checkpoint format 2, which attempt of
-each store counts. What Spark wrote of an operator says how many partitions its stores have: all of
-them are read, one after the other, and one whose files are gone is missed.
+each store counts. All partitions of a store are read, one after the other, and one whose files are
+gone is missed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Set
 import pyarrow as pa
 
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.provider.dealt_partitions import DealtPartitions
 from checkpoint_store.provider.provider_errors import VersionNotFoundError
 from checkpoint_store.provider.provider_state import (
     StorePartition,
@@ -25,11 +26,7 @@ from checkpoint_store.provider.provider_state import (
     read_partition_state,
 )
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
-from checkpoint_store.provider.spark_checkpoint import (
-    committed_batches,
-    committed_ids,
-    partitions_of,
-)
+from checkpoint_store.provider.spark_checkpoint import committed_batches, committed_ids
 
 __all__ = ["committed_batches", "read_changes", "read_state"]
 
@@ -46,7 +43,8 @@ def read_state(
     Raises NotACheckpointError; StoreNotFoundError for an operator or a store that is not there;
     VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
     """
-    return _read(checkpoint, batch, operator, store_name, read_partition_state)
+    after = _AfterBatch(checkpoint, batch, operator, store_name)
+    return after.read(after.dealt.after(batch), read_partition_state)
 
 
 def read_changes(
@@ -58,23 +56,37 @@ def read_changes(
     Raises what `read_state` does, and ChangesNotKnownError if only the state after the batch is
     there.
     """
-    return _read(checkpoint, batch, operator, store_name, read_partition_changes)
+    after = _AfterBatch(checkpoint, batch, operator, store_name)
+    return after.read(after.dealt.during(batch), read_partition_changes)
 
 
-def _read(
-    checkpoint: ObjectStore, batch: int, operator: int, store_name: str, read: _ReadPartition
-) -> pa.Table:
-    ids = committed_ids(checkpoint, batch, operator)
-    parts = []
-    for number in range(partitions_of(checkpoint, operator, store_name)):
-        where = StorePartition(operator, number, store_name)
-        try:
-            parts.append(read(checkpoint, where, batch + 1, ids))
-        except VersionNotFoundError as error:
-            # A batch that is committed wrote it, and retention deletes only what is older. Later
-            # versions may be there of a batch that was begun and not committed.
-            newest = committed_batches(checkpoint)[-1] + 1
-            if any(batch + 1 < version <= newest for version in error.present):
-                raise
-            raise missing_batch(checkpoint, where, batch) from error
-    return pa.concat_tables(parts)
+class _AfterBatch:
+    """A store as a batch left it."""
+
+    def __init__(self, checkpoint: ObjectStore, batch: int, operator: int, store_name: str) -> None:
+        self._checkpoint, self._batch = checkpoint, batch
+        self._operator, self._store_name = operator, store_name
+        self._ids = committed_ids(checkpoint, batch, operator)
+        self.dealt = DealtPartitions.of(checkpoint, operator, store_name)
+
+    def read(self, partitions: int, read: _ReadPartition) -> pa.Table:
+        """The rows that `read` finds in so many partitions."""
+        named = self.dealt.after(self._batch)
+        parts = []
+        for number in range(partitions):
+            where = StorePartition(self._operator, number, self._store_name)
+            # The commit log has ids of the partitions after a rescale, not of those before it.
+            ids = self._ids if number < named else None
+            try:
+                parts.append(read(self._checkpoint, where, self._batch + 1, ids))
+            except VersionNotFoundError as error:
+                raise self._missed(where, error) from error
+        return pa.concat_tables(parts)
+
+    def _missed(self, where: StorePartition, error: VersionNotFoundError) -> Exception:
+        # A batch that is committed wrote it, and retention deletes only what is older. Later
+        # versions may be there of a batch that was begun and not committed.
+        newest = committed_batches(self._checkpoint)[-1] + 1
+        if any(self._batch + 1 < version <= newest for version in error.present):
+            return error
+        return missing_batch(self._checkpoint, where, self._batch)
