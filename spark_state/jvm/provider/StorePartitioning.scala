@@ -4,18 +4,17 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
-import org.apache.spark.sql.execution.streaming.operators.stateful.StatePartitionKeyExtractorFactory
-import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
 /**
  * Which partition the rows of a store are in: Spark's hash of the columns of the key by which its
  * operator shuffles.
  *
- * @param columns of the key; none if all rows are in the only partition
+ * @param columns   of the key; none if all rows are in the only partition
+ * @param columnsOf the row of these columns, of a key
  */
 private[cowstate] final class StorePartitioning private (
-    val columns: StructType, extractor: StatePartitionKeyExtractor) {
+    val columns: StructType, columnsOf: UnsafeRow => UnsafeRow) {
 
   /** The partition of a key, of so many. For one thread. */
   def partitionOf(partitions: Int): UnsafeRow => Int = {
@@ -24,7 +23,7 @@ private[cowstate] final class StorePartitioning private (
     }
     val hash = HashPartitioning(references, partitions).partitionIdExpression
     val projection = UnsafeProjection.create(Seq(hash))
-    key => projection(extractor.partitionKey(key)).getInt(0)
+    key => projection(columnsOf(key)).getInt(0)
   }
 }
 
@@ -42,13 +41,12 @@ private[cowstate] object StorePartitioning {
       keySchema: StructType,
       settings: Map[String, String]): StorePartitioning =
     if (operatorName == Limit || keySchema.isEmpty) {
-      new StorePartitioning(new StructType, new NoopStatePartitionKeyExtractor(keySchema))
+      new StorePartitioning(new StructType, identity)
     } else {
       try {
-        val extractor = StatePartitionKeyExtractorFactory.create(
-          operatorName, keySchema, store, StateStore.DEFAULT_COL_FAMILY_NAME,
-          Some(settings.getOrElse(JoinFormat, "2").toInt), None)
-        new StorePartitioning(extractor.partitionKeySchema, extractor)
+        val joinFormat = settings.getOrElse(JoinFormat, "2").toInt
+        val (columns, columnsOf) = OfSpark.partitionKey(operatorName, store, keySchema, joinFormat)
+        new StorePartitioning(columns, columnsOf)
       } catch {
         case NonFatal(e) =>
           throw new CowStateException(
