@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -97,12 +97,22 @@ def begun(first_segments: FirstSegments, scenario: Scenario, folder: Path) -> Ad
 
 @dataclass
 class Stopped:
-    """A query whose rescale is stopped again and again, and what it would put out without one."""
+    """A query whose rescale is stopped again and again, what its checkpoint held before, and what
+    it would put out without one."""
 
     query: Adopted
+    number: int
     folder: Path
     expected: Outcome
+    before: dict[str, bytes]
     seen: list[dict[str, bytes]] = field(default_factory=list)
+
+    def apply(self) -> None:
+        rescaled(self.query.checkpoint, self.number)
+
+    def put_back(self, writes: int) -> None:
+        put_back(self.query)
+        assert contents(self.query.checkpoint) == self.before, f"after {writes} writes"
 
     def assert_it_goes_on(self, writes: int) -> None:
         """A copy does, once for each content of the checkpoint that may matter to it."""
@@ -140,49 +150,39 @@ def put_back(query: Adopted) -> None:
         revert(query.checkpoint)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
+@pytest.fixture(params=SCENARIOS)
+def stopped(
+    request: pytest.FixtureRequest,
     first_segments: FirstSegments,
     tmp_path: Path,
     uninterrupted: Callable[[str], Outcome],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
-    scenario = SCENARIOS[name]
+) -> Stopped:
+    scenario = SCENARIOS[request.param]
     query = begun(first_segments, scenario, tmp_path / "query")
-    before = contents(query.checkpoint)
-    stopped = Stopped(query, tmp_path, uninterrupted(scenario.name))
+    expected, before = uninterrupted(scenario.name), contents(query.checkpoint)
+    return Stopped(query, scenario.number, tmp_path, expected, before)
 
-    def apply() -> None:
-        rescaled(query.checkpoint, scenario.number)
 
-    for writes, is_done in after_each_write(monkeypatch, apply):
+def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for writes, is_done in after_each_write(monkeypatch, stopped.apply):
         stopped.assert_it_goes_on(writes)
         if not is_done:
-            put_back(query)
-            assert contents(query.checkpoint) == before, f"after {writes} writes"
+            stopped.put_back(writes)
     assert len(stopped.seen) >= 3
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
 def test_an_undoing_that_stops_at_any_write_leaves_one_of_both_numbers_too(
-    first_segments: FirstSegments,
-    tmp_path: Path,
-    uninterrupted: Callable[[str], Outcome],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+    stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = SCENARIOS[name]
-    query = begun(first_segments, scenario, tmp_path / "query")
-    before = contents(query.checkpoint)
-    stopped = Stopped(query, tmp_path, uninterrupted(scenario.name))
-    rescaled(query.checkpoint, scenario.number)
-    for writes, is_done in after_each_write(monkeypatch, lambda: revert(query.checkpoint)):
+    stopped.apply()
+    undo = partial(revert, stopped.query.checkpoint)
+    for writes, is_done in after_each_write(monkeypatch, undo):
         stopped.assert_it_goes_on(writes)
-        put_back(query)
-        assert contents(query.checkpoint) == before, f"after {writes} writes"
+        stopped.put_back(writes)
         if not is_done:
-            rescaled(query.checkpoint, scenario.number)
+            stopped.apply()
     assert len(stopped.seen) >= 3
 
 
