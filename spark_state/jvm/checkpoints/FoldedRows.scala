@@ -160,7 +160,8 @@ private[cowstate] final case class HashPart(number: Int, count: Int) {
 private[cowstate] final class LastPlaces(memory: TaskMemoryManager, mostBytes: Long)
   extends Closeable {
   private val map = new BytesToBytesMap(
-    memory, LastPlaces.FirstCapacity, math.min(memory.pageSizeBytes, math.max(mostBytes / 16, 4096)))
+    memory, LastPlaces.FirstCapacity,
+    math.min(memory.pageSizeBytes, math.max(mostBytes / 16, 4096)))
   private val location = new map.Location
   private val bytes = new Array[Byte](8)
 

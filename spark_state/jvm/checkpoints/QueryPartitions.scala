@@ -46,7 +46,7 @@ private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Con
       catch {
         case NonFatal(e) =>
           throw new CowStateException(s"$entry is not an entry of an offset log. Restore it " +
-            WaysOut.restoreOrRestartFrom(batch), e)
+              WaysOut.restoreOrRestartFrom(batch), e)
       }
     }
   }

@@ -87,7 +87,8 @@ private[cowstate] final class RescaledPlace(
       case e: Throwable =>
         file.cancel()
         throw e match {
-          case io: IOException if !io.isInstanceOf[ObjectStoreException] => new CowStateException(
+          case io: IOException if !io.isInstanceOf[ObjectStoreException] =>
+            new CowStateException(
               s"$name cannot be written: $io. See to its disk, and run the command again", io)
           case other => other
         }

@@ -146,7 +146,8 @@ private final class StoreConversion(
         store, read.rows, written.rows, Option.when(store.unique.isDefined)(unique),
         newFiles(unique))
     } catch {
-      case NonFatal(e) => ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))
+      case NonFatal(e) =>
+        ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))
     }
 
   /** The unique of a state that only moves, so that who has read it before goes on from it. */

@@ -100,7 +100,8 @@ private[cowstate] final case class StateTally(rows: Long = 0, hash: Long = 0) {
   def plus(key: UnsafeRow, value: UnsafeRow): StateTally = plus(key.hashCode, value)
 
   def plus(keyHash: Int, value: UnsafeRow): StateTally =
-    StateTally(rows + 1, hash + StateTally.mixed(keyHash.toLong << 32 | value.hashCode & 0xffffffffL))
+    StateTally(rows + 1,
+      hash + StateTally.mixed(keyHash.toLong << 32 | value.hashCode & 0xffffffffL))
 
   def plus(other: StateTally): StateTally = StateTally(rows + other.rows, hash + other.hash)
 }
