@@ -27,7 +27,10 @@ JAVAS = (17, 21)
 TESTS = (
     "tests/spark/test_provider*.py",
     "tests/spark/test_adoption.py",
+    "tests/spark/test_dealt_rows.py",
+    "tests/spark/test_rescale*.py",
     "tests/contract/test_state_directory_contract.py",
+    "tests/property/test_folded_rows.py",
     "tests/property/test_paged_map_model.py",
     "tests/property/test_provider*.py",
     "tests/property/test_row_checksums.py",
@@ -38,6 +41,7 @@ TESTS = (
     "tests/property/test_write_amplification.py",
     "tests/fault/test_damaged_provider_files.py",
     "tests/fault/test_killed_gateways.py",
+    "tests/fault/test_killed_rescales.py",
     "tests/fault/test_provider*.py",
     "tests/compatibility/test_provider_checkpoints_of_releases.py",
 )

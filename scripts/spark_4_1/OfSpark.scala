@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import org.apache.spark.SparkException
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
 
 // What Spark 4.1 has in place of spark_state/jvm/spark. The methods without a body are those of
 // later versions that the provider implements, and that Spark 4.1 does not call.
@@ -62,4 +63,12 @@ private[cowstate] object OfSpark {
   /** Spark 4.1 cannot be told to write a snapshot. */
   def storeWithSnapshot(provider: StateStoreProvider, version: Long): StateStore =
     throw new UnsupportedOperationException("cowstate adopt --revert needs Spark 4.2 or later")
+
+  /** Spark 4.1 does not tell. */
+  def partitionKey(
+      operatorName: String,
+      store: String,
+      keySchema: StructType,
+      joinFormat: Int): (StructType, UnsafeRow => UnsafeRow) =
+    throw new UnsupportedOperationException("cowstate rescale needs Spark 4.2 or later")
 }

@@ -1,7 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.SparkException
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatePartitionKeyExtractorFactory
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
 
 // What the provider needs of Spark that differs between versions. This is of 4.2 and 4.3;
 // scripts/spark_4_1 has what takes its place in the jar for Spark 4.1.
@@ -24,4 +27,15 @@ private[cowstate] object OfSpark {
   /** A store of Spark's provider, which writes a snapshot when it commits. */
   def storeWithSnapshot(provider: StateStoreProvider, version: Long): StateStore =
     provider.getStore(version, None, forceSnapshotOnCommit = true, loadEmpty = false)
+
+  /** By which columns of its key an operator shuffles, and how they are taken out of a key. */
+  def partitionKey(
+      operatorName: String,
+      store: String,
+      keySchema: StructType,
+      joinFormat: Int): (StructType, UnsafeRow => UnsafeRow) = {
+    val extractor = StatePartitionKeyExtractorFactory.create(
+      operatorName, keySchema, store, StateStore.DEFAULT_COL_FAMILY_NAME, Some(joinFormat), None)
+    (extractor.partitionKeySchema, extractor.partitionKey)
+  }
 }

@@ -1,0 +1,174 @@
+"""Queries whose state is in an object store go on with another number of partitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pyspark.sql import SparkSession
+
+from checkpoint_store import open_store
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.state_place import state_place
+from cowstate.cli.command_line import main
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from tests.support.adoption_jobs import FORMAT_2, contents
+from tests.support.moto_s3 import S3Server, moto_s3
+from tests.support.operator_jobs import OPERATOR_JOBS
+from tests.support.provider_inputs import write_batches
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    THROUGH_MANAGER,
+    Options,
+    ProviderRun,
+    configured,
+)
+from tests.support.provider_stores import (
+    RETRY_SECONDS,
+    ProviderStore,
+    directory_store,
+    s3_store,
+)
+from tests.support.rescaled_jobs import RescaledRun, rescale, rescaled, revert, rows_of_state
+from tests.support.spark_session import CREDENTIALS
+from tests.support.stopped_changes import StoppedError, stop_after
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 4
+WRITING = {CheckpointFiles: ["write_text", "copy", "delete", "start_rescaling", "discard_rescaled"]}
+MOST_WRITES = 60
+Begun = Callable[[str, ProviderStore, Options], RescaledRun]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def begun(spark: SparkSession, tmp_path: Path) -> Begun:
+    """A job after two batches with its state in a store, and the same on HDFSBacked."""
+
+    def begin(name: str, store: ProviderStore, settings: Options) -> RescaledRun:
+        job, shape = OPERATOR_JOBS[name]
+        in_store = {**settings, **store.settings}
+        run = RescaledRun(
+            ProviderRun(spark, job, COWSTATE, tmp_path / "rescaled", in_store),
+            ProviderRun(spark, job, HDFS, tmp_path / "expected", THROUGH_MANAGER),
+            write_batches(tmp_path / "left", 1, BATCHES, shape),
+            write_batches(tmp_path / "right", 101, BATCHES, shape),
+        )
+        run.go_on(2)
+        return run
+
+    return begin
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProviderStore:
+    return directory_store(tmp_path / "store")
+
+
+def sorted_rows(run: RescaledRun, store: ProviderStore) -> list[str]:
+    """What cowstate's reader finds."""
+    opened = open_store(str(run.rescaled.checkpoint), storage_options=store.readable)
+    return sorted(map(repr, opened.read().to_pylist()))
+
+
+@pytest.mark.parametrize("settings", [THROUGH_MANAGER, FORMAT_2], ids=["v1", "v2"])
+@pytest.mark.parametrize("name", ["session windows", "full outer join"])
+def test_a_query_in_s3_goes_on_with_other_numbers_as_if_uninterrupted(
+    begun: Begun, s3: S3Server, name: str, settings: Options
+) -> None:
+    store = s3_store(s3)
+    run = begun(name, store, settings)
+    for number in (6, 3):
+        before = rows_of_state(run.rescaled, run.rescaled.batches[-1])
+        with configured(run.rescaled.spark, store.access):
+            rescaled(run.rescaled.checkpoint, number)
+        assert rows_of_state(run.rescaled, run.rescaled.batches[-1]) == before
+        run.go_on(1)
+    run.assert_agrees()
+    assert not [*run.rescaled.checkpoint.rglob("*.arrow")]
+
+
+def test_all_readers_follow_it(begun: Begun, s3: S3Server) -> None:
+    store = s3_store(s3)
+    run = begun("aggregation, update", store, THROUGH_MANAGER)
+    before = sorted_rows(run, store)
+    with configured(run.rescaled.spark, store.access):
+        rescaled(run.rescaled.checkpoint, 5)
+        assert sorted_rows(run, store) == before
+        run.go_on(1)
+        keys = run.rescaled.read_state({}).count()
+    after = sorted_rows(run, store)
+    assert after != before
+    assert len(after) == keys
+
+
+def test_one_that_stops_at_any_write_is_undone_in_the_store_and_in_the_checkpoint(
+    begun: Begun, store: ProviderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun("session windows", store, FORMAT_2)
+    checkpoint = run.rescaled.checkpoint
+    there = tmp_path / "store"
+    before, before_there = contents(checkpoint), contents(there)
+    rows = rows_of_state(run.rescaled, run.rescaled.batches[-1])
+    for writes in range(MOST_WRITES):
+        with monkeypatch.context() as patch:
+            stop_after(patch, writes, WRITING)
+            try:
+                rescaled(checkpoint, 5)
+                break
+            except StoppedError:
+                pass
+        assert rows_of_state(run.rescaled, run.rescaled.batches[-1]) == rows
+        if (checkpoint / "_cowstate_rescale").exists():
+            revert(checkpoint)
+        assert (contents(checkpoint), contents(there)) == (before, before_there), writes
+    assert writes > 5
+    revert(checkpoint)
+    assert (contents(checkpoint), contents(there)) == (before, before_there)
+    rescaled(checkpoint, 3)
+    run.go_on(2)
+    run.assert_agrees()
+
+
+def test_a_rescaled_state_moves_into_the_checkpoint_and_back_to_a_store(
+    begun: Begun, store: ProviderStore, tmp_path: Path
+) -> None:
+    run = begun("session windows", store, FORMAT_2)
+    rescaled(run.rescaled.checkpoint, 5)
+    adopt(run.rescaled, "checkpoint")
+    assert state_place(open_object_store(str(run.rescaled.checkpoint))) is None
+    run.go_on(1)
+    rescaled(run.rescaled.checkpoint, 3)
+    adopt(run.rescaled, directory_store(tmp_path / "another").url)
+    run.go_on(1)
+    run.assert_agrees()
+
+
+def adopt(query: ProviderRun, store: str) -> None:
+    arguments = ["--store", store, "--apply", "--force"]
+    assert main(["adopt", str(query.checkpoint), *arguments]) == 0
+    query.settings = FORMAT_2
+
+
+def test_a_store_that_is_gone_is_told_and_nothing_is_changed(
+    begun: Begun, capsys: pytest.CaptureFixture[str], spark: SparkSession, s3: S3Server
+) -> None:
+    store = s3_store(s3)
+    run = begun("session windows", store, THROUGH_MANAGER)
+    before = contents(run.rescaled.checkpoint)
+    nowhere = ProviderStore(store.url, {**store.options, "endpoint_url": "http://127.0.0.1:9"})
+    with configured(spark, {**nowhere.access, RETRY_SECONDS: "1"}):
+        for arguments in ([], ["--apply", "--force"]):
+            assert rescale(run.rescaled.checkpoint, 5, *arguments) == 2
+            assert store.url in capsys.readouterr().err
+    assert contents(run.rescaled.checkpoint) == before
