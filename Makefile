@@ -19,6 +19,8 @@ help:
 	@echo "make lint    format and lint checks only"
 	@echo "make scala-format   format the Scala sources (scala-format-check: only look; needs Maven Central)"
 	@echo "make docs    build the documentation into build/site"
+	@echo "make spark-suites      Spark's own tests on the provider (needs Maven Central; SUITES='--suites Join')"
+	@echo "make provider-matrix   the provider's tests on each Spark and Java (MATRIX='--spark 4.2 --java 21')"
 	@echo "make bench   run the benchmarks"
 	@echo "make notebooks   run the notebooks, and store what they show"
 	@echo "make coverage   the lines that unit and contract tests leave out (others: COVERED='tests/spark')"
@@ -46,7 +48,7 @@ scala-format-check: $(VENV)/installed-dev
 	@$(BIN)/python scripts/scala_format.py --check
 
 types: $(VENV)/installed-dev
-	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/mypy $(PACKAGES) scripts
 
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
@@ -86,6 +88,13 @@ coverage: $(VENV)/installed-dev
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage html --quiet
 	@$(BIN)/coverage report
+
+.PHONY: spark-suites provider-matrix
+spark-suites: $(VENV)/installed-dev
+	@$(BIN)/python -m scripts.spark_suites $(SUITES)
+
+provider-matrix: $(VENV)/installed-dev
+	@$(BIN)/python -m scripts.provider_matrix $(MATRIX)
 
 bench: $(VENV)/installed-dev
 	@for benchmark in $(sort $(wildcard tests/benchmarks/*.py)); do $(BIN)/python $$benchmark || exit 1; done

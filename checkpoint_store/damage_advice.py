@@ -11,6 +11,7 @@ from checkpoint_store.object_names import (
     DATA,
     QUERY,
     STATE,
+    STATE_PLACE,
     STORE,
     TABLE,
     VERSIONS,
@@ -69,6 +70,7 @@ _MISSING = {
     VERSIONS: f"{_FROM_BACKUP}. The other versions can be read by their number",
     **{name: _DAMAGED[name] for name in (DATA, STATE, COMMITS, QUERY)},
 }
+_OF_STATE_PLACE = f"{_FROM_BACKUP} of the checkpoint. It says which object store has the state"
 _OF_COMPACTION = (
     f"{_FROM_BACKUP}, or read a version that does not need it. If only an object in compactions/ "
     "names it, delete that object: the files that it stands for are read instead"
@@ -84,6 +86,8 @@ def advice_on_damaged(name: str) -> str:
         return _OF_COMPACTION
     if is_barrier(name):
         return _OF_BARRIER
+    if name == STATE_PLACE:
+        return _OF_STATE_PLACE
     return _DAMAGED.get(name.partition("/")[0], _EPOCH_BACK)
 
 

@@ -22,6 +22,7 @@ QUERY = "metadata"
 COMMITS = "commits"
 OFFSETS = "offsets"
 STATE = "state"
+STATE_PLACE = f"{STATE}/cowstate-store.json"
 
 _BARRIER = "barrier-"
 _GROUP = "group-"

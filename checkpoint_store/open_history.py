@@ -18,6 +18,7 @@ from checkpoint_store.provider.provider_errors import StateChoiceError
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.provider.spark_checkpoint import listed_commits
+from checkpoint_store.provider.state_place import OpenStore, PlaceOpener
 from checkpoint_store.states.state_history import StateHistory
 from checkpoint_store.tables.table_history import TableHistory
 from checkpoint_store.tables.table_store import TableStore
@@ -41,11 +42,16 @@ def open_history(
     object store.
     """
     store = RetryingObjectStore(open_object_store(url, storage_options), retry_seconds)
-    return history_in(store, state)
+    return history_in(store, state, PlaceOpener(store.url, storage_options or {}, retry_seconds))
 
 
-def history_in(store: ObjectStore, state: str | ProviderStore | None = None) -> StateHistory:
-    """As `open_history`, of what is in a store."""
+def history_in(
+    store: ObjectStore,
+    state: str | ProviderStore | None = None,
+    open_place: OpenStore | None = None,
+) -> StateHistory:
+    """As `open_history`, of what is in a store. `open_place`: how to open the object store that
+    has the state of a checkpoint."""
     table = TableStore(store)
     metadata = table.metadata()
     if metadata is not None:
@@ -61,16 +67,18 @@ def history_in(store: ObjectStore, state: str | ProviderStore | None = None) -> 
         if _has_epochs(store):
             raise
         if listed_commits(store):
-            return _of_checkpoint(store, state)
+            return _of_checkpoint(store, state, open_place or PlaceOpener())
         raise NotAStoreError(store.url, _stores_below(store)) from None
     operator = decode_metadata(data, Source(store.url, object_names.STORE))
     return OperatorHistory(store, operator, _name_of(store, state))
 
 
-def _of_checkpoint(store: ObjectStore, state: str | ProviderStore | None) -> ProviderHistory:
+def _of_checkpoint(
+    store: ObjectStore, state: str | ProviderStore | None, open_place: OpenStore
+) -> ProviderHistory:
     if isinstance(state, str):
         raise StateChoiceError(store.url, state, is_checkpoint=True)
-    return ProviderHistory.of(store, state or ProviderStore())
+    return ProviderHistory.of(store, state or ProviderStore(), open_place)
 
 
 def _name_of(store: ObjectStore, state: str | ProviderStore | None) -> str | None:

@@ -12,57 +12,21 @@ import hashlib
 import os
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 JARS = ROOT / "build" / "scalafmt"
-REPOSITORY = os.environ.get("MAVEN_REPOSITORY", "https://repo1.maven.org/maven2")
 SOURCES = ("spark_state", "tests", "scripts")
-TIMEOUT_SECONDS = 120
 
 sys.path.insert(0, str(ROOT))
+from scripts.pinned_jars import pinned_jars  # noqa: E402
 from spark_state.jvm.scala_compiler import compile_jar, spark_jars  # noqa: E402
-
-
-def locked_jars() -> list[Path]:
-    """The jars of scalafmt, downloaded if they are not there."""
-    lines = (ROOT / "scripts" / "scalafmt.sha256").read_text().splitlines()
-    jars = []
-    for checksum, path in (line.split() for line in lines if not line.startswith("#")):
-        jar = JARS / Path(path).name
-        if not jar.exists():
-            download(f"{REPOSITORY}/{path}", jar)
-        check(jar, checksum)
-        jars.append(jar)
-    return jars
-
-
-def download(url: str, jar: Path) -> None:
-    """Download a jar, which is there whole or not at all."""
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
-            data = response.read()
-    except OSError as error:
-        sys.exit(f"cannot download {url}: {error}. MAVEN_REPOSITORY may name a mirror")
-    jar.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = jar.with_name(f".{os.getpid()}-{jar.name}")
-    unfinished.write_bytes(data)
-    unfinished.replace(jar)
-
-
-def check(jar: Path, checksum: str) -> None:
-    """Exit if a jar is not the one that is pinned; it is deleted then."""
-    actual = hashlib.sha256(jar.read_bytes()).hexdigest()
-    if actual != checksum:
-        jar.unlink()
-        sys.exit(f"{jar.name} has SHA-256 {actual} instead of {checksum}: it was not used")
 
 
 def unformatted(*, write: bool) -> list[str]:
     """The files that are not formatted; with `write` they are now."""
     formatter = ROOT / "scripts" / "ScalaFormat.scala"
-    jars = locked_jars()
+    jars = pinned_jars(ROOT / "scripts" / "scalafmt.sha256", JARS)
     # Its name tells which source it is made of, so that a change is compiled.
     launcher = JARS / f"launcher-{hashlib.sha256(formatter.read_bytes()).hexdigest()[:12]}.jar"
     if not launcher.exists():

@@ -41,7 +41,7 @@ BANNER = re.compile(r"^#\s*[-=#*~_+─═]{3,}")
 
 
 def _files_in(root: Path, language: str) -> list[Path]:
-    folders = ("checkpoint_store", "spark_state", "datasources", "cowstate", "tests")
+    folders = ("checkpoint_store", "spark_state", "datasources", "cowstate", "scripts", "tests")
     return sorted(path for folder in folders for path in (root / folder).rglob(f"*.{language}"))
 
 

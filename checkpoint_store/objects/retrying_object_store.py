@@ -75,7 +75,8 @@ class RetryingObjectStore:
 
     def _holds(self, name: str, data: bytes) -> bool:
         try:
-            return self._store.get(name) == data
+            # A large object may be a mapped file, which equals no bytes.
+            return memoryview(data) == self._store.get(name)
         except ObjectMissingError:
             return False
 

@@ -29,12 +29,14 @@ class DealtPartitions:
     first: PartitionReader | None
 
     @classmethod
-    def of(cls, checkpoint: ObjectStore, operator: int, store_name: str) -> DealtPartitions:
-        """Raises StoreNotFoundError, CorruptObjectError."""
-        stored = partitions_of(checkpoint, operator, store_name)
+    def of(
+        cls, checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
+    ) -> DealtPartitions:
+        """`files` has the files of the stores. Raises StoreNotFoundError, CorruptObjectError."""
+        stored = partitions_of(checkpoint, files, operator, store_name)
         query = QueryPartitions(checkpoint)
         where = StorePartition(operator, 0, store_name)
-        return cls(stored, query, PartitionReader(checkpoint, where, query))
+        return cls(stored, query, PartitionReader(files, where, query))
 
     @property
     def was_rescaled(self) -> bool:

@@ -7,12 +7,14 @@
 
 Spark's commit log says which batches are complete and, in checkpoint format 2, which attempt of
 each store counts. All partitions of a store are read, one after the other, and one whose files are
-gone is missed.
+gone is missed. If the state is in an object store, which the checkpoint says, the files are read
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,29 +28,43 @@ from checkpoint_store.provider.provider_state import (
     read_partition_state,
 )
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
+from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.spark_checkpoint import committed_batches, committed_ids
+from checkpoint_store.provider.state_place import PlaceOpener, state_files
 
 __all__ = ["committed_batches", "read_changes", "read_state"]
 
-_ReadPartition = Callable[[ObjectStore, StorePartition, int, Set[str] | None], pa.Table]
+_ReadPartition = Callable[
+    [ObjectStore, StorePartition, int, Set[str] | None, QueryPartitions | None], pa.Table
+]
 
 
 def read_state(
-    checkpoint: ObjectStore, batch: int, operator: int = 0, store_name: str = DEFAULT_STORE
+    checkpoint: ObjectStore,
+    batch: int,
+    operator: int = 0,
+    store_name: str = DEFAULT_STORE,
+    store_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
     """All entries of a store after a batch: `key`, `value` (structs) and `partition_id`.
 
+    `store_options`: fsspec's, for the object store that has the state, if one has.
     A join has the stores left-keyToNumValues, left-keyWithIndexToValue and those of the right.
 
     Raises NotACheckpointError; StoreNotFoundError for an operator or a store that is not there;
     VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
     """
-    after = _AfterBatch(checkpoint, batch, operator, store_name)
+    files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
+    after = _AfterBatch(checkpoint, files, batch, (operator, store_name))
     return after.read(after.dealt.after(batch), read_partition_state)
 
 
 def read_changes(
-    checkpoint: ObjectStore, batch: int, operator: int = 0, store_name: str = DEFAULT_STORE
+    checkpoint: ObjectStore,
+    batch: int,
+    operator: int = 0,
+    store_name: str = DEFAULT_STORE,
+    store_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
     """What a batch changed in a store: `change_type` ("update", "delete"), `key`, `value` (null for
     "delete") and `partition_id`, in the order of the changes within each partition.
@@ -56,18 +72,21 @@ def read_changes(
     Raises what `read_state` does, and ChangesNotKnownError if only the state after the batch is
     there.
     """
-    after = _AfterBatch(checkpoint, batch, operator, store_name)
+    files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
+    after = _AfterBatch(checkpoint, files, batch, (operator, store_name))
     return after.read(after.dealt.during(batch), read_partition_changes)
 
 
 class _AfterBatch:
     """A store as a batch left it."""
 
-    def __init__(self, checkpoint: ObjectStore, batch: int, operator: int, store_name: str) -> None:
-        self._checkpoint, self._batch = checkpoint, batch
-        self._operator, self._store_name = operator, store_name
-        self._ids = committed_ids(checkpoint, batch, operator)
-        self.dealt = DealtPartitions.of(checkpoint, operator, store_name)
+    def __init__(
+        self, checkpoint: ObjectStore, files: ObjectStore, batch: int, store: tuple[int, str]
+    ) -> None:
+        self._checkpoint, self._files, self._batch = checkpoint, files, batch
+        self._operator, self._store_name = store
+        self._ids = committed_ids(checkpoint, batch, self._operator)
+        self.dealt = DealtPartitions.of(checkpoint, files, *store)
 
     def read(self, partitions: int, read: _ReadPartition) -> pa.Table:
         """The rows that `read` finds in so many partitions."""
@@ -78,7 +97,7 @@ class _AfterBatch:
             # The commit log has ids of the partitions after a rescale, not of those before it.
             ids = self._ids if number < named else None
             try:
-                parts.append(read(self._checkpoint, where, self._batch + 1, ids))
+                parts.append(read(self._files, where, self._batch + 1, ids, self.dealt.query))
             except VersionNotFoundError as error:
                 raise self._missed(where, error) from error
         return pa.concat_tables(parts)
@@ -89,4 +108,4 @@ class _AfterBatch:
         newest = committed_batches(self._checkpoint)[-1] + 1
         if any(self._batch + 1 < version <= newest for version in error.present):
             return error
-        return missing_batch(self._checkpoint, where, self._batch)
+        return missing_batch(self._files, where, self._batch)

@@ -17,6 +17,9 @@ because Spark's hash deals keys out evenly.
 
 A query may get another number of partitions between two batches. Its state after the first of them
 has the new number, and what that batch changed the former one.
+
+If the state is in an object store, the files are read there. Somebody may move it while a reader is
+open: files that are missed are looked for in the place that the checkpoint names then.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ from checkpoint_store.provider.provider_state import (
 from checkpoint_store.provider.provider_store import ProviderStore
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.spark_checkpoint import (
+    StorePartitions,
     committed_ids,
     listed_commits,
     partitions_of,
@@ -59,6 +63,7 @@ from checkpoint_store.provider.spark_checkpoint import (
     schema_file_of,
     state_schemas,
 )
+from checkpoint_store.provider.state_place import OpenStore, state_files
 from checkpoint_store.states.state_history import (
     StateVersion,
     VersionInfo,
@@ -85,18 +90,24 @@ class _Listed:
 
 @dataclass
 class ProviderHistory:
-    """The StateHistory of one store of an operator."""
+    """The StateHistory of one store of an operator. `files` is what has its files now, and
+    `open_place` opens what has them another time."""
 
     checkpoint: ObjectStore
     store: ProviderStore
+    files: ObjectStore
+    open_place: OpenStore
     _listed: _Listed = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, checkpoint: ObjectStore, store: ProviderStore) -> ProviderHistory:
+    def of(
+        cls, checkpoint: ObjectStore, store: ProviderStore, open_place: OpenStore
+    ) -> ProviderHistory:
         """Raises StoreNotFoundError, which names the stores that there are; CorruptObjectError."""
-        stored = partitions_of(checkpoint, store.operator_id, store.name)
+        files = state_files(checkpoint, open_place)
+        stored = partitions_of(checkpoint, files, store.operator_id, store.name)
         dealt = DealtPartitions(stored, QueryPartitions(checkpoint), None)
-        return cls(checkpoint, store, _Listed(dealt))
+        return cls(checkpoint, store, files, open_place, _Listed(dealt))
 
     @property
     def url(self) -> str:
@@ -212,19 +223,25 @@ class ProviderHistory:
             return partition, partition.state_at(batch + 1, uniques)
         except VersionNotFoundError as error:
             # The batch is committed and not older than what is retained.
-            raise missing_batch(self.checkpoint, self._where(number), batch) from error
+            raise missing_batch(self.files, self._where(number), batch) from error
 
     def _refreshed(self, *, anew: bool = False) -> _Listed:
-        """What is there now. Files are listed again only if there are other commits, or `anew`."""
+        """What is there now. Files are listed again only if there are other commits, or `anew`, and
+        then where they are now."""
+        if anew:
+            self.files = state_files(self.checkpoint, self.open_place)
         listed, commits = self._listed, listed_commits(self.checkpoint)
         if anew or commits != listed.commits:
             query = QueryPartitions(self.checkpoint)
-            first = PartitionReader(self.checkpoint, self._where(0), query)
+            first = PartitionReader(self.files, self._where(0), query)
             stored = listed.dealt.stored
-            if first.has_rescaled or listed.dealt.was_rescaled:
-                stored = partitions_of(self.checkpoint, self.store.operator_id, self.store.name)
+            if anew or first.has_rescaled or listed.dealt.was_rescaled:
+                stored = self._stored()
             listed = self._listed = _Listed(DealtPartitions(stored, query, first), commits)
         return listed
+
+    def _stored(self) -> StorePartitions:
+        return partitions_of(self.checkpoint, self.files, self.store.operator_id, self.store.name)
 
     @cached_property
     def _columns(self) -> ProviderColumns:
@@ -239,7 +256,7 @@ class ProviderHistory:
             raise CorruptObjectError(self.url, name, f"no schemas: {error!r}") from error
 
     def _partition(self, number: int) -> PartitionReader:
-        return PartitionReader(self.checkpoint, self._where(number), self._listed.dealt.query)
+        return PartitionReader(self.files, self._where(number), self._listed.dealt.query)
 
     def _where(self, number: int) -> StorePartition:
         return StorePartition(self.store.operator_id, number, self.store.name)

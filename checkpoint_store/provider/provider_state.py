@@ -53,7 +53,7 @@ class StorePartition:
 
     @property
     def directory(self) -> str:
-        """Relative to the checkpoint."""
+        """Relative to the checkpoint, or to the directory in an object store."""
         directory = f"state/{self.operator}/{self.partition}"
         return directory if self.store_name == DEFAULT_STORE else f"{directory}/{self.store_name}"
 
@@ -73,10 +73,11 @@ class StateSchemas:
 
 
 def read_partition_state(
-    checkpoint: ObjectStore,
+    files: ObjectStore,
     where: StorePartition,
     version: int,
     uniques: Collection[str] | None = None,
+    query: QueryPartitions | None = None,
 ) -> pa.Table:
     """All entries of a version, with the columns of Spark's statestore reader:
 
@@ -85,20 +86,22 @@ def read_partition_state(
         partition_id  int32
 
     `uniques` have that of the attempt that counts, as Spark's commit log says in checkpoint
-    format 2; without them the attempt of the highest generation counts.
+    format 2; without them the attempt of the highest generation counts. `query` is that of the
+    checkpoint, if the files are elsewhere.
 
     Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file on the way;
     UnreadableStateError, UnsupportedFormatError.
     """
-    reader = PartitionReader(checkpoint, where)
+    reader = PartitionReader(files, where, query)
     return reader.table(reader.restored(reader.state_at(version, uniques)))
 
 
 def read_partition_changes(
-    checkpoint: ObjectStore,
+    files: ObjectStore,
     where: StorePartition,
     version: int,
     uniques: Collection[str] | None = None,
+    query: QueryPartitions | None = None,
 ) -> pa.Table:
     """What the batch that made a version changed, in its order; a key may occur more than once:
 
@@ -107,34 +110,34 @@ def read_partition_changes(
         value         struct of the value's, null for "delete"
         partition_id  int32
 
-    `uniques` and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
+    Arguments and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
     that batch is there.
     """
-    reader = PartitionReader(checkpoint, where)
+    reader = PartitionReader(files, where, query)
     changed = reader.changes(reader.state_at(version, uniques))
     changes = reader.table([changed], keeps_all=True)
     present = pc.is_valid(changes["value"])
     return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
 
 
-def missing_batch(checkpoint: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
+def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> ObjectMissingError:
     """The error for a batch that Spark committed and of which a partition has no file."""
     name = f"{where.directory}/{batch + 1:019d}-*.changelog.arrow"
-    return ObjectMissingError(checkpoint.url, name, batch)
+    return ObjectMissingError(files.url, name, batch)
 
 
 class PartitionReader:
     """Reads one directory as it was when it was listed."""
 
     def __init__(
-        self, checkpoint: ObjectStore, where: StorePartition, query: QueryPartitions | None = None
+        self, objects: ObjectStore, where: StorePartition, query: QueryPartitions | None = None
     ) -> None:
-        """`query`: asked if the query was rescaled."""
-        self._checkpoint = checkpoint
-        self._query = query or QueryPartitions(checkpoint)
+        """`query`: asked if it was rescaled. Without it `objects` is its checkpoint."""
+        self._objects = objects
+        self._query = query or QueryPartitions(objects)
         self._where = where
         listed = {
-            info.name.rpartition("/")[2]: info.length for info in checkpoint.list(where.directory)
+            info.name.rpartition("/")[2]: info.length for info in objects.list(where.directory)
         }
         self._lengths = listed
         self._files = ProviderFiles(listed)
@@ -171,7 +174,7 @@ class PartitionReader:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
         if state is None:
             raise VersionNotFoundError(
-                self._checkpoint.url, self._where.directory, version, (*self._files.versions,)
+                self._objects.url, self._where.directory, version, (*self._files.versions,)
             )
         return state
 
@@ -206,7 +209,7 @@ class PartitionReader:
         if lineage.foreign is not None:
             raise self._foreign(lineage.foreign)
         raise ChangesNotKnownError(
-            self._checkpoint.url,
+            self._objects.url,
             self._where.directory,
             state.version,
             self._files.first_with_changes(),
@@ -272,26 +275,24 @@ class PartitionReader:
 
     def _read(self, name: ProviderFileName) -> ProviderFile:
         path = self._path(name)
-        data = self._checkpoint.get(path)
-        return decode_provider_file(data, name, Source(self._checkpoint.url, path))
+        data = self._objects.get(path)
+        return decode_provider_file(data, name, Source(self._objects.url, path))
 
     def _path(self, name: ProviderFileName) -> str:
         return f"{self._where.directory}/{name}"
 
     def _missing(self, state: StateId) -> ObjectMissingError:
         pattern = f"{state.version:019d}-*-{state.unique}-*.changelog.arrow"
-        return ObjectMissingError(self._checkpoint.url, f"{self._where.directory}/{pattern}")
+        return ObjectMissingError(self._objects.url, f"{self._where.directory}/{pattern}")
 
     def _foreign(
         self, name: str, provider: str = "HDFSBackedStateStoreProvider"
     ) -> UnreadableStateError:
         problem = f"Spark's {provider} wrote it"
-        return UnreadableStateError(
-            self._checkpoint.url, f"{self._where.directory}/{name}", problem
-        )
+        return UnreadableStateError(self._objects.url, f"{self._where.directory}/{name}", problem)
 
     def _corrupt(self, name: ProviderFileName, problem: str) -> CorruptObjectError:
-        return CorruptObjectError(self._checkpoint.url, self._path(name), problem)
+        return CorruptObjectError(self._objects.url, self._path(name), problem)
 
 
 def _last_of_each_key(batches: Sequence[Any]) -> list[Any]:

@@ -5,6 +5,8 @@ commits/<batch>                      the batch is done; in checkpoint format 2, 
                                      states that it made
 state/<operator>/_metadata/metadata  the operator's stores, and how many partitions they have
 state/<operator>/0/[<store>/]_metadata/schema   the columns of a store, see state_schema_file
+
+It is in the checkpoint, wherever the files of the stores are.
 """
 
 from __future__ import annotations
@@ -70,13 +72,18 @@ class StorePartitions:
     noted_in: str
 
 
-def partitions_of(checkpoint: ObjectStore, operator: int, store_name: str) -> StorePartitions:
-    """Raises StoreNotFoundError, which names the stores that are there, and CorruptObjectError.
+def partitions_of(
+    checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
+) -> StorePartitions:
+    """The partitions of a store; `files` has the files of the stores. Raises StoreNotFoundError,
+    which names those that are there, and CorruptObjectError.
 
     Spark notes as many as its shuffles have. An operator that takes all rows at once, a limit or an
     aggregation without keys, has one all the same.
     """
-    operators = {number: _operator(checkpoint, number) for number in _numbers(checkpoint, "state")}
+    operators = {
+        number: _operator(checkpoint, files, number) for number in _numbers(checkpoint, "state")
+    }
     stores = operators[operator].stores if operator in operators else {}
     if store_name not in stores:
         present = tuple((number, tuple(other.stores)) for number, other in operators.items())
@@ -144,7 +151,7 @@ class _Operator:
     directories: list[int]
 
 
-def _operator(checkpoint: ObjectStore, operator: int) -> _Operator:
+def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
     """An operator, as Spark wrote down when the query began, or, if an early release of Spark did
     not, as its stores are there.
 
@@ -152,13 +159,13 @@ def _operator(checkpoint: ObjectStore, operator: int) -> _Operator:
     """
     directory = f"state/{operator}"
     name = _noted_in(operator)
-    partitions = _numbers(checkpoint, directory)
+    partitions = _numbers(files, directory)
     try:
         lines = checkpoint.get(name).split(b"\n", 1)
     except ObjectMissingError:
         partition = f"{directory}/{min(partitions, default=0)}"
-        files = _visible([info.name for info in checkpoint.list(partition)])
-        named = [] if files else _visible(checkpoint.list_directories(partition))
+        unnamed = _visible([info.name for info in files.list(partition)])
+        named = [] if unnamed else _visible(files.list_directories(partition))
         count = max(partitions, default=-1) + 1
         return _Operator(None, dict.fromkeys(named or [DEFAULT_STORE], count), partitions)
     try:

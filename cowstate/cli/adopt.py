@@ -28,6 +28,12 @@ def add_adopt(commands: Commands) -> None:
         help="the provider to go on with; hdfs is Spark's HDFSBackedStateStoreProvider "
         "(default: cowstate)",
     )
+    adopt.add_argument(
+        "--store",
+        metavar="URL",
+        help="move the state of cowstate to this object store, or with --store checkpoint back "
+        "into the checkpoint (default: it stays where it is)",
+    )
     actions = adopt.add_mutually_exclusive_group()
     actions.add_argument("--apply", action="store_true", help="do it; otherwise nothing changes")
     actions.add_argument("--revert", action="store_true", help="undo the last --apply")
@@ -44,6 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options = AdoptOptions(
         checkpoint=arguments.checkpoint,
         to=arguments.to,
+        store=arguments.store,
         apply=arguments.apply,
         revert=arguments.revert,
         force=arguments.force,

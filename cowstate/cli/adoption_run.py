@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from cowstate.command_session import command_session
 from spark_state.spark.adoption import adoption, operator_adoption
-from spark_state.spark.adoption.adoption_plan import plan_adoption
 from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.adoption_report import (
     applied_as_json,
@@ -43,10 +42,12 @@ from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 @dataclass(frozen=True, slots=True)
 class AdoptOptions:
-    """The arguments of the command. to: a key of adoption_plan.TARGETS."""
+    """The arguments of the command. to: a key of adoption_plan.TARGETS. store: where the state
+    goes, as `plan_adoption` takes it."""
 
     checkpoint: str
     to: str
+    store: str | None
     apply: bool
     revert: bool
     force: bool
@@ -78,13 +79,14 @@ def _run(spark: SparkSession, options: AdoptOptions) -> tuple[str, dict[str, obj
     checkpoint = read_checkpoint(files)
     if holds_transform_with_state(checkpoint):
         return _run_for_operator(spark, files, checkpoint, options)
+    target = adoption.AdoptionTarget(options.to, options.store)
     if options.apply:
         with shown_progress("converting", "converted", "store") as progress:
             applied = adoption.apply(
-                spark, options.checkpoint, options.to, progress, force=options.force
+                spark, options.checkpoint, target, progress, force=options.force
             )
         return applied_as_text(applied), applied_as_json(applied)
-    plan = plan_adoption(checkpoint, options.to)
+    plan = target.plan(checkpoint)
     quiet = _seconds_quiet(files, checkpoint)
     return plan_as_text(plan, quiet), plan_as_json(plan)
 

@@ -4,6 +4,7 @@
         <executor>/                              its pid, start time and pid namespace
             <slot>.lock                          held while a host is being started
             <slot>.sock                          the host listens here
+        gateway-<pid>.sock                   the gateway of the state store provider does
     <local directory>/cowstate-<uid>/
         <executor>/
             <host>/<number>/                     a database of a subtask
@@ -28,6 +29,7 @@ import psutil
 
 from spark_state.errors import StateHostError
 
+_MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # sizeof sun_path - 1
 _DIRECTORY = re.compile(r"(?P<pid>\d+)-(?P<started>[0-9a-f]+)-(?P<namespace>[0-9a-f]+)")
 
 
@@ -94,6 +96,20 @@ def executor_of_worker() -> Executor:
 def socket_directory(executor: Executor) -> Path:
     """The directory of the sockets of an executor's hosts. See private_directory."""
     return private_directory(Path(tempfile.gettempdir()), executor)
+
+
+def socket_path(executor: Executor, name: str) -> Path:
+    """Where a process of an executor listens. Raises StateHostError if the path is too long for the
+    system, and what private_directory raises."""
+    path = socket_directory(executor) / name
+    length = len(os.fsencode(path))
+    if length > _MAX_SOCKET_PATH_BYTES:
+        raise StateHostError(
+            f"the socket path {path} has {length} bytes, this system allows "
+            f"{_MAX_SOCKET_PATH_BYTES}; set TMPDIR in the executors' environment "
+            "(spark.executorEnv.TMPDIR) to a shorter directory"
+        )
+    return path
 
 
 def private_directory(root: Path, executor: Executor) -> Path:

@@ -22,13 +22,12 @@ from spark_state.errors import StateHostError
 from spark_state.host.executor import (
     Executor,
     remove_directories_of_gone_executors,
-    socket_directory,
+    socket_path,
 )
 
 _PREFIXES_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK", "PYTHON_")
 _SET_BY_SPARK = ("PYTHONHASHSEED",)
 _START_SECONDS = 60
-_MAX_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107  # sizeof sun_path - 1
 _NOT_RUNNING = (FileNotFoundError, ConnectionRefusedError)
 
 
@@ -37,8 +36,7 @@ def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
 
     `idle_seconds`: how long a new host stays without work. Raises StateHostError.
     """
-    path = socket_directory(executor) / f"{slot}.sock"
-    _check_length(path)
+    path = socket_path(executor, f"{slot}.sock")
     try:
         return _connect(path)
     except _NOT_RUNNING:
@@ -51,16 +49,6 @@ def connect(executor: Executor, slot: int, idle_seconds: int) -> socket.socket:
         remove_directories_of_gone_executors()
         _start(executor, path, idle_seconds)
         return _connect(path)
-
-
-def _check_length(path: Path) -> None:
-    length = len(os.fsencode(path))
-    if length > _MAX_SOCKET_PATH_BYTES:
-        raise StateHostError(
-            f"the socket path {path} has {length} bytes, this system allows "
-            f"{_MAX_SOCKET_PATH_BYTES}; set TMPDIR in the executors' environment "
-            "(spark.executorEnv.TMPDIR) to a shorter directory"
-        )
 
 
 def _connect(path: Path) -> socket.socket:

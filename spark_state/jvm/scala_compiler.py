@@ -34,26 +34,31 @@ def compile_jar(
     jar: Path,
     classpath: Sequence[Path] = (),
     services: Mapping[str, str] | None = None,
+    *,
+    jars: Path | None = None,
 ) -> None:
     """Compile `sources` against PySpark's jars and `classpath` into `jar`. `services`: by the name
-    of an interface, the class that Java finds as an implementation of it.
+    of an interface, the class that Java finds as an implementation of it. `jars`: those of another
+    Spark than the installed one, whose compiler then does it.
 
     Raises ScalaCompilerError with the compiler's messages; `jar` is then as it was before.
     """
     jar.parent.mkdir(parents=True, exist_ok=True)
     unfinished = jar.with_name(f".{os.getpid()}-{jar.name}")
-    entries = [str(spark_jars() / "*"), *map(str, classpath)]
+    spark = jars or spark_jars()
+    entries = [str(spark / "*"), *map(str, classpath)]
     command = [
-        *(_java(), "-cp", os.pathsep.join(entries), "scala.tools.nsc.Main", "-usejavacp"),
+        *(java_program(), "-cp", os.pathsep.join(entries), "scala.tools.nsc.Main", "-usejavacp"),
         *("-target", _JAVA, "-opt:local", "-deprecation", "-Xlint", "-Werror"),
         *("-d", str(unfinished), *sorted(map(str, sources))),
     ]
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
+            required = "" if jars else ", which must be Spark 4.3's"
             raise ScalaCompilerError(
-                f"the Scala sources do not compile against {spark_jars()}, which must be Spark "
-                f"4.3's:\n{run.stdout}{run.stderr}"
+                f"the Scala sources do not compile against {spark}{required}:\n"
+                f"{run.stdout}{run.stderr}"
             )
         with zipfile.ZipFile(unfinished, "a") as archive:
             for interface, implementation in (services or {}).items():
@@ -63,7 +68,8 @@ def compile_jar(
         unfinished.unlink(missing_ok=True)
 
 
-def _java() -> str:
+def java_program() -> str:
+    """The program that JAVA_HOME, or else the PATH, names. Raises ScalaCompilerError without it."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():

@@ -56,6 +56,8 @@ _BEHIND_ALL = b"\xff\xff\xff"
 _STALLS = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate")
 _STALL_SECONDS = 0.005
 _ERRORS = "rocksdb.background-errors"
+# Where RocksDB's repair moves tables that it cannot read.
+_LOST = "lost"
 _MEMORY = ("rocksdb.cur-size-all-mem-tables", "rocksdb.estimate-table-readers-mem")
 
 
@@ -360,6 +362,9 @@ class DatabaseCheckpoint:
                 os.link(self.folder / table, links / table)
             Rdict.repair(str(links), Options(raw_mode=True))
             damaged = [table for table in tables if not (links / table).exists()]
+            gone = [table for table in damaged if not (links / _LOST / table).exists()]
+            if gone:
+                raise FileNotFoundError(f"{gone[0]} was deleted meanwhile")
             return _with_reasons(damaged, links / "LOG") if damaged else {}
         except Exception as error:
             raise StateHostError(

@@ -1,6 +1,6 @@
 """The state store provider against HDFSBacked, RocksDB and a store that does nothing.
 
-    python tests/benchmarks/provider.py [--scenario a b c] [--rounds 3] [--scale 1.0]
+    python tests/benchmarks/provider.py [--scenario a b c d] [--rounds 3] [--scale 1.0]
                                         [--partitions 2] [--no-snapshots] [--soak]
                                         [--providers cowstate …]
 
@@ -14,6 +14,8 @@ provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
              `--no-snapshots` leaves out
     session  session windows (one half of c)
     join     inner join of two streams (the other half)
+    d        40M keys with 18 sums each, 8 GB of records: what `--providers disk rocksdb --memory
+             1g` is for. It runs only if it is named
     soak     500 batches that update the same keys, some values with another length each time
 
 The first keys of `a` and `b` come one by one, to fill the state; hashed ones follow. For each batch
@@ -30,6 +32,15 @@ after the other sees the same machine.
 `commit_ms` is the time of commits summed over the partitions, of which two commit side by side. So
 half of what commits take more, over the batch without syncing, is the share of syncing: where the
 machine does other work, too, it is steadier than the ratio of two batches.
+
+`disk` is cowstate with its state in mapped files. `answering` is a store that has one row for all
+keys and keeps nothing: Spark merges this row into each group, as it does with the rows of a real
+store, and not with `floor`. So it is the least that a batch of an aggregation can take.
+
+`--providers cowstate stored` compares with a state in an object store, which is a directory of the
+same disk: what the gateway costs. `provider_store.py` measures single commits.
+
+Ratios are those of `cowstate`, or of the first provider that is named, to the others.
 """
 
 from __future__ import annotations
@@ -46,13 +57,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from provider_run.process import CORES, PROVIDERS, SNAPSHOT_FILES, Task
+from provider_run.process import CORES, FLOORS, PROVIDERS, SNAPSHOT_FILES, Task
 from provider_run.queries import SCENARIOS
 
 from spark_state.jvm.scala_compiler import compile_jar
 
 HERE = Path(__file__).resolve().parent
-LETTERS = {"a": ("a",), "b": ("b",), "c": ("session", "join")}
+LETTERS = {"a": ("a",), "b": ("b",), "c": ("session", "join"), "d": ("d",)}
+USUAL = ("a", "b", "c")
 FIGURES = (
     *("wall_ms", "commit_ms", "task_cpu_ms"),
     *("gc_cpu_ms", "gc_ms", "live_heap_mb", "peak_rss_mb"),
@@ -121,7 +133,7 @@ def run_scenario(task: Task) -> dict[str, Any]:
 
 def check_answers(scenario: str, results: dict[str, dict[str, Any]]) -> None:
     """What each batch put out is the same with all providers, in the batches that all ran."""
-    outputs = {name: r["answers"] for name, r in results.items() if name != "floor"}
+    outputs = {name: r["answers"] for name, r in results.items() if name not in FLOORS}
     if len(outputs) < 2:
         return
     (first, expected), *others = outputs.items()
@@ -138,21 +150,26 @@ def medians(rounds: list[dict[str, Any]]) -> Figures:
     return {name: statistics.median(run[name] for run in rounds) for name in names}
 
 
+def compared(runs: Runs) -> str:
+    """The provider whose ratios to the others are printed."""
+    return "cowstate" if "cowstate" in runs else next(iter(runs))
+
+
 def ratios(runs: Runs, *peers: str) -> Figures:
-    """cowstate's figures over those of a peer, or of the faster of two, in the median round."""
+    """A provider's figures over those of a peer, or of the faster of two, in the median round."""
+    ours = runs[compared(runs)]
     theirs = list(zip(*(runs[peer] for peer in peers), strict=True))
     ratio_by_name = {}
-    for name in medians(runs["cowstate"]):
+    for name in medians(ours):
         least = [min(run.get(name, 0) for run in of_a_round) for of_a_round in theirs]
-        pairs = list(zip((run[name] for run in runs["cowstate"]), least, strict=True))
+        pairs = list(zip((run[name] for run in ours), least, strict=True))
         if all(least):
             ratio_by_name[name] = statistics.median(value / other for value, other in pairs)
     return ratio_by_name
 
 
 def ratios_by_peer(runs: Runs) -> dict[str, Figures]:
-    peers = [peer for peer in runs if peer != "cowstate"] if "cowstate" in runs else []
-    return {peer: ratios(runs, peer) for peer in peers}
+    return {peer: ratios(runs, peer) for peer in runs if peer != compared(runs)}
 
 
 def verdicts(scenario: str, runs: Runs) -> list[str]:
@@ -186,7 +203,8 @@ def print_scenario(scenario: str, runs: Runs) -> None:
     columns = [name for name in (*FIGURES, *RESTARTS) if any(name in f for f in figures.values())]
     print(f"\n{scenario:20}" + "".join(f"{name:>{len(name) + 2}}" for name in columns))
     rows = [(name, row, "10.0f") for name, row in figures.items()]
-    rows += [(f"cowstate / {peer}", r, "10.2f") for peer, r in ratios_by_peer(runs).items()]
+    ours = compared(runs)
+    rows += [(f"{ours} / {peer}", r, "10.2f") for peer, r in ratios_by_peer(runs).items()]
     for label, row, form in rows:
         cells = (
             f"{row[name]:{len(name) + 2}{form[2:]}}" if name in row else " " * (len(name) + 2)
@@ -232,7 +250,7 @@ def soak(task: Task, providers: list[str]) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scenario", nargs="+", choices=list(LETTERS), default=list(LETTERS))
+    parser.add_argument("--scenario", nargs="+", choices=list(LETTERS), default=USUAL)
     parser.add_argument("--providers", nargs="+", choices=list(PROVIDERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of keys and rows")
@@ -251,7 +269,7 @@ def main() -> None:
     out = given.out or HERE / "results" / f"provider{'-soak' if given.soak else ''}.json"
     with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-", dir=given.folder) as name:
         floor_jar = Path(name) / "floor.jar"
-        compile_jar((HERE / "scala").glob("*.scala"), floor_jar)
+        compile_jar([HERE / "scala" / "EmptyStateStoreProvider.scala"], floor_jar)
         folder = str(Path(name) / "run")
         task = Task("run", "", "", given.scale, given.memory, folder, str(floor_jar))
         task = replace(task, with_snapshots=not given.no_snapshots, partitions=given.partitions)

@@ -10,20 +10,24 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cowstate.cli.command_line import main
 from tests.support.adopted_operators import BATCHES, AdoptedJob, EveryTimedState
-from tests.support.adoption_jobs import contents
+from tests.support.adoption_jobs import JOIN, SEGMENTS, Adopted, Seen, contents
+from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER
 from tests.support.whole_applications import kill, start
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 
 
-def adopt_and_kill(job: AdoptedJob, seconds: float, log: Path) -> int:
+KILLS = [2, pytest.param(25, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+
+
+def adopt_and_kill(checkpoint: Path, seconds: float, log: Path, *options: str) -> int:
     """Run the command, and kill it `seconds` after it has begun to change something."""
-    store = f"spark.cowstate.store={job.spark.conf.get('spark.cowstate.store')}"
-    command = ("adopt", str(job.checkpoint), "--apply", "--force", "--conf", store)
+    command = ("adopt", str(checkpoint), "--apply", "--force", *options)
     adoption = start("cowstate", *command, log=log)
     try:
-        folder = job.checkpoint / "_cowstate_adopt"
+        folder = checkpoint / "_cowstate_adopt"
         while adoption.poll() is None and not folder.exists():
             time.sleep(0.01)
         time.sleep(seconds)
@@ -33,9 +37,7 @@ def adopt_and_kill(job: AdoptedJob, seconds: float, log: Path) -> int:
     return code
 
 
-@pytest.mark.parametrize(
-    "kills", [2, pytest.param(25, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
-)
+@pytest.mark.parametrize("kills", KILLS)
 def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
     spark: SparkSession, tmp_path: Path, kills: int
 ) -> None:
@@ -46,10 +48,11 @@ def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
     expected, job = base.copy(tmp_path / "spark"), base.copy(tmp_path / "cowstate")
     before = contents(job.checkpoint)
     chance, codes = random.Random(kills), list[int]()
+    store = f"spark.cowstate.store={spark.conf.get('spark.cowstate.store')}"
     for kill_number in range(kills):
         # The first is killed at once: how long the whole command takes is the machine's affair.
         seconds = chance.uniform(0, 6) if kill_number else 0.0
-        codes.append(adopt_and_kill(job, seconds, tmp_path / "log"))
+        codes.append(adopt_and_kill(job.checkpoint, seconds, tmp_path / "log", "--conf", store))
         if (job.checkpoint / "_cowstate_adopt").exists():
             assert job.adopt("--revert") == 0
         assert contents(job.checkpoint) == before
@@ -59,3 +62,30 @@ def test_it_is_undone_and_done_again_and_the_query_goes_on_as_on_spark(
     expected.on_spark()
     job.on_cowstate()
     assert job.shown() == expected.shown()
+
+
+@pytest.mark.parametrize("kills", KILLS)
+def test_a_move_to_a_store_leaves_the_old_state_or_the_new_one(
+    spark: SparkSession, tmp_path: Path, kills: int
+) -> None:
+    expected = Adopted.new(spark, JOIN, HDFS, tmp_path / "spark", THROUGH_MANAGER)
+    query = Adopted.new(spark, JOIN, COWSTATE, tmp_path / "cowstate", THROUGH_MANAGER)
+    for job in (expected, query):
+        job.go_on(SEGMENTS[0])
+    store, before = tmp_path / "store", contents(query.checkpoint)
+    chance, codes = random.Random(kills), list[int]()
+    for kill_number in range(kills):
+        seconds = chance.uniform(0, 6) if kill_number else 0.0
+        codes.append(
+            adopt_and_kill(query.checkpoint, seconds, tmp_path / "log", "--store", store.as_uri())
+        )
+        if (query.checkpoint / "_cowstate_adopt").exists():
+            assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+        assert contents(query.checkpoint) == before
+        assert not [*store.rglob("*.arrow")]
+    assert -signal.SIGKILL in codes
+    query.adopt("--store", store.as_uri())
+    for job in (expected, query):
+        job.go_on(SEGMENTS[1])
+    assert Seen.of(query.run) == Seen.of(expected.run)
+    assert [*store.rglob("*.arrow")]

@@ -25,7 +25,6 @@ from tests.support.adoption_jobs import (
     Adopted,
     FirstSegments,
     contents,
-    copy_of,
     forget_last_commit,
 )
 from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
@@ -114,7 +113,7 @@ class Stopped:
         }
         if left not in self.seen:
             self.seen.append(left)
-            stopped = copy_of(self.query, self.folder / f"stopped-{writes}")
+            stopped = self.query.copy(self.folder / f"stopped-{writes}")
             assert outcome_of(stopped) == self.expected, f"after {writes} writes"
 
 
@@ -243,7 +242,7 @@ def test_a_killed_process_leaves_the_former_number_or_the_new_one(
         # The first is killed at once: how long the whole command takes is the machine's affair.
         seconds = chance.uniform(0, 3) if kill_number else 0.0
         codes.append(killed(query, scenario.number, seconds, tmp_path / "log"))
-        stopped = copy_of(query, tmp_path / f"stopped-{kill_number}")
+        stopped = query.copy(tmp_path / f"stopped-{kill_number}")
         assert outcome_of(stopped) == uninterrupted(scenario.name)
         put_back(query)
         assert contents(query.checkpoint) == before

@@ -16,11 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.provider_application import totals
+from tests.support.misbehaving_gateway import gateways_below
+from tests.support.provider_application import STATE_STORE, totals
+from tests.support.provider_jobs import configured
 from tests.support.streams import Row, Stream, Totals, random_rows, totals_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
+BACKEND = "spark.sql.streaming.stateStore.cowstate.backend"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -40,10 +43,12 @@ def command(folder: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.support.provider_application", str(folder), *arguments]
 
 
-def run_to_the_end(spark: SparkSession, folder: Path) -> None:
-    """In the session of the tests, with the provider that the checkpoint names."""
+def run_to_the_end(spark: SparkSession, folder: Path, checkpoint_format: str = "1") -> None:
+    """In the session of the tests, with the provider that the checkpoint names. Spark 4.2 does not
+    note the format in a checkpoint, so the session has to name it again."""
     stream = Stream(spark, folder, settings={})
-    stream.run(totals(stream))
+    with configured(spark, {f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format}):
+        stream.run(totals(stream))
 
 
 def totals_in(folder: Path) -> Totals:
@@ -98,13 +103,14 @@ def test_a_killed_driver_leaves_a_query_that_goes_on(
     for after_epochs, seconds in kills:
         code = run_and_kill_driver(tmp_path, after_epochs, seconds, *options)
         assert code == -signal.SIGKILL
-    run_to_the_end(spark, tmp_path)
+    run_to_the_end(spark, tmp_path, checkpoint_format)
     assert totals_in(tmp_path) == totals_of(fed)
 
 
-def test_a_killed_executor_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["heap", "disk"])
+def test_a_killed_executor_loses_nothing(tmp_path: Path, backend: str) -> None:
     fed = feed(tmp_path, 8)
-    options = ("--master", "local-cluster[2,1,1024]")
+    options = ("--master", "local-cluster[2,1,1024]", "--conf", f"{BACKEND}={backend}")
     driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
     killed = 0
     while driver.poll() is None:
@@ -116,6 +122,31 @@ def test_a_killed_executor_loses_nothing(tmp_path: Path) -> None:
     assert driver.returncode == 0
     assert killed == 2
     assert totals_in(tmp_path) == totals_of(fed)
+    assert not [*(tmp_path / "scratch").rglob("cowstate-*.state")], "killed executors left files"
+
+
+def test_killed_executors_and_gateways_lose_nothing_of_a_state_in_a_store(tmp_path: Path) -> None:
+    fed = feed(tmp_path, 10)
+    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
+    options = ("--master", "local-cluster[2,1,1024]", "--conf", store)
+    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    executors = gateways = 0
+    while driver.poll() is None:
+        process = psutil.Process(driver.pid)
+        if epochs_in(tmp_path) >= 2 * (executors + 1) and executors < 2:
+            running = [p for p in family(process) if is_executor(p)]
+            kill(running[:1])
+            executors += len(running[:1])
+        elif epochs_in(tmp_path) >= 2 * gateways + 1 and gateways < 4:
+            serving = gateways_below(process)
+            kill(serving)
+            gateways += len(serving)
+        time.sleep(0.05)
+    assert driver.returncode == 0
+    assert (executors, gateways > 0) == (2, True)
+    assert totals_in(tmp_path) == totals_of(fed)
+    assert [*tmp_path.glob("store/*/state/0/*/*.arrow")]
+    assert not [*tmp_path.glob("checkpoint/state/**/*.arrow")]
 
 
 def is_executor(process: psutil.Process) -> bool:
@@ -126,10 +157,15 @@ def is_executor(process: psutil.Process) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_fifty_kills_at_random_moments_keep_the_sums(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_fifty_kills_at_random_moments_keep_the_sums(
+    spark: SparkSession, tmp_path: Path, is_stored: bool
+) -> None:
     chance = random.Random(50)
     fed = feed(tmp_path, 160)
+    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
+    options = ("--conf", store) if is_stored else ()
     for _ in range(50):
-        run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5))
+        run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5), *options)
     run_to_the_end(spark, tmp_path)
     assert totals_in(tmp_path) == totals_of(fed)

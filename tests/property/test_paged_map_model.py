@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +37,7 @@ MANY_KEYS = range(8_000)
 LINES_PER_LIFE = 1_500
 # Enough for the map to compact itself while it is being changed.
 LONG_VALUE_WORDS = 2_000
-RECORD_HEADER_BYTES = 32
+RECORD_HEADER_BYTES = 16
 # The pages that are being filled and those being emptied.
 FIXED_BYTES = 1 << 19
 
@@ -247,9 +248,15 @@ def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
             model.release(step.place)
 
 
+@pytest.fixture(params=["heap", "disk"])
+def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a map has its files; none on the heap."""
+    return "" if request.param == "heap" else str(tmp_path)
+
+
 @pytest.mark.parametrize("with_prefix", [False, True])
 def test_the_map_and_its_views_agree_with_dicts(
-    provider_jvm: ProviderJvm, with_prefix: bool
+    provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     @settings(max_examples=60)
     @given(scripts)
@@ -258,7 +265,7 @@ def test_the_map_and_its_views_agree_with_dicts(
         for step in script:
             apply(model, step, with_prefix)
         model.end(with_prefix)
-        model.script.run_on(provider_jvm.new("MapScript", with_prefix))
+        model.script.run_on(provider_jvm.new("MapScript", with_prefix, local_directory))
 
     agree()
 
@@ -312,12 +319,14 @@ class Life:
 
 @pytest.mark.parametrize("with_prefix", [False, True])
 def test_the_map_and_its_views_agree_with_dicts_over_whole_lives(
-    provider_jvm: ProviderJvm, with_prefix: bool
+    provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     met: Counter[str] = Counter()
     for seed in range(8):
         life = Life(seed, with_prefix)
-        results = life.model.script.run_on(provider_jvm.new("MapScript", with_prefix))
+        results = life.model.script.run_on(
+            provider_jvm.new("MapScript", with_prefix, local_directory)
+        )
         percents = [int(results[place].split(";")[0]) for place in life.opened_at]
         met["a view was opened during a rehash"] += any(0 < percent < 100 for percent in percents)
         met["a view was opened between rehashes"] += 100 in percents
@@ -332,9 +341,11 @@ def live_bytes(entries: dict[int, Value]) -> int:
     )
 
 
-def held_after(model: MapModel, provider_jvm: ProviderJvm, with_prefix: bool) -> list[int]:
+def held_after(
+    model: MapModel, provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
+) -> list[int]:
     """What the map held at each line "held" of the script."""
-    results = model.script.run_on(provider_jvm.new("MapScript", with_prefix))
+    results = model.script.run_on(provider_jvm.new("MapScript", with_prefix, local_directory))
     lines = zip(model.script.lines, results, strict=True)
     return [int(result.split(";")[0]) for line, result in lines if line == "held"]
 
@@ -343,7 +354,11 @@ def held_after(model: MapModel, provider_jvm: ProviderJvm, with_prefix: bool) ->
 @pytest.mark.parametrize("lengths", [[20], [18, 20, 22]], ids=["same length", "other lengths"])
 @pytest.mark.parametrize("share", [1.0, 0.1], ids=["all keys", "a tenth"])
 def test_updates_of_the_same_keys_hold_less_than_three_times_what_is_alive(
-    provider_jvm: ProviderJvm, with_prefix: bool, lengths: Sequence[int], share: float
+    provider_jvm: ProviderJvm,
+    with_prefix: bool,
+    lengths: Sequence[int],
+    share: float,
+    local_directory: str,
 ) -> None:
     choice = random.Random(1)
     model = MapModel()
@@ -359,7 +374,7 @@ def test_updates_of_the_same_keys_hold_less_than_three_times_what_is_alive(
         model.script.add(f"drop view-{model.opened}", None)
         model.compact(live_bytes({key: model.entries[key] for key in updates}))
         model.script.add("held", None)
-    held = held_after(model, provider_jvm, with_prefix)
+    held = held_after(model, provider_jvm, with_prefix, local_directory)
     assert max(held) < 3 * live_bytes(model.entries) + FIXED_BYTES
 
 
@@ -379,7 +394,7 @@ def test_memory_falls_when_all_views_of_replaced_records_are_released(
     model.script.add("held", None)
     model.release(0)
     model.script.add("held", None)
-    before, under_views, under_one_view, afterwards = held_after(model, provider_jvm, False)
+    before, under_views, under_one_view, afterwards = held_after(model, provider_jvm, False, "")
     alive = live_bytes(model.entries)
     assert under_views > 4 * alive
     assert under_one_view < before + alive + 2 * FIXED_BYTES
@@ -394,5 +409,5 @@ def test_memory_is_bounded_while_a_view_is_open(provider_jvm: ProviderJvm) -> No
         model.put_all(MANY_KEYS, Value(20 + epoch % 2, epoch))
         model.compact(1 << 30)
         model.script.add("held", None)
-    held = held_after(model, provider_jvm, False)
+    held = held_after(model, provider_jvm, False, "")
     assert max(held) < 3 * live_bytes(model.entries) + 2 * FIXED_BYTES

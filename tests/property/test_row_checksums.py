@@ -74,8 +74,8 @@ def filled(*settings_of_the_store: str) -> Script:
     return script
 
 
-def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> None:
-    script.run_on(provider_jvm.new("ProviderScript", str(folder)))
+def run(provider_jvm: ProviderJvm, folder: Path, script: Script) -> list[str]:
+    return script.run_on(provider_jvm.new("ProviderScript", str(folder)))
 
 
 def test_a_byte_that_changes_in_memory_is_found_by_get_and_by_iterators(
@@ -86,10 +86,12 @@ def test_a_byte_that_changes_in_memory_is_found_by_get_and_by_iterators(
     script.add("flip 2", "")
     script.add("get 1", "2:10")
     script.add("get 2", FOUND)
+    script.add("message get 2", None)
     script.add("entries", FOUND)
     script.add("remove 2", "")
     script.add("entries", "1=2:10 3=2:30")
-    run(provider_jvm, tmp_path, script)
+    message = run(provider_jvm, tmp_path, script)[script.lines.index("message get 2")]
+    assert "StateStoreId[ operatorId=0, partitionId=0, storeName=default ]" in message
 
 
 def test_a_byte_that_changes_in_an_older_version_is_found(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
@@ -244,9 +245,15 @@ def apply(model: VersionsModel, step: Step, with_prefix: bool) -> None:
             model.close_reader(step.place)
 
 
+@pytest.fixture(params=["heap", "disk"])
+def local_directory(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a state has its files; none on the heap."""
+    return "" if request.param == "heap" else str(tmp_path)
+
+
 @pytest.mark.parametrize("with_prefix", [False, True])
 def test_every_version_that_is_held_reads_as_it_was_committed(
-    provider_jvm: ProviderJvm, with_prefix: bool
+    provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     @settings(max_examples=150)
     @given(st.integers(1, 4), histories)
@@ -255,7 +262,9 @@ def test_every_version_that_is_held_reads_as_it_was_committed(
         for step in history:
             apply(model, step, with_prefix)
         model.end()
-        versions = provider_jvm.new("VersionsScript", with_prefix, versions_to_retain, 0)
+        versions = provider_jvm.new(
+            "VersionsScript", with_prefix, versions_to_retain, 0, local_directory
+        )
         model.script.run_on(versions)
 
     agree()
@@ -281,7 +290,7 @@ def random_step(choice: random.Random, longest_words: int) -> Step:
 
 @pytest.mark.parametrize("with_prefix", [False, True])
 def test_versions_agree_with_dicts_over_long_histories(
-    provider_jvm: ProviderJvm, with_prefix: bool
+    provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     for seed in range(8):
         # Long values make the map compact itself in the middle of versions and of undoing them.
@@ -293,12 +302,14 @@ def test_versions_agree_with_dicts_over_long_histories(
             if number % 20 == 0:
                 model.read_all()
         model.end()
-        versions = provider_jvm.new("VersionsScript", with_prefix, model.versions_to_retain, 0)
+        versions = provider_jvm.new(
+            "VersionsScript", with_prefix, model.versions_to_retain, 0, local_directory
+        )
         model.script.run_on(versions)
 
 
 def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been(
-    provider_jvm: ProviderJvm,
+    provider_jvm: ProviderJvm, local_directory: str
 ) -> None:
     model = VersionsModel(3)
     history: list[Step] = [
@@ -309,12 +320,14 @@ def test_going_back_and_committing_again_reads_as_if_the_first_time_had_not_been
     for step in history:
         apply(model, step, with_prefix=False)
     model.end()
-    model.script.run_on(provider_jvm.new("VersionsScript", False, 3, 0))
+    model.script.run_on(provider_jvm.new("VersionsScript", False, 3, 0, local_directory))
     assert model.held == ["2/4", "1/1", EMPTY]
     assert model.states["2/4"] == {0: Value(5, 3), 2: Value(2, 1)}
 
 
-def test_a_map_that_was_undone_half_way_is_not_read_any_more(provider_jvm: ProviderJvm) -> None:
+def test_a_map_that_was_undone_half_way_is_not_read_any_more(
+    provider_jvm: ProviderJvm, local_directory: str
+) -> None:
     gone = "error version 1 is not held any more"
     lines = {
         "begin head": "",
@@ -334,7 +347,7 @@ def test_a_map_that_was_undone_half_way_is_not_read_any_more(provider_jvm: Provi
         "scan 1/1 101": gone,
     }
     results = Script(list(lines), [None] * len(lines)).run_on(
-        provider_jvm.new("VersionsScript", True, 3, 0)
+        provider_jvm.new("VersionsScript", True, 3, 0, local_directory)
     )
     assert [result.split(";")[0] for result in results] == list(lines.values())
 
@@ -366,7 +379,7 @@ def test_a_batch_that_exceeds_the_memory_limit_changes_nothing(
             lines += ["begin head", *(f"remove {key}" for key in batch.removed)]
             lines += [f"put {key} {Value(batch.words, number)}" for key in batch.put]
             lines += [f"finish {number:x}", "entries head"]
-        versions = provider_jvm.new("VersionsScript", with_prefix, 2, limit_bytes)
+        versions = provider_jvm.new("VersionsScript", with_prefix, 2, limit_bytes, "")
         results = Script(lines, [None] * len(lines)).run_on(versions)
         outcomes = [line.split(";")[0] for line in results if line.split(";")[0] in OUTCOMES]
         states = [results[n] for n, line in enumerate(lines) if line == "entries head"]
@@ -386,14 +399,14 @@ def test_a_commit_never_exceeds_the_memory_limit_to_free_memory(provider_jvm: Pr
     lines += ["begin head", *(f"remove {key}" for key in removed), "finish 2"]
     outcomes = set[str]()
     for limit_bytes in range(3 << 18, 3 << 19, 1 << 16):
-        versions = provider_jvm.new("VersionsScript", False, 2, limit_bytes)
+        versions = provider_jvm.new("VersionsScript", False, 2, limit_bytes, "")
         outcomes.add(Script(lines, [None] * len(lines)).run_on(versions)[-1])
     assert outcomes == {"aborted;2000", f"committed;{2000 - len(removed)}"}
 
 
 @pytest.mark.parametrize("with_prefix", [False, True])
 def test_retained_versions_hold_the_state_and_the_changes_of_each(
-    provider_jvm: ProviderJvm, with_prefix: bool
+    provider_jvm: ProviderJvm, with_prefix: bool, local_directory: str
 ) -> None:
     choice = random.Random(1)
     state_bytes = len(MANY_KEYS) * RECORD_BYTES
@@ -402,7 +415,7 @@ def test_retained_versions_hold_the_state_and_the_changes_of_each(
         keys = ",".join(map(str, choice.sample(MANY_KEYS, len(MANY_KEYS) // 10)))
         lines += ["begin head", f"puts {keys} {Value(20 + batch % 2, batch)}"]
         lines += [f"finish {batch + 2:x}", "bytes"]
-    versions = provider_jvm.new("VersionsScript", with_prefix, 3, 0)
+    versions = provider_jvm.new("VersionsScript", with_prefix, 3, 0, local_directory)
     results = Script(lines, [None] * len(lines)).run_on(versions)
     held = [int(results[n].split(";")[0]) for n, line in enumerate(lines) if line == "bytes"]
     changes_of_two_batches = 2 * state_bytes // 10

@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +14,7 @@ import pyarrow.ipc
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from cowstate.cli.command_line import main
 from tests.support.adoption_jobs import (
@@ -31,13 +29,15 @@ from tests.support.adoption_jobs import (
     Adopted,
     FirstSegments,
     Seen,
-    Segments,
+    Uninterrupted,
     contents,
     damage,
     delete,
+    first_segments,
     forget_last_commit,
     provider_of_last_batch,
     refused,
+    uninterrupted,
 )
 from tests.support.provider_jobs import (
     COWSTATE,
@@ -48,30 +48,8 @@ from tests.support.provider_jobs import (
     ProviderRun,
 )
 
+__all__ = ["first_segments", "uninterrupted"]
 pytestmark = pytest.mark.spark
-
-Uninterrupted = Callable[[str], Seen]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
-    """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
-
-    @cache
-    def run(name: str) -> Seen:
-        folder = tmp_path_factory.mktemp("uninterrupted")
-        query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
-        segments = Segments.random(folder, seed=1)
-        for batches in SEGMENTS:
-            segments.run(query, batches)
-        return Seen.of(query)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
-    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.spark
     [
         ("none", r"[1-9]\d rows"),
         ("lost row", r"(\d+) rows of (?!\1 )\d+ have arrived, from 1 of 1 partitions. Run.*"),
-        ("row comes twice", r"(\d+) rows of (?!\1 )\d+ have arrived, from 1 of 1 partitions. Run.*"),
+        (
+            "row comes twice",
+            r"(\d+) rows of (?!\1 )\d+ have arrived, from 1 of 1 partitions. Run.*",
+        ),
         ("another row", r"(\d+) rows of \1 have arrived, from 1 of 1 .*, and other ones than .*"),
         ("lost end", r"\d+ rows of 0 have arrived, from 0 of 1 partitions. Run.*"),
         ("unreadable", r"old: its files cannot be read: the disk is gone. Restore them .*"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.provider_jvm import ProviderJvm, Value, key_bytes, provider_jvm
 
 __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
@@ -73,6 +73,13 @@ class TestLoading:
             f"error {LOAD}.VALUE_ROW_FORMAT_VALIDATION_FAILURE"
         )
 
+    def test_scans_of_ranges_are_refused_in_sparks_words(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        (message,) = run(provider_jvm, tmp_path, "message start-range-scan")
+        assert message.startswith("[STATE_STORE_UNSUPPORTED_OPERATION] Range scan operation")
+        assert "CowStateStoreProvider" in message
+
     def test_a_store_in_use_has_a_condition_too(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:
@@ -128,3 +135,27 @@ class TestMetrics:
     ) -> None:
         lines = [START, begin, "put 1 1:7", "commit", "metric forceSnapshotCount", "files snapshot"]
         assert run(provider_jvm, tmp_path, *lines)[-2:] == [count, count]
+
+    def test_versions_that_are_held_in_memory_are_counted_and_those_that_are_not(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        held, missed = "metric loadedMapCacheHitCount", "metric loadedMapCacheMissCount"
+        lines = [START, "begin", held, missed, "put 1 1:7", "commit", "begin", "commit", held]
+        assert run(provider_jvm, tmp_path, *lines) == ["", "", "0", "0", "", "", "", "", "1"]
+        assert run(provider_jvm, tmp_path, START, "begin 2", held, missed)[2:] == ["0", "1"]
+
+    def test_the_size_of_the_newest_version_is_that_of_its_rows(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        size = "metric stateOnCurrentVersionSizeBytes"
+        lines = [START, "begin", size, "put 1 1:7", size, "remove 1", size]
+        rows = len(key_bytes(1)) + len(Value(1, 7).to_bytes())
+        assert run(provider_jvm, tmp_path, *lines)[2::2] == ["0", str(rows), "0"]
+
+    def test_a_snapshot_that_was_passed_over_is_counted_in_the_batch_that_restored(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        repaired = "metric numSnapshotsAutoRepaired"
+        run(provider_jvm, tmp_path, START, "begin-forced", "put 1 1:7", "commit", "damage snapshot")
+        lines = [START, "begin 1", "entries", repaired, "commit", "begin", repaired]
+        assert run(provider_jvm, tmp_path, *lines)[2:] == ["1=1:7", "1", "", "", "0"]

@@ -35,6 +35,7 @@ __all__ = ["provider_jvm"]
 pytestmark = pytest.mark.spark
 
 BATCHES = 4
+ON_DISK = {f"{STATE_STORE}.cowstate.backend": "disk"}
 
 
 def assert_states_are_read(run: ProviderRun, states: Batches) -> None:
@@ -104,7 +105,8 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     trials: Trials, name: str
 ) -> None:
     cowstate = trials.begin(name, COWSTATE, {})
-    expected = trials.run_beside_built_in(name, cowstate)
+    on_disk = trials.begin(name, COWSTATE, THROUGH_MANAGER | ON_DISK)
+    expected = trials.run_beside_built_in(name, cowstate, on_disk)
     states = expected.states()
     assert [*expected.outputs] == [*cowstate.batches]
     assert len(states) >= BATCHES
@@ -114,6 +116,7 @@ def test_rows_and_state_of_every_batch_are_those_of_the_built_in_provider(
     assert history.compared(cowstate.job.compared) == expected
     assert_states_are_read(cowstate, states)
     assert_readers_agree(cowstate, history)
+    assert History.of_run(on_disk).compared(cowstate.job.compared) == expected
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ from tests.support.provider_jobs import (
     configured,
     maintenance_of,
 )
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+
+__all__ = ["provider_jvm"]
 
 pytestmark = pytest.mark.spark
 
@@ -239,6 +242,43 @@ def test_a_row_that_changed_in_a_file_is_found_though_the_file_has_new_sums(
     run.run([], [])
     (row,) = run.outputs[2][-1]
     assert f"events={3 * SHAPE.rows}," in row
+
+
+START = (
+    "start stateStore.rowChecksum.enabled=true stateStore.formatValidation.enabled=false "
+    "stateStore.coordinatorReportSnapshotUploadLag=false"
+)
+FAILED_TO_LOAD = (
+    "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+)
+
+
+def test_the_cause_of_such_an_error_is_sparks_own_and_names_the_store(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    lines = [START, "begin", "put 1 2:81985529216486895", "commit"]
+    provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
+    (changelog,) = (tmp_path / "0/0").glob("*.changelog.arrow")
+    damage_a_row(changelog)
+    script = "\n".join([START, "get 1 1", "message get 1 1"])
+    *_, error, message = provider_jvm.new("ProviderScript", str(tmp_path)).run(script).split("\n")
+    assert error == FAILED_TO_LOAD
+    assert f"{changelog.name} is damaged: record batch 0: a row's checksum differs" in message
+    assert "StateStoreId[ operatorId=0, partitionId=0, storeName=default ]" in message
+
+
+def test_such_an_error_tells_of_the_snapshot_that_was_passed_over_before(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    lines = [START, "begin-forced", "put 1 2:81985529216486895", "commit"]
+    provider_jvm.new("ProviderScript", str(tmp_path)).run("\n".join(lines))
+    paths = list((tmp_path / "0/0").glob("*.arrow"))
+    assert len(paths) == 2
+    for path in paths:
+        damage_a_row(path)
+    script = f"{START}\nget 1 1"
+    *_, error = provider_jvm.new("ProviderScript", str(tmp_path)).run(script).split("\n")
+    assert error == f"{FAILED_TO_LOAD}, suppressed CowStateCorruptException"
 
 
 def test_a_snapshot_with_a_row_that_changed_is_passed_over(

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,6 +220,15 @@ class Adopted:
     def checkpoint(self) -> Path:
         return self.run.checkpoint
 
+    def copy(self, folder: Path) -> Adopted:
+        """The same in another folder, with a copy of the checkpoint, reading the files there."""
+        outputs = defaultdict(list, {batch: [*rows] for batch, rows in self.run.outputs.items()})
+        run = replace(self.run, folder=folder / "run", outputs=outputs)
+        shutil.copytree(self.run.folder, run.folder)
+        for log in run.checkpoint.glob("sources/*/[0-9]*"):
+            rewrite(log, lambda text: text.replace(str(self.run.folder), str(run.folder)))
+        return Adopted(run, replace(self.segments))
+
     def go_on(self, batches: int) -> None:
         self.segments.run(self.run, batches)
         assert provider_of_last_batch(self.checkpoint) == self.run.provider
@@ -245,18 +255,7 @@ class FirstSegments:
             with maintenance_of(self._spark) if settings == SNAPSHOTS else nullcontext():
                 query.go_on(SEGMENTS[0])
             self._done[job] = query
-        return copy_of(self._done[job], folder)
-
-
-def copy_of(query: Adopted, folder: Path) -> Adopted:
-    """The same query, with what it has put out so far, in another folder."""
-    outputs = defaultdict(list, {batch: [*rows] for batch, rows in query.run.outputs.items()})
-    run = replace(query.run, folder=folder / "run", outputs=outputs)
-    shutil.copytree(query.run.folder, run.folder)
-    # The query of the copy reads the files beside it.
-    for log in run.checkpoint.glob("sources/*/[0-9]*"):
-        rewrite(log, lambda text: text.replace(str(query.run.folder), str(run.folder)))
-    return Adopted(run, replace(query.segments))
+        return self._done[job].copy(folder)
 
 
 def refused(
@@ -269,3 +268,27 @@ def refused(
         error = capsys.readouterr().err
         assert re.search(message, error), error
     assert contents(checkpoint) == before
+
+
+Uninterrupted = Callable[[str], Seen]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
+    """Outputs and states by batch of a job that stays on HDFSBackedStateStoreProvider."""
+
+    @cache
+    def run(name: str) -> Seen:
+        folder = tmp_path_factory.mktemp("uninterrupted")
+        query = ProviderRun(spark, JOBS[name], HDFS, folder / "run", THROUGH_MANAGER)
+        segments = Segments.random(folder, seed=1)
+        for batches in SEGMENTS:
+            segments.run(query, batches)
+        return Seen.of(query)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
+    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))

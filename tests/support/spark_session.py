@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest import mock
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -11,12 +12,19 @@ from pyspark.sql import SparkSession
 import spark_state
 from tests.support.java_options import DRIVER_OPTIONS
 
+# The gateways of executors find them in their environment, as they do anywhere.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
 
 def start_spark(master: str, folder: Path) -> SparkSession:
     """A session on `master`, without UI; warehouse, scratch space and stores are in `folder`."""
     # Short queries spend more time in the second compiler than it saves them.
     java_options = f"-Dderby.system.home={folder / 'derby'}", "-XX:TieredStopAtLevel=1"
-    return (
+    builder = (
         SparkSession.builder.master(master)
         .appName("cowstate-tests")
         .config("spark.jars", spark_state.jar_path())
@@ -36,8 +44,9 @@ def start_spark(master: str, folder: Path) -> SparkSession:
         .config("spark.sql.streaming.stateStore.maintenanceShutdownTimeout", "5s")
         .config("spark.sql.streaming.stateStore.maintenanceForceShutdownTimeout", "5s")
         .config("spark.cowstate.store", (folder / "store").as_uri())
-        .getOrCreate()
     )
+    with mock.patch.dict(os.environ, CREDENTIALS):
+        return builder.getOrCreate()
 
 
 def stop_spark(session: SparkSession) -> None:

@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicInteger
  * @param listing the generation of a writer that saw the directory when this was loaded
  */
 private[cowstate] final class LoadedState(
-    val account: MemoryAccount,
+    val memory: StateMemory,
     val versions: VersionedState,
     at: StateId,
     listing: Long,
@@ -81,10 +81,16 @@ private[cowstate] final class LoadedState(
   }
 
   /** A user leaves; whoever made the state is its first user. */
-  def leave(): Unit = if (users.decrementAndGet() == 0) account.close()
+  def leave(): Unit = if (users.decrementAndGet() == 0) close()
 
-  /** Charge nothing for it any more, even if it is still used. */
-  def close(): Unit = account.close()
+  /**
+   * Charge nothing for it any more, even if it is still used. A state in files cannot be used any
+   * more, except for open views.
+   */
+  def close(): Unit = versions.map.synchronized {
+    memory.account.close()
+    versions.map.close()
+  }
 }
 
 /** A view of a version, to be written as a snapshot and then released. */

@@ -16,6 +16,7 @@ import org.apache.spark.sql.types.StructType
  *
  * @param syncsChanges whether changelogs outlive a power failure as soon as they are committed.
  *                     Other files always do: the files that they stand for are deleted
+ * @param owner        whose rows they are, for errors of rows
  */
 final class StateCheckpoints(
     val directory: StateDirectory,
@@ -24,7 +25,8 @@ final class StateCheckpoints(
     valueSchema: StructType,
     codec: String,
     checksums: RowChecksums = RowChecksums.Off,
-    syncsChanges: Boolean = true) {
+    syncsChanges: Boolean = true,
+    owner: String = "") {
   import StateCheckpoints._
 
   /** What is in the directory now. */
@@ -50,7 +52,7 @@ final class StateCheckpoints(
     val walk = view.cursor()
     while (walk.next()) {
       walk.verify()
-      rows.put(walk.page, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
+      rows.put(walk.base, walk.keyOffset, walk.keyLength, walk.valueLength, walk.checksum)
     }
   }
 
@@ -197,7 +199,7 @@ final class StateCheckpoints(
   private def openFile(name: StateFileName): OpenFile = {
     val input = directory.open(name.toString)
     try {
-      val reader = new StateFileReader(input, s"${directory.url}/$name")
+      val reader = new StateFileReader(input, s"${directory.url}/$name", owner)
       check(name, reader)
       new OpenFile(name, input, reader, Option.when(reader.batchCount > 0)(reader.batch(0)))
     } catch {
@@ -222,7 +224,7 @@ final class StateCheckpoints(
   /** The rows of one file, for a change feed: key, value (null: removed). */
   def rowsOf(name: StateFileName): Iterator[(UnsafeRow, UnsafeRow)] = {
     val batches = Using.resource(openFile(name).input) { input =>
-      val reader = new StateFileReader(input, s"${directory.url}/$name")
+      val reader = new StateFileReader(input, s"${directory.url}/$name", owner)
       (0 until reader.batchCount).map(reader.batch)
     }
     batches.iterator.flatMap { batch =>

@@ -26,7 +26,7 @@ private[cowstate] final class StateFileCleanup(
       val limit = conf.maxVersionsToDeletePerMaintenance
       val versions = deletable.map(_._1).distinct.sorted
       val chosen = (if (limit > 0) versions.take(limit) else versions).toSet
-      deletable.foreach { case (v, name) => if (chosen(v)) checkpoints.directory.delete(name) }
+      checkpoints.directory.delete(deletable.collect { case (v, name) if chosen(v) => name })
       if (chosen.size == versions.size) cleanedBefore = oldest
     }
   }

@@ -25,6 +25,11 @@ trait StateFileOutput {
 /** The files of one store. Names are never used twice, so nothing is overwritten. */
 trait StateDirectory {
   def url: String
+  /**
+   * Before a batch begins. Whether what was listed before may have changed: the caller then lists
+   * again. Throws if this run may not write here.
+   */
+  def beginWriting(): Boolean = false
   /** A file to be written. One that is durable outlives a power failure once `commit` returns. */
   def create(name: String, isDurable: Boolean): StateFileOutput
   /** Throws CowStateMissingException. */
@@ -33,8 +38,8 @@ trait StateDirectory {
   def list(): Seq[String]
   /** The lengths of these files, as far as they are there. */
   def lengths(names: Seq[String]): Map[String, Long]
-  /** Delete a file; it may be gone already. */
-  def delete(name: String): Unit
+  /** Delete files; they may be gone already. */
+  def delete(names: Seq[String]): Unit
   /** Delete unfinished files of writers that were killed, a day later. */
   def sweepOrphans(): Unit
 }
@@ -116,7 +121,8 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
   override def lengths(names: Seq[String]): Map[String, Long] =
     names.map(name => name -> directory.resolve(name).toFile.length).toMap
 
-  override def delete(name: String): Unit = Files.deleteIfExists(directory.resolve(name))
+  override def delete(names: Seq[String]): Unit =
+    names.foreach(name => Files.deleteIfExists(directory.resolve(name)))
 
   override def sweepOrphans(): Unit = {
     val limit = System.currentTimeMillis - TimeUnit.DAYS.toMillis(1)
@@ -177,7 +183,8 @@ private final class ManagedStateDirectory(directory: Path, conf: Configuration)
     listed.filter { case (name, _) => names.contains(name) }
   }
 
-  override def delete(name: String): Unit = manager.delete(new Path(directory, name))
+  override def delete(names: Seq[String]): Unit =
+    names.foreach(name => manager.delete(new Path(directory, name)))
 
   /** Nothing to do: the manager looks after its own temporary files. */
   override def sweepOrphans(): Unit = ()

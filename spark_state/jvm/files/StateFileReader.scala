@@ -9,7 +9,6 @@ import scala.util.control.NonFatal
 import NotAsWritten.check
 import org.apache.arrow.flatbuf.Footer
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.StateStoreErrors
 import org.apache.spark.unsafe.Platform
 
 /** Bytes of a file by position. */
@@ -54,8 +53,10 @@ final class StateFileBatch private[cowstate] (
  * footer when it is opened, the checksum of each record batch when that is read, and then those of
  * the rows, if they carry any. Throws CowStateCorruptException if the bytes are not what was
  * written, and StateFileReadException if they cannot be read now; both name the file.
+ *
+ * @param owner whose rows they are, for Spark's error of a row
  */
-final class StateFileReader(input: StateFileInput, name: String) {
+final class StateFileReader(input: StateFileInput, name: String, owner: String) {
   private val footer = verified("its footer") {
     val end = new Array[Byte](10)
     check(input.length > 0, "it is empty, as after a power failure before it was on the disk")
@@ -130,7 +131,7 @@ final class StateFileReader(input: StateFileInput, name: String) {
       if (computed != carried(row)) {
         throw new CowStateCorruptException(
           name, s"record batch $index: a row's checksum differs",
-          StateStoreErrors.rowChecksumVerificationFailed(name, carried(row), computed))
+          OfSpark.rowChecksumFailed(owner, carried(row), computed))
       }
     }
   }

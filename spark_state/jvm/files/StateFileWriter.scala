@@ -62,11 +62,11 @@ final class StateFileWriter(
     flushIfFull()
   }
 
-  /** Put a row from the page where it lies. */
+  /** Put a row from the memory where Platform finds it. */
   def put(
-      page: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
-    keys.append(page, keyOffset, keyLength)
-    values.append(page, keyOffset + keyLength, valueLength)
+      base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
+    keys.append(base, keyOffset, keyLength)
+    values.append(base, keyOffset + keyLength, valueLength)
     sums.foreach(_.append(checksum))
     flushIfFull()
   }
@@ -186,9 +186,9 @@ private object StateFileWriter {
       markPresent()
     }
 
-    def append(page: Array[Byte], offset: Long, length: Int): Unit = {
+    def append(base: AnyRef, offset: Long, length: Int): Unit = {
       val from = room(length)
-      Platform.copyMemory(page, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
+      Platform.copyMemory(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
       markPresent()
     }
 

@@ -4,27 +4,21 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
 
 /**
- * The entries of a map at one moment: its pages, and the epoch that ended then. The records
- * themselves tell what was written or removed in a later epoch, so nothing of the table is copied.
+ * The entries of a map at one moment: its pages, how far each was filled, and which of their records
+ * had died. Nothing of the table is copied.
  *
- * A view of epoch e shows a record if it got its content up to e, and did not die up to e. That is
- * one record of each key that the map had, whatever the map does afterwards:
+ * That is one record of each key that the map had, whatever the map does afterwards:
  *
- *     epoch 5                  epoch 6: another value, then a removal
- *     A   modified 5           A   modified 5, died 6       shown by a view of 5
- *                              A'  modified 6, died 6       not shown
- *
- *   - A record is changed in place only if it was modified after every open view, so no view shows
- *     it, before or after.
- *   - Links between records do change, but a view walks pages, not chains.
- *   - Compaction copies records as they are, epochs too; the copies lie in new pages, or behind the
- *     `used` bytes of a page that the view has.
+ *   - What is put later lies behind what was filled, or in new pages: a record is changed in place
+ *     only if it got its content after every open view.
+ *   - What dies later dies in another bitmap.
+ *   - Links between records do change, but a view walks pages, not links.
+ *   - Compaction copies records to where new ones go.
  *   - A page that the map drops is still in the view's array; only its number is given out again.
  */
-final class MapView private[cowstate] (
+private[cowstate] final class MapView(
     map: CopyOnWritePagedMap,
-    pages: Array[Array[Byte]],
-    used: Array[Int],
+    pages: Array[PageContents],
     private[cowstate] val epoch: Int,
     headerBytes: Int) {
   import RecordPages._
@@ -49,10 +43,10 @@ final class MapView private[cowstate] (
       override def next(): (UnsafeRow, UnsafeRow) = {
         if (!ahead) throw new NoSuchElementException("end of the state")
         checksums.read(
-          walk.page, walk.keyOffset, walk.keyLength + walk.valueLength, walk.checksum)
-        val key = CopyOnWritePagedMap.rowOf(walk.page, walk.keyOffset, walk.keyLength, keyFields)
+          walk.base, walk.keyOffset, walk.keyLength + walk.valueLength, walk.checksum)
+        val key = CopyOnWritePagedMap.rowOf(walk.base, walk.keyOffset, walk.keyLength, keyFields)
         val value = CopyOnWritePagedMap.rowOf(
-          walk.page, walk.keyOffset + walk.keyLength, walk.valueLength, valueFields)
+          walk.base, walk.keyOffset + walk.keyLength, walk.valueLength, valueFields)
         ahead = walk.next()
         (key, value)
       }
@@ -63,7 +57,7 @@ final class MapView private[cowstate] (
   private[cowstate] final class Cursor {
     private var index = 0
     private var at = 0
-    var page: Array[Byte] = _
+    var base: AnyRef = _
     var keyOffset = 0L
     var keyLength = 0
     var valueLength = 0
@@ -71,21 +65,22 @@ final class MapView private[cowstate] (
 
     /** Throws Spark's error unless the entry is as it was put. */
     def verify(): Unit =
-      checksums.verify(page, keyOffset, keyLength + valueLength, checksum)
+      checksums.verify(base, keyOffset, keyLength + valueLength, checksum)
 
     /** Go to the next entry; false at the end. */
     def next(): Boolean = {
       while (index < pages.length) {
-        page = pages(index)
-        while (at < used(index)) {
-          val offset = Platform.BYTE_ARRAY_OFFSET + at
-          keyLength = Platform.getInt(page, offset + KeyLength)
-          valueLength = Platform.getInt(page, offset + ValueLength)
+        val contents = pages(index)
+        base = contents.page.base
+        while (at < contents.used) {
+          val from = at
+          val offset = contents.page.start + from
+          keyLength = Platform.getInt(base, offset + KeyLength)
+          valueLength = Platform.getInt(base, offset + ValueLength)
           at += headerBytes + keyLength + valueLength
-          val died = Platform.getInt(page, offset + Died)
-          if ((died == 0 || died > epoch) && Platform.getInt(page, offset + Modified) <= epoch) {
+          if (!isDead(contents.deaths, from)) {
             keyOffset = offset + headerBytes
-            checksum = Platform.getInt(page, offset + Checksum)
+            checksum = Platform.getInt(base, offset + Checksum)
             return true
           }
         }

@@ -2,41 +2,58 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util
 
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.unsafe.Platform
+import org.apache.spark.unsafe.array.ByteArrayMethods
 
 /**
  * Records in pages of bytes, as the map sees them.
  *
  * A record (every part is a multiple of 8 bytes, as the rows of Spark are):
  *
- *    0  long  next         address of the next record of the bucket, 0 at the end
- *    8  int   hash         of the key
- *   12  int   modified     epoch in which key and value got their content
- *   16  int   died         epoch in which the record was removed or replaced, 0 while it is alive
- *   20  int   key length
- *   24  int   value length
- *   28  int   checksum     of key and value, see RowChecksums; 0 where there are none
- *   32  long  prefix next, long prefix previous     in maps with prefix scan only
+ *    0  int   modified     epoch in which key and value got their content
+ *    4  int   key length
+ *    8  int   value length
+ *   12  int   checksum     of key and value, see RowChecksums; 0 where there are none
+ *   16  long  prefix next, long prefix previous     in maps with prefix scan only
  *       key bytes, value bytes
  *
- * An address is page number << 18 | offset / 8; page numbers begin at 1, so no address is 0. A page
- * has at most `MaxPageBytes`, small enough not to be an object of its own region in G1, unless one
- * record needs more. The first pages are small, so that many small stores stay small.
+ * An address is page number << 15 | offset / 8; page numbers begin at 1, so that addresses below
+ * 1 << 15 mean something else. A page has at most `MaxPageBytes`, small enough not to be an object
+ * of its own region in G1, unless one record needs more. The first pages are small, so that many
+ * small stores stay small.
  *
- * Pages are dropped, never written anew: whoever holds the array of a dropped page (a view) goes on
- * reading it.
+ * That a record has died is noted in a bitmap beside its page, with a bit for each 16 bytes: no
+ * record is shorter. So the page itself is not written to, which on a disk would cost as much as
+ * its whole block. A view keeps the bitmaps of its moment; the first death afterwards in a page
+ * goes to a copy.
+ *
+ * Pages are dropped, never written anew while a view may read them.
  */
-final class RecordPages(linksBytes: Int, account: MemoryAccount) {
+private[cowstate] final class RecordPages(linksBytes: Int, memory: StateMemory, views: OpenViews) {
   import RecordPages._
 
-  private var pages = new Array[Array[Byte]](8)
+  private var pages = new Array[Block](8)
+  // What Platform takes for the first byte of each page, apart, because each access needs it.
+  private var bases = new Array[AnyRef](8)
+  private var starts = new Array[Long](8)
   private var used = new Array[Int](8)
   private var dead = new Array[Int](8)
   private var born = new Array[Int](8)
+  private var serials = new Array[Int](8)
+  private var deaths = new Array[Array[Long]](8)
+  /** The epoch in which the bitmap of each page was made. */
+  private var deathsBorn = new Array[Int](8)
   private val freeNumbers = new util.ArrayDeque[Integer]
+  /** Numbers of pages that are gone, while somebody may still have addresses in them. */
+  private val droppedNumbers = new util.ArrayDeque[Integer]
   private val sparse = new util.ArrayDeque[Integer]
+  private val changesOldPages = memory.pagesChangedInPlace == Int.MaxValue
   private var nextNumber = 1
+  private var nextSerial = 0
   private var tail = 0
+  /** How many bytes of the page at the tail records may take. */
+  private var tailBytes = 0
   private var nextPageBytes = MinPageBytes
   private var allocated = 0L
   private var usedTotal = 0L
@@ -51,47 +68,68 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
   def liveBytes: Long = usedTotal - deadTotal
   def pageCount: Int = count
 
-  def page(address: Long): Array[Byte] = pages((address >>> OffsetBits).toInt)
+  def base(address: Long): AnyRef = bases((address >>> OffsetBits).toInt)
 
-  def offset(address: Long): Long = Platform.BYTE_ARRAY_OFFSET + ((address & OffsetMask) << 3)
+  def offset(address: Long): Long =
+    starts((address >>> OffsetBits).toInt) + ((address & OffsetMask) << 3)
 
   def getLong(address: Long, field: Int): Long =
-    Platform.getLong(page(address), offset(address) + field)
+    Platform.getLong(base(address), offset(address) + field)
 
   def putLong(address: Long, field: Int, value: Long): Unit =
-    Platform.putLong(page(address), offset(address) + field, value)
+    Platform.putLong(base(address), offset(address) + field, value)
 
   def getInt(address: Long, field: Int): Int =
-    Platform.getInt(page(address), offset(address) + field)
+    Platform.getInt(base(address), offset(address) + field)
 
   def putInt(address: Long, field: Int, value: Int): Unit =
-    Platform.putInt(page(address), offset(address) + field, value)
+    Platform.putInt(base(address), offset(address) + field, value)
 
-  /**
-   * Room for a record of these lengths at the tail, in an epoch; its bytes are zero except for the
-   * lengths.
-   */
+  /** Whether a record may be changed where it is; else the change goes to a copy of it. */
+  def isChangedInPlace(address: Long): Boolean =
+    changesOldPages ||
+      nextSerial - serials((address >>> OffsetBits).toInt) <= memory.pagesChangedInPlace
+
+  /** Room for a record at the tail, in an epoch. Its lengths and links are set, and nothing else. */
   def allocate(keyLength: Int, valueLength: Int, epoch: Int): Long = {
     val size = recordBytes(keyLength, valueLength)
-    if (tail == 0 || used(tail) + size > pages(tail).length) addPage(size, epoch)
+    if (tail == 0 || used(tail) + size > tailBytes) addPage(size, epoch)
     val address = (tail.toLong << OffsetBits) | (used(tail) >>> 3)
     used(tail) += size
     usedTotal += size
     putInt(address, KeyLength, keyLength)
     putInt(address, ValueLength, valueLength)
+    if (linksBytes > 0) {
+      putLong(address, PrefixNext, 0)
+      putLong(address, PrefixPrevious, 0)
+    }
     address
   }
 
   /** Mark a record as dead from `epoch` on. */
   def bury(address: Long, epoch: Int): Unit = {
-    putInt(address, Died, epoch)
     val number = (address >>> OffsetBits).toInt
     val size = sizeOf(address)
     val wasSparse = isSparse(number)
+    val bit = (address & OffsetMask).toInt >>> 1
+    deathsToWrite(number, epoch)(bit >>> 6) |= 1L << bit
     dead(number) += size
     deadTotal += size
     // Once only, when it becomes sparse. The tail still grows: addPage looks at it when it is full.
     if (!wasSparse && isSparse(number) && number != tail) sparse.add(number)
+  }
+
+  /** The bitmap of a page, which no open view has. */
+  private def deathsToWrite(number: Int, epoch: Int): Array[Long] = {
+    val before = deaths(number)
+    if (before == null || deathsBorn(number) <= views.newest) {
+      val words = wordsOf(pages(number))
+      memory.account.grant(words * 8L)
+      deaths(number) = if (before == null) new Array[Long](words) else before.clone()
+      if (before != null) views.drop(before.length * 8L, deathsBorn(number), epoch)
+      deathsBorn(number) = epoch
+    }
+    deaths(number)
   }
 
   /** The number of a page that is dead by more than half, and not the one being filled; or 0. */
@@ -112,37 +150,59 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
     while (at < end) {
       val address = (number.toLong << OffsetBits) | (at >>> 3)
       val size = sizeOf(address)
-      if (getInt(address, Died) == 0) f(address)
+      if (!isDead(deaths(number), at)) f(address)
       at += size
     }
   }
 
-  /** The epoch in which a page was allocated. */
-  def bornIn(number: Int): Int = born(number)
+  def isAlive(address: Long): Boolean = {
+    val number = (address >>> OffsetBits).toInt
+    pages(number) != null && !isDead(deaths(number), (address & OffsetMask).toInt << 3)
+  }
 
-  /** Drop a page that holds nothing that is needed; returns the bytes that this frees. */
-  def drop(number: Int): Int = {
+  /** Whether the record at an address has a key. */
+  def hasKey(address: Long, key: UnsafeRow): Boolean = {
+    val record = base(address)
+    val at = offset(address)
+    val length = key.getSizeInBytes
+    Platform.getInt(record, at + KeyLength) == length &&
+      ByteArrayMethods.arrayEquals(
+        record, at + headerBytes, key.getBaseObject, key.getBaseOffset, length)
+  }
+
+  /** Drop a page that holds nothing that is needed, in an epoch. */
+  def drop(number: Int, epoch: Int): Unit = {
     assert(number != tail)
-    val bytes = pages(number).length
+    val page = pages(number)
+    views.drop(page, memory, born(number), epoch)
+    if (deaths(number) != null) {
+      views.drop(deaths(number).length * 8L, deathsBorn(number), epoch)
+    }
     pages(number) = null
-    allocated -= bytes
+    bases(number) = null
+    deaths(number) = null
+    allocated -= page.bytes
     deadTotal -= dead(number)
     usedTotal -= used(number)
     used(number) = 0
     dead(number) = 0
     count -= 1
-    freeNumbers.add(number)
-    bytes
+    droppedNumbers.add(number)
+  }
+
+  /** Nobody has addresses any more of records that have died. */
+  def reuseNumbers(): Unit = {
+    freeNumbers.addAll(droppedNumbers)
+    droppedNumbers.clear()
   }
 
   /** The numbers of pages that hold anything, ascending. */
   def numbers: Iterator[Int] = Iterator.range(1, nextNumber).filter(pages(_) != null)
 
-  /** All pages as they are now, with the bytes used of each. */
-  def contents: (Array[Array[Byte]], Array[Int]) = {
-    val list = numbers.toArray
-    (list.map(pages), list.map(used))
-  }
+  /** All pages as they are now. */
+  def contents: Array[PageContents] = numbers.map { number =>
+    new PageContents(pages(number), used(number), deaths(number))
+  }.toArray
 
   def sizeOf(address: Long): Int =
     recordBytes(getInt(address, KeyLength), getInt(address, ValueLength))
@@ -153,47 +213,75 @@ final class RecordPages(linksBytes: Int, account: MemoryAccount) {
   }
 
   private def addPage(minBytes: Int, epoch: Int): Unit = {
-    val bytes = math.max(minBytes, nextPageBytes)
-    account.acquire(bytes)
+    val wanted = math.max(minBytes, nextPageBytes)
+    val page = memory.allocate(wanted)
     nextPageBytes = math.min(nextPageBytes * 2, MaxPageBytes)
     val number = if (freeNumbers.isEmpty) newNumber() else freeNumbers.poll().intValue
-    pages(number) = new Array[Byte](bytes)
+    pages(number) = page
+    bases(number) = page.base
+    starts(number) = page.start
     born(number) = epoch
+    serials(number) = nextSerial
+    nextSerial += 1
     if (tail != 0 && isSparse(tail)) sparse.add(tail)
     tail = number
-    allocated += bytes
+    tailBytes = math.max(wanted, math.min(page.bytes, MaxPageBytes).toInt)
+    allocated += page.bytes
     count += 1
   }
 
   private def newNumber(): Int = {
     val number = nextNumber
+    if (number > MaxPages) throw new CowStateException(s"a state has more than $MaxPages pages")
     nextNumber += 1
     if (number == pages.length) {
       pages = util.Arrays.copyOf(pages, number * 2)
+      bases = util.Arrays.copyOf(bases, number * 2)
+      starts = util.Arrays.copyOf(starts, number * 2)
       used = util.Arrays.copyOf(used, number * 2)
       dead = util.Arrays.copyOf(dead, number * 2)
       born = util.Arrays.copyOf(born, number * 2)
+      serials = util.Arrays.copyOf(serials, number * 2)
+      deaths = util.Arrays.copyOf(deaths, number * 2)
+      deathsBorn = util.Arrays.copyOf(deathsBorn, number * 2)
     }
     number
   }
 }
 
-object RecordPages {
-  val Next = 0
-  val Hash = 8
-  val Modified = 12
-  val Died = 16
-  val KeyLength = 20
-  val ValueLength = 24
-  val Checksum = 28
-  val HeaderBytes = 32
-  val PrefixNext = 32
-  val PrefixPrevious = 40
+/** A page at one moment: how many of its bytes are used, and which records had died; null: none. */
+private[cowstate] final class PageContents(
+    val page: Block, val used: Int, val deaths: Array[Long])
+
+private[cowstate] object RecordPages {
+  val Modified = 0
+  val KeyLength = 4
+  val ValueLength = 8
+  val Checksum = 12
+  val HeaderBytes = 16
+  val PrefixNext = 16
+  val PrefixPrevious = 24
   val PrefixLinksBytes = 16
 
-  private[cowstate] val OffsetBits = 18
+  val OffsetBits = 15
   private val OffsetMask = (1L << OffsetBits) - 1
+  private val PageBits = 20
+  private val MaxPages = (1 << PageBits) - 1
+  /** An address has so many bits, and is at least `MinAddress`. */
+  val AddressBits: Int = PageBits + OffsetBits
+  val MinAddress: Long = 1L << OffsetBits
   private val MinPageBytes = 4 << 10
   /** Four of them, with their object headers, fit into a region of 1 MiB. */
   private val MaxPageBytes = (256 << 10) - 64
+  /** Bytes of a page for each bit of its bitmap. */
+  private val BytesOfBit = 16
+
+  private def wordsOf(page: Block): Int =
+    Math.toIntExact((page.bytes / BytesOfBit + 63) / 64)
+
+  /** Whether the record at an offset of a page has died by a bitmap. */
+  def isDead(deaths: Array[Long], offset: Int): Boolean = deaths != null && {
+    val bit = offset / BytesOfBit
+    (deaths(bit >>> 6) >>> bit & 1) == 1
+  }
 }

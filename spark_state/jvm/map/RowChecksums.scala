@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.util.zip.CRC32C
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreErrors}
+import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -22,11 +22,11 @@ sealed abstract class RowChecksums {
   /** The checksum of a row; of a removed one, `value` is null. */
   def of(key: UnsafeRow, value: UnsafeRow): Int
 
-  /** A row is read: `length` bytes of key and value. Every n-th is verified. */
-  def read(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit
+  /** A row is read: `length` bytes of key and value, where Platform finds them. Every n-th is verified. */
+  def read(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit
 
   /** Throws Spark's error unless the row has this checksum. */
-  def verify(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit
+  def verify(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit
 
   /** Whether a row was found to be damaged. */
   def foundDamage: Boolean
@@ -36,15 +36,14 @@ object RowChecksums {
   val Crc32c = "crc32c"
 
   def apply(conf: StateStoreConf, owner: String): RowChecksums =
-    if (conf.rowChecksumEnabled) new KeptRowChecksums(owner, conf.rowChecksumReadVerificationRatio)
-    else Off
+    OfSpark.rowChecksumRatio(conf).map(new KeptRowChecksums(owner, _)).getOrElse(Off)
 
   /** Rows have no checksums; records have a 0 instead. */
   object Off extends RowChecksums {
     override def algorithm: Option[String] = None
     override def of(key: UnsafeRow, value: UnsafeRow): Int = 0
-    override def read(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit = ()
-    override def verify(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit = ()
+    override def read(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit = ()
+    override def verify(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit = ()
     override def foundDamage: Boolean = false
   }
 
@@ -55,13 +54,18 @@ object RowChecksums {
     crc.getValue.toInt
   }
 
-  private def update(crc: CRC32C, row: UnsafeRow): Unit = row.getBaseObject match {
-    case bytes: Array[Byte] => update(crc, bytes, row.getBaseOffset, row.getSizeInBytes)
-    case _ => crc.update(row.getBytes)
-  }
+  private def update(crc: CRC32C, row: UnsafeRow): Unit =
+    update(crc, row.getBaseObject, row.getBaseOffset, row.getSizeInBytes)
 
-  private[cowstate] def update(crc: CRC32C, bytes: Array[Byte], offset: Long, length: Int): Unit =
-    crc.update(bytes, (offset - Platform.BYTE_ARRAY_OFFSET).toInt, length)
+  private[cowstate] def update(crc: CRC32C, base: AnyRef, offset: Long, length: Int): Unit =
+    base match {
+      case bytes: Array[Byte] =>
+        crc.update(bytes, (offset - Platform.BYTE_ARRAY_OFFSET).toInt, length)
+      case _ =>
+        val bytes = new Array[Byte](length)
+        Platform.copyMemory(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)
+        crc.update(bytes)
+    }
 }
 
 /**
@@ -77,19 +81,19 @@ private[cowstate] final class KeptRowChecksums(owner: String, ratio: Long) exten
 
   override def of(key: UnsafeRow, value: UnsafeRow): Int = RowChecksums.crc32cOf(key, value)
 
-  override def read(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit =
+  override def read(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit =
     if (ratio != 0) {
       reads += 1
-      if (reads % ratio == 0) verify(bytes, offset, length, checksum)
+      if (reads % ratio == 0) verify(base, offset, length, checksum)
     }
 
-  override def verify(bytes: Array[Byte], offset: Long, length: Int, checksum: Int): Unit = {
+  override def verify(base: AnyRef, offset: Long, length: Int, checksum: Int): Unit = {
     val crc = new CRC32C
-    RowChecksums.update(crc, bytes, offset, length)
+    RowChecksums.update(crc, base, offset, length)
     val computed = crc.getValue.toInt
     if (computed != checksum) {
       damaged = true
-      throw StateStoreErrors.rowChecksumVerificationFailed(owner, checksum, computed)
+      throw OfSpark.rowChecksumFailed(owner, checksum, computed)
     }
   }
 

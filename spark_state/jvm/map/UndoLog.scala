@@ -15,13 +15,13 @@ import org.apache.spark.unsafe.array.ByteArrayMethods
  *
  * @param epoch first epoch of the version: a record modified in it or later is in the log already
  */
-final class UndoLog(val epoch: Int, account: MemoryAccount) {
+private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
   import UndoLog._
 
-  private var blocks = new Array[Array[Byte]](4)
+  private val account = memory.account
+  private var blocks = new Array[Block](4)
   private var ends = new Array[Int](4)
   private var count = 0
-  private var held = 0L
   /** Open addressing: 0, or where the first entry of a key is: block + 1 << 32 | offset. */
   private var slots: Array[Long] = _
   private var indexed = 0
@@ -32,39 +32,40 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
   def logAbsent(key: UnsafeRow): Unit = {
     val length = key.getSizeInBytes
     val at = room(length, 0)
-    val block = blocks(count - 1)
-    Platform.putInt(block, at, length)
-    Platform.putInt(block, at + 4, Absent)
-    key.writeToMemory(block, at + 8)
-    putEnd(block, at, FixedBytes + length, 0)
+    val to = blocks(count - 1).base
+    Platform.putInt(to, at, length)
+    Platform.putInt(to, at + 4, Absent)
+    key.writeToMemory(to, at + 8)
+    putEnd(to, at, FixedBytes + length, 0)
   }
 
   /** The key had a value, which follows it in `base`. */
   def logOld(
-      base: Array[Byte], keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
+      base: AnyRef, keyOffset: Long, keyLength: Int, valueLength: Int, checksum: Int): Unit = {
     val at = room(keyLength, valueLength)
-    val block = blocks(count - 1)
+    val to = blocks(count - 1).base
     val length = keyLength + valueLength
-    Platform.putInt(block, at, keyLength)
-    Platform.putInt(block, at + 4, valueLength)
-    Platform.copyMemory(base, keyOffset, block, at + 8, length)
-    putEnd(block, at, FixedBytes + length, checksum)
+    Platform.putInt(to, at, keyLength)
+    Platform.putInt(to, at + 4, valueLength)
+    Platform.copyMemory(base, keyOffset, to, at + 8, length)
+    putEnd(to, at, FixedBytes + length, checksum)
   }
 
-  private def putEnd(block: Array[Byte], at: Long, size: Int, checksum: Int): Unit = {
-    Platform.putInt(block, at + size - 8, checksum)
-    Platform.putInt(block, at + size - 4, size)
+  private def putEnd(to: AnyRef, at: Long, size: Int, checksum: Int): Unit = {
+    Platform.putInt(to, at + size - 8, checksum)
+    Platform.putInt(to, at + size - 4, size)
   }
 
   /** Bring `map` back to what it was before this version. Memory for that is always granted. */
   def rollBack(map: CopyOnWritePagedMap): Unit = account.withoutLimit {
+    memory.checkOpen()
     val key = new UnsafeRow(0)
     val value = new UnsafeRow(0)
     for (index <- (count - 1) to 0 by -1) {
       val block = blocks(index)
       var end = ends(index)
       while (end > 0) {
-        val start = end - Platform.getInt(block, Platform.BYTE_ARRAY_OFFSET + end - 4)
+        val start = end - Platform.getInt(block.base, block.start + end - 4)
         if (point(block, start, key, value)) map.put(key, value, checksumOf(value), null)
         else map.remove(key, null)
         end = start
@@ -74,6 +75,7 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
 
   /** The first entry of a key: None if it has none, null for a key that was not there. */
   def valueBefore(key: UnsafeRow): Option[UnsafeRow] = {
+    memory.checkOpen()
     indexEntries()
     val position = slots(slotOf(key))
     if (position == 0) None
@@ -84,8 +86,12 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
     }
   }
 
-  /** Call `f` with the key and value of each entry, in order; null for a key that was not there. */
-  def foreach(f: (UnsafeRow, UnsafeRow) => Unit): Unit =
+  /**
+   * Call `f` with the key and value of each entry, in order; null for a key that was not there. They
+   * are bytes of the log, which is not kept as long as rows are.
+   */
+  def foreach(f: (UnsafeRow, UnsafeRow) => Unit): Unit = {
+    memory.checkOpen()
     for (index <- 0 until count) {
       val block = blocks(index)
       var at = 0
@@ -96,6 +102,7 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
         at += sizeAt(block, at)
       }
     }
+  }
 
   /** Bring the index, which is made when it is first needed, up to the end of the log. */
   private def indexEntries(): Unit = {
@@ -132,12 +139,10 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
       }
     }
     account.release(old.length * 8L)
-    held -= old.length * 8L
   }
 
   private def newSlots(length: Int): Array[Long] = {
     account.acquire(length * 8L)
-    held += length * 8L
     new Array[Long](length)
   }
 
@@ -150,57 +155,56 @@ final class UndoLog(val epoch: Int, account: MemoryAccount) {
 
   private def isKeyAt(position: Long, key: UnsafeRow): Boolean = {
     val block = blockAt(position)
-    val at = Platform.BYTE_ARRAY_OFFSET + position.toInt
+    val at = block.start + position.toInt
     val length = key.getSizeInBytes
-    Platform.getInt(block, at) == length &&
-      ByteArrayMethods.arrayEquals(block, at + 8, key.getBaseObject, key.getBaseOffset, length)
+    Platform.getInt(block.base, at) == length &&
+      ByteArrayMethods.arrayEquals(
+        block.base, at + 8, key.getBaseObject, key.getBaseOffset, length)
   }
 
-  private def blockAt(position: Long): Array[Byte] = blocks((position >>> 32).toInt - 1)
+  private def blockAt(position: Long): Block = blocks((position >>> 32).toInt - 1)
 
-  private def sizeAt(block: Array[Byte], start: Int): Int = {
-    val at = Platform.BYTE_ARRAY_OFFSET + start
-    FixedBytes + Platform.getInt(block, at) + math.max(Platform.getInt(block, at + 4), 0)
+  private def sizeAt(block: Block, start: Int): Int = {
+    val at = block.start + start
+    FixedBytes + Platform.getInt(block.base, at) + math.max(Platform.getInt(block.base, at + 4), 0)
   }
 
   /** Give the memory back; the log is not used afterwards. */
   def close(): Unit = {
-    account.release(held)
-    held = 0
+    blocks.take(count).foreach(memory.free)
+    if (slots != null) account.release(slots.length * 8L)
     blocks = null
     slots = null
   }
 
   /** Point the rows at the entry; false if the key was not there. */
-  private def point(block: Array[Byte], start: Int, key: UnsafeRow, value: UnsafeRow): Boolean = {
-    val at = Platform.BYTE_ARRAY_OFFSET + start
-    val keyLength = Platform.getInt(block, at)
-    val valueLength = Platform.getInt(block, at + 4)
-    key.pointTo(block, at + 8, keyLength)
-    if (valueLength != Absent) value.pointTo(block, at + 8 + keyLength, valueLength)
+  private def point(block: Block, start: Int, key: UnsafeRow, value: UnsafeRow): Boolean = {
+    val at = block.start + start
+    val keyLength = Platform.getInt(block.base, at)
+    val valueLength = Platform.getInt(block.base, at + 4)
+    key.pointTo(block.base, at + 8, keyLength)
+    if (valueLength != Absent) value.pointTo(block.base, at + 8 + keyLength, valueLength)
     valueLength != Absent
   }
 
   /** The offset of room for an entry in the last block. */
   private def room(keyLength: Int, valueLength: Int): Long = {
     val size = Math.addExact(FixedBytes + keyLength, valueLength)
-    if (count == 0 || ends(count - 1) + size > blocks(count - 1).length) addBlock(size)
+    if (count == 0 || ends(count - 1) + size > blocks(count - 1).bytes) addBlock(size)
     val at = ends(count - 1)
     ends(count - 1) += size
-    Platform.BYTE_ARRAY_OFFSET + at
+    blocks(count - 1).start + at
   }
 
   private def addBlock(minBytes: Int): Unit = {
     val grown =
-      if (count == 0) MinBlockBytes else math.min(blocks(count - 1).length * 2, MaxBlockBytes)
-    val bytes = math.max(minBytes, grown)
-    account.acquire(bytes)
-    held += bytes
+      if (count == 0) MinBlockBytes else math.min(blocks(count - 1).bytes * 2, MaxBlockBytes)
+    val block = memory.allocate(math.max(minBytes, grown))
     if (count == blocks.length) {
       blocks = util.Arrays.copyOf(blocks, count * 2)
       ends = util.Arrays.copyOf(ends, count * 2)
     }
-    blocks(count) = new Array[Byte](bytes)
+    blocks(count) = block
     ends(count) = 0
     count += 1
   }
@@ -210,20 +214,18 @@ object UndoLog {
   private val Absent = -1
   /** Two lengths in front, the checksum and one length behind. */
   private val FixedBytes = 16
-  private val MinBlockBytes = 1 << 10
+  private val MinBlockBytes = 1L << 10
   private val MinSlots = 64
-  private val MaxBlockBytes = (256 << 10) - 64
+  private val MaxBlockBytes = (256L << 10) - 64
 
   /** Tell the checksums that a value is read which a log gave out for a key. */
   def read(key: UnsafeRow, value: UnsafeRow, checksums: RowChecksums): Unit = {
     val keyLength = key.getSizeInBytes
     checksums.read(
-      blockOf(value), value.getBaseOffset - keyLength, keyLength + value.getSizeInBytes,
+      value.getBaseObject, value.getBaseOffset - keyLength, keyLength + value.getSizeInBytes,
       checksumOf(value))
   }
 
   private def checksumOf(value: UnsafeRow): Int =
-    Platform.getInt(blockOf(value), value.getBaseOffset + value.getSizeInBytes)
-
-  private def blockOf(value: UnsafeRow): Array[Byte] = value.getBaseObject.asInstanceOf[Array[Byte]]
+    Platform.getInt(value.getBaseObject, value.getBaseOffset + value.getSizeInBytes)
 }

@@ -23,11 +23,12 @@ object StateId {
  * held look into the undo logs first. All methods, and all uses of the map, are synchronized on the
  * map.
  *
+ * @param memory           where undo logs go
  * @param versionsToRetain how many versions are retained, the newest included
  */
-final class VersionedState(
+private[cowstate] final class VersionedState(
     val map: CopyOnWritePagedMap,
-    account: MemoryAccount,
+    memory: StateMemory,
     versionsToRetain: Int,
     start: StateId) {
   private var newest = start
@@ -60,7 +61,7 @@ final class VersionedState(
       older.poll()
       newest = before
     }
-    writing = new UndoLog(map.beginEpoch(), account)
+    writing = new UndoLog(map.beginEpoch(), memory)
     writing
   }
 
@@ -74,7 +75,7 @@ final class VersionedState(
 
   /** Undo what was written. */
   def abort(): Unit = map.synchronized {
-    if (writing != null) {
+    if (writing != null && !memory.isClosed) {
       undo(writing)
       writing = null
     }
@@ -110,15 +111,14 @@ final class VersionedState(
       val before = new util.HashMap[UnsafeRow, UnsafeRow]
       undoneIn(state).foreach(_.foreach((key, old) =>
           if (!before.containsKey(key)) before.put(key, old)))
+      val undone = valuesOf(before, keyFields, valueFields)
+      // The logs may be gone when the rows are read.
+      val changed = new util.HashSet[UnsafeRow]
+      before.forEach((key, _) => changed.add(withFields(key, keyFields)))
       val view = map.openView()
-      val now = view.rows(keyFields, valueFields)
-      if (before.isEmpty) {
-        (now, () => view.release())
-      } else {
-        val unchanged = now.filterNot { case (key, _) => before.containsKey(key) }
-        val undone = valuesOf(before, keyFields, valueFields)
-        (unchanged ++ undone.iterator, () => view.release())
-      }
+      val unchanged = view.rows(keyFields, valueFields)
+        .filterNot { case (key, _) => !changed.isEmpty && changed.contains(key) }
+      (unchanged ++ undone.iterator, () => view.release())
     }
 
   /** Copies of what undo logs gave out, without the keys that were not there. */
@@ -172,5 +172,5 @@ final class VersionedState(
 
   private def withFields(row: UnsafeRow, fields: Int): UnsafeRow =
     CopyOnWritePagedMap.rowOf(
-      row.getBaseObject.asInstanceOf[Array[Byte]], row.getBaseOffset, row.getSizeInBytes, fields)
+      row.getBaseObject, row.getBaseOffset, row.getSizeInBytes, fields)
 }

@@ -29,6 +29,8 @@ private[cowstate] object CheckpointStores {
     settings.foreach { case (key, value) =>
       if (key.startsWith(Settings)) conf.setConfString(key, value)
     }
+    // Where files are is what the checkpoint says, and what an order says.
+    conf.unsetConf(CowStateConf.Store)
     conf.setConfString(s"${Settings}commitValidation.enabled", "false")
     conf.setConfString(s"${Settings}coordinatorReportSnapshotUploadLag", "false")
     new StateStoreConf(conf)

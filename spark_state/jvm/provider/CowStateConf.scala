@@ -12,14 +12,30 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreConf
  * @param maxMemoryBytes limit of what all stores of an executor hold
  * @param lockSeconds    how long a task waits for another one that uses the store
  * @param syncsChanges   whether a batch's changes are on the disk before its commit returns
+ * @param isOnDisk       whether the state is in mapped files of a local directory, not on the heap
+ * @param localDirectory the directory; None for one of Spark's
+ * @param store          the object store that keeps the files
  */
-final case class CowStateConf(maxMemoryBytes: Long, lockSeconds: Long, syncsChanges: Boolean)
+final case class CowStateConf(
+    maxMemoryBytes: Long,
+    lockSeconds: Long,
+    syncsChanges: Boolean,
+    isOnDisk: Boolean,
+    localDirectory: Option[String],
+    store: StoreSettings)
 
 object CowStateConf {
   private val Prefix = "spark.sql.streaming.stateStore.cowstate."
   val MaxMemoryMb: String = Prefix + "maxMemoryMB"
   val LockTimeoutSeconds: String = Prefix + "lockTimeoutSeconds"
   val Fsync: String = Prefix + "fsync"
+  val Backend: String = Prefix + "backend"
+  val LocalDirectory: String = Prefix + "localDirectory"
+  val Heap = "heap"
+  val Disk = "disk"
+  val Store: String = Prefix + "store"
+  val StoreOptions: String = Prefix + "storeOptions"
+  val StoreRetrySeconds: String = Prefix + "storeRetrySeconds"
   private val Codec = "spark.sql.streaming.stateStore.compression.codec"
   private val DefaultLockSeconds = 60L
   private val ShareOfHeap = 0.6
@@ -28,7 +44,9 @@ object CowStateConf {
   /** Throws IllegalArgumentException for a key that is unknown or a value that is out of range. */
   def apply(conf: StateStoreConf): CowStateConf = {
     val ours = conf.sqlConfs.filter(_._1.toLowerCase.startsWith(Prefix.toLowerCase))
-    val ourKeys = Seq(MaxMemoryMb, LockTimeoutSeconds, Fsync)
+    val ourKeys = Seq(
+      MaxMemoryMb, LockTimeoutSeconds, Fsync, Backend, LocalDirectory, Store, StoreOptions,
+      StoreRetrySeconds)
     ours.keys.find(key => !ourKeys.exists(_.equalsIgnoreCase(key))).foreach { key =>
       throw new IllegalArgumentException(
         s"$key is not known; allowed are ${ourKeys.mkString(", ")}")
@@ -40,7 +58,12 @@ object CowStateConf {
     CowStateConf(
       maxMemory,
       wholeNumber(values, LockTimeoutSeconds).getOrElse(DefaultLockSeconds),
-      trueOrFalse(values, Fsync).getOrElse(SyncsByDefault))
+      trueOrFalse(values, Fsync).getOrElse(SyncsByDefault),
+      isOnDisk = choice(values, Backend, Seq(Heap, Disk)).contains(Disk),
+      values.get(LocalDirectory.toLowerCase).map(_.trim),
+      StoreSettings(
+        values.get(Store.toLowerCase), values.get(StoreOptions.toLowerCase),
+        wholeNumber(values, StoreRetrySeconds)))
   }
 
   /** Allowed is what Spark's own provider takes: a short name, or a class that Spark can load. */
@@ -60,6 +83,14 @@ object CowStateConf {
       text.trim.toLongOption.filter(n => n >= 1 && n < (1L << 40)).getOrElse(
         throw new IllegalArgumentException(
           s"$key is '$text'; allowed are whole numbers from 1"))
+    }
+
+  private def choice(
+      values: Map[String, String], key: String, allowed: Seq[String]): Option[String] =
+    values.get(key.toLowerCase).map { text =>
+      allowed.find(_.equalsIgnoreCase(text.trim)).getOrElse(
+        throw new IllegalArgumentException(
+          s"$key is '$text'; allowed are ${allowed.mkString(" and ")}"))
     }
 
   private def trueOrFalse(values: Map[String, String], key: String): Option[Boolean] =

@@ -2,16 +2,19 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{EOFException, IOException}
 
-import org.apache.hadoop.fs.ChecksumException
+import org.apache.hadoop.fs.{ChecksumException, Path}
 
 /**
  * Errors that the provider raises on purpose; each says what happened, where, and the way out.
  *
  *   CowStateException
  *    +- CowStateMemoryLimitException   the executor's state exceeds its limit
+ *    +- CowStateDiskException          the local disk has no room for the state, or refuses
  *    +- CowStateBusyException          another task still uses the store
  *    +- CowStateMissingException       a file of the checkpoint is not there
  *    +- CowStateCorruptException       a file of the checkpoint is not what was written
+ *    +- CowStatePlaceException         the state is in another place than where a query may write
+ *    +- CowStateFencedException        a later run of the query writes the state
  *
  * What loading a state or committing a batch raises comes with a condition of Spark's around it:
  * CowStateLoadException, CowStateCommitException.
@@ -41,6 +44,20 @@ object CowStateException {
   }
 }
 
+/** Nothing was changed: a query writes to a place of its own, and to one only. */
+final class CowStatePlaceException(message: String) extends CowStateException(message)
+
+object CowStatePlaceException {
+  /** @param place where the state of the checkpoint is; `asked` is where the session wants it */
+  def elsewhere(root: Path, place: String, asked: String): CowStatePlaceException =
+    new CowStatePlaceException(
+      s"The state of ${root.getParent} is in $place, not in ${CowStateConf.Store} = $asked, where " +
+        s"it would begin empty. Move it: cowstate adopt ${root.getParent} --store $asked --apply; " +
+        "or do not set the store for this query")
+}
+
+final class CowStateFencedException(message: String) extends CowStateException(message)
+
 /** What may be done when files of a state are lost. */
 private[cowstate] object WaysOut {
   private val Section = "\"Restart from an earlier batch\" in docs/how-to/troubleshoot.md"
@@ -67,8 +84,16 @@ final class CowStateMemoryLimitException(
   extends CowStateException(
     s"$owner: the state of this executor would take ${MemorySize.shown(bytes)}, more than " +
       s"${CowStateConf.MaxMemoryMb} = ${limitBytes >> 20}. This store holds " +
-      s"${MemorySize.shown(heldBytes)} of it. Nothing was changed. Raise that limit " +
-      "(and the executor's memory), use more executors, or drop state earlier (watermark, timeout)")
+      s"${MemorySize.shown(heldBytes)} of it. Nothing was changed. Set ${CowStateConf.Backend} to " +
+      s"${CowStateConf.Disk}, raise that limit (and the executor's memory), use more executors, or " +
+      "drop state earlier (watermark, timeout)")
+
+/** Nothing is lost: these files are working memory. */
+final class CowStateDiskException(owner: String, directory: String, cause: Throwable)
+  extends CowStateException(
+    s"$owner: the state cannot be kept in $directory: $cause. The batch was not committed, and the " +
+      "state before it is in the checkpoint. Make room there, or set " +
+      s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
 
 private[cowstate] object MemorySize {
   private val BytesOfTenth = (1 << 20) / 10.0

@@ -19,15 +19,26 @@ private[cowstate] object CowStateMetrics {
   val Pages = StateStoreCustomSumMetric("cowstatePages", "cowstate: pages of records")
   val DeadBytes = sizeMetric(
     "cowstateDeadBytes", "cowstate: bytes of records that are dead and not freed yet")
+  val MappedBytes = sizeMetric(
+    "cowstateMappedBytes", "cowstate: bytes of files on local disks that hold the state")
   val RehashPercent = StateStoreCustomSumMetric(
     "cowstateRehashPercent", "cowstate: progress of incremental rehashing, 100 when done, summed")
-  /** Named as HDFSBackedStateStoreProvider's. */
+  // Named as HDFSBackedStateStoreProvider's, for what watches its queries.
   val ForcedSnapshots = StateStoreCustomSumMetric(
     "forceSnapshotCount", "number of stores that had forced snapshot")
+  val CurrentVersionBytes = sizeMetric(
+    "stateOnCurrentVersionSizeBytes", "estimated size of state only on current version")
+  val HeldVersions = StateStoreCustomSumMetric(
+    "loadedMapCacheHitCount", "count of cache hit on states cache in provider")
+  val MissedVersions = StateStoreCustomSumMetric(
+    "loadedMapCacheMissCount", "count of cache miss on states cache in provider")
+  val PassedOver = StateStoreCustomSumMetric(
+    "numSnapshotsAutoRepaired", "number of snapshots that were automatically repaired")
 
   val All: Seq[StateStoreCustomMetric] = Seq(
     CommitMs, LoadMs, SnapshotMs, ChangelogBytes, SnapshotBytes, MergedBytes, Pages, DeadBytes,
-    RehashPercent, ForcedSnapshots)
+    MappedBytes, RehashPercent, ForcedSnapshots, CurrentVersionBytes, HeldVersions, MissedVersions,
+    PassedOver)
 
   /**
    * A StateStoreCustomSizeMetric. Spark 4.3 gave its constructor a third parameter, a flag that is

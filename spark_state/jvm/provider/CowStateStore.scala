@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
 /** What stores refuse, because it needs column families, which Spark asks of RocksDB only. */
-private[cowstate] trait WithoutColumnFamilies extends ReadStateStore {
+private[cowstate] trait WithoutColumnFamilies extends ReadStoreOfSpark {
   protected def only(colFamilyName: String): Unit =
     if (colFamilyName != StateStore.DEFAULT_COL_FAMILY_NAME) {
       throw StateStoreErrors.multipleColumnFamiliesNotSupported("CowStateStoreProvider")
@@ -100,7 +100,7 @@ private[cowstate] final class CowStateStore(
     val state: LoadedState,
     base: StateId,
     session: StoreSession)
-  extends StateStore with WithoutColumnFamilies with Logging {
+  extends StoreOfSpark with WithoutColumnFamilies with Logging {
   import CowStateStore._
 
   private val shape = provider.rowShape

@@ -28,7 +28,7 @@ import org.apache.spark.util.NextIterator
  * StateFileName.
  */
 class CowStateStoreProvider
-  extends StateStoreProvider with SupportsFineGrainedReplay with Logging {
+  extends ProviderOfSpark with SupportsFineGrainedReplay with Logging {
   import CowStateLoadException.loading
   import CowStateStoreProvider._
 
@@ -66,12 +66,11 @@ class CowStateStoreProvider
     hadoopConf = hadoopConfiguration
     conf = CowStateConf(storeConfs)
     lock = new StoreLock(toString, conf.lockSeconds)
-    val directory = id.storeCheckpointLocation()
     val codec = storeConfs.compressionCodec
     checkpoints = new StateCheckpoints(
-      StateDirectory.of(directory, hadoopConf),
-      new HdfsStateFileReader(directory, hadoopConf, codec), keySchema, valueSchema, codec,
-      RowChecksums(storeConfs, toString), conf.syncsChanges)
+      new PlacedStateDirectory(id, conf.store, hadoopConf),
+      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), keySchema,
+      valueSchema, codec, RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
     partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
@@ -79,6 +78,8 @@ class CowStateStoreProvider
   private def prefixColumns(spec: KeyStateEncoderSpec): Int = spec match {
     case NoPrefixKeyStateEncoderSpec(_) => 0
     case PrefixKeyScanStateEncoderSpec(_, columns) => columns
+    case RangeKeyScanStateEncoderSpec(_, _) =>
+      throw StateStoreErrors.unsupportedOperationException("Range scan", Name)
     case other => throw StateStoreErrors.unsupportedOperationException(
         other.getClass.getSimpleName, Name)
   }
@@ -142,11 +143,12 @@ class CowStateStoreProvider
     val session = new WriteSession(forceSnapshot, unique)
     lock.acquire(session)
     try {
+      val isOutdated = checkpoints.directory.beginWriting()
       val (state, base) = synchronized {
         if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
         else find(version, unique).getOrElse(reload(version, unique))
       }
-      state.begin(base, isFirstAttempt, () => checkpoints.list())
+      state.begin(base, isFirstAttempt && !isOutdated, () => checkpoints.list())
       session.begin(state, base)
     } catch {
       case e: Throwable =>
@@ -193,12 +195,15 @@ class CowStateStoreProvider
 
   private[cowstate] def rowShape: StoreShape = shape
 
-  private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] =
-    Option(loaded).filterNot(_.isDamaged).flatMap { state =>
+  private def find(version: Long, unique: Option[String]): Option[(LoadedState, StateId)] = {
+    val held = Option(loaded).filterNot(_.isDamaged).flatMap { state =>
       state.versions.held
         .find(s => s.version == version && unique.forall(_ == s.unique))
         .map((state, _))
     }
+    if (version > 0) metrics.versionAsked(isHeld = held.isDefined)
+    held
+  }
 
   private def install(state: LoadedState): (LoadedState, StateId) = {
     if (closed) {
@@ -217,10 +222,11 @@ class CowStateStoreProvider
 
   private def newState(at: StateId, generation: Long): LoadedState = {
     val account = new MemoryAccount(conf.maxMemoryBytes, toString)
+    val memory = StateMemory.of(conf, account, toString)
     val map = new CopyOnWritePagedMap(
-      account, shape.prefixOf(), RowChecksums(storeConf, toString))
+      memory, shape.prefixOf(), RowChecksums(storeConf, id.toString))
     new LoadedState(
-      account, new VersionedState(map, account, storeConf.maxVersionsToRetainInMemory, at),
+      memory, new VersionedState(map, memory, storeConf.maxVersionsToRetainInMemory, at),
       at, generation, new SnapshotSchedule(storeConf.minDeltasForSnapshot))
   }
 
@@ -285,8 +291,11 @@ class CowStateStoreProvider
       case e: CowStateException if damaged.withFileIn(lineage, e).isDefined =>
         logError(s"$this: a file cannot be used, going back to those before it", e)
         state.close()
-        try restore(files, at, damaged.withFileIn(lineage, e).get)
-        catch { case later: CowStateException => later.addSuppressed(e); throw later }
+        try {
+          val restored = restore(files, at, damaged.withFileIn(lineage, e).get)
+          metrics.filePassedOver()
+          restored
+        } catch { case later: CowStateException => later.addSuppressed(e); throw later }
       case e: Throwable =>
         state.close()
         throw e

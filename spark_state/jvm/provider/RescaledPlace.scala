@@ -5,6 +5,7 @@ import java.io.{Closeable, IOException}
 import scala.util.Using
 
 import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
 
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
@@ -23,13 +24,10 @@ private[cowstate] final class RescaledPlace(
   private val id = idOf(order, store, partition)
   private val codec = storeConf.compressionCodec
   private val checksums = RowChecksums(storeConf, id.toString)
-  private val checkpoints = {
-    val directory = id.storeCheckpointLocation()
-    new StateCheckpoints(
-      StateDirectory.of(directory, hadoopConf),
-      new HdfsStateFileReader(directory, hadoopConf, codec), shape.keySchema, shape.valueSchema,
-      codec, checksums)
-  }
+  private val checkpoints = new StateCheckpoints(
+    directoryOf(id, storeConf, hadoopConf),
+    new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), shape.keySchema,
+    shape.valueSchema, codec, checksums, owner = id.toString)
 
   val url: String = checkpoints.directory.url
 
@@ -74,6 +72,7 @@ private[cowstate] final class RescaledPlace(
 
   /** Write the file of the new partition; returns its name, and what was written. */
   def write(rows: ArrivedRows): (StateFileName, StateTally) = {
+    if (placeOf(id, hadoopConf).isDefined) PlacedStateDirectory.note(id, hadoopConf)
     val files = oldFiles()
     val base = if (partition < order.from) oldState(files) else StateId.Empty
     val name = StateFileName(
@@ -88,7 +87,7 @@ private[cowstate] final class RescaledPlace(
       case e: Throwable =>
         file.cancel()
         throw e match {
-          case io: IOException => new CowStateException(
+          case io: IOException if !io.isInstanceOf[ObjectStoreException] => new CowStateException(
               s"$name cannot be written: $io. See to its disk, and run the command again", io)
           case other => other
         }
@@ -123,6 +122,19 @@ private[cowstate] object RescaledPlace {
 
   def idOf(order: RescaleOrder, store: StoreToRescale, partition: Int): StateStoreId =
     StateStoreId(s"${order.checkpoint}/state", store.operator, partition, store.store)
+
+  private def placeOf(id: StateStoreId, hadoopConf: Configuration): Option[StateMarker] =
+    StatePlaces.ofReader(new Path(id.checkpointRootLocation), hadoopConf)
+
+  /** The files of a store, where its checkpoint says that they are. No run of the query writes. */
+  def directoryOf(
+      id: StateStoreId, storeConf: StateStoreConf, hadoopConf: Configuration): StateDirectory =
+    placeOf(id, hadoopConf) match {
+      case Some(place) =>
+        val store = CowStateConf(storeConf).store.at(place.url, place.directory)
+        new GatewayStateDirectory(new GatewayObjects(store), StatePlaces.pathOf(id), None)
+      case None => StateDirectory.of(id.storeCheckpointLocation(), hadoopConf)
+    }
 
   private def keyBytes: Long = {
     val env = SparkEnv.get

@@ -18,11 +18,12 @@ private[cowstate] sealed abstract class ConditionException(
 
 /** A state could not be loaded. */
 final class CowStateLoadException private (
-    condition: String, parameters: Map[String, String], cause: Throwable)
-  extends ConditionException(condition, parameters, "", cause)
+    condition: String, parameters: Map[String, String], cause: Throwable, what: String = "")
+  extends ConditionException(condition, parameters, what, cause)
 
 object CowStateLoadException {
   private val Load = "CANNOT_LOAD_STATE_STORE"
+  private val Uncategorized = s"$Load.UNCATEGORIZED"
 
   /** Load a state of `version`; whatever goes wrong has a condition of loading. */
   def loading[T](version: Long)(load: => T): T = {
@@ -40,7 +41,13 @@ object CowStateLoadException {
     case e: ConvertableToCannotLoadStoreError => e.convertToCannotLoadStoreError()
     case e: CowStateMissingException => new CowStateLoadException(
         s"$Load.CANNOT_READ_STREAMING_STATE_FILE", Map("fileToRead" -> e.file), e)
-    case e => new CowStateLoadException(s"$Load.UNCATEGORIZED", Map.empty, e)
+    // The cause of a row's damage is Spark's own error, as with Spark's providers.
+    case e: CowStateCorruptException if e.getCause.isInstanceOf[SparkException] =>
+      val ofRow =
+        new CowStateLoadException(Uncategorized, Map.empty, e.getCause, s"${e.getMessage} ")
+      e.getSuppressed.foreach(ofRow.addSuppressed)
+      ofRow
+    case e => new CowStateLoadException(Uncategorized, Map.empty, e)
   }
 }
 

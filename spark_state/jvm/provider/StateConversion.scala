@@ -23,6 +23,7 @@ final case class StoreToConvert(
  * written for another one.
  *
  * @param scratch  directory below which the new files are written; nothing else is
+ * @param place    the object store to which they go instead, into a directory that is empty
  * @param settings of the state stores, as in the offset log
  */
 final case class ConversionOrder(
@@ -32,9 +33,10 @@ final case class ConversionOrder(
     targetClass: String,
     version: Long,
     settings: Map[String, String],
-    stores: Seq[StoreToConvert])
+    stores: Seq[StoreToConvert],
+    place: Option[StateMarker] = None)
 
-/** A new file, and where it belongs. */
+/** A new file, and where it belongs. In an object store it is there, and named by its path. */
 final case class MovableFile(from: String, to: String)
 
 /** A store that was converted, or why it was not. */
@@ -118,10 +120,18 @@ private final class StoreConversion(
   private val inPlace = idIn(s"${order.checkpoint}/state").storeCheckpointLocation()
   private val inScratch = idIn(scratch).storeCheckpointLocation()
   private val toHdfs = StateConversion.isHdfs(order.targetClass)
+  private val path = StatePlaces.pathOf(idIn(scratch))
+  private val inStore = order.place.map { place =>
+    val objects = new GatewayObjects(
+      CowStateConf(storeConf).store.at(place.url, place.directory))
+    new GatewayStateDirectory(objects, path, None)
+  }
 
   def run(): ConvertedStore =
     try {
-      val unique = CowStateStoreProvider.newUnique()
+      val unique = keptUnique.getOrElse(CowStateStoreProvider.newUnique())
+      // Who reads what was written finds it by this.
+      order.place.foreach(StateMarker.create(new Path(scratch), hadoopConf, _))
       val read =
         withStore(order.sourceClass, s"${order.checkpoint}/state", order.version, store.unique) {
           rows => if (toHdfs) writeHdfs(rows) else writeOwn(rows, unique)
@@ -133,9 +143,21 @@ private final class StoreConversion(
           s"$inScratch holds other rows than $inPlace: ${written.rows} instead of ${read.rows}")
       }
       ConvertedStore(
-        store, read.rows, written.rows, Option.when(store.unique.isDefined)(unique), newFiles())
+        store, read.rows, written.rows, Option.when(store.unique.isDefined)(unique),
+        newFiles(unique))
     } catch {
       case NonFatal(e) => ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))
+    }
+
+  /** The unique of a state that only moves, so that who has read it before goes on from it. */
+  private def keptUnique: Option[String] =
+    if (order.sourceClass != order.targetClass) None
+    else {
+      val source = idIn(s"${order.checkpoint}/state")
+      val there = new PlacedStateDirectory(source, CowStateConf(storeConf).store, hadoopConf)
+      val partitions = new QueryPartitions(source.checkpointRootLocation, hadoopConf)
+      checkpointsIn(there).list().dealtOut(order.version, partitions.at)
+        .stateAt(order.version, store.unique).map(_.unique).filterNot(_ == StateId.Adopted)
     }
 
   /** The provider's version of a state that was put into an empty store. */
@@ -173,8 +195,7 @@ private final class StoreConversion(
   private def writeHdfs(rows: Iterator[UnsafeRowPair]): StateTally = {
     val provider = open(order.targetClass, scratch)
     try {
-      val target = provider.getStore(
-        HdfsVersion - 1, None, forceSnapshotOnCommit = true, loadEmpty = false)
+      val target = OfSpark.storeWithSnapshot(provider, HdfsVersion - 1)
       val read = tallied(rows)(pair => target.put(pair.key, pair.value))
       target.commit()
       read
@@ -182,9 +203,11 @@ private final class StoreConversion(
   }
 
   private def writeOwn(rows: Iterator[UnsafeRowPair], unique: String): StateTally = {
-    val generation = checkpointsIn(inPlace).list().nextGeneration
+    val there = inStore.getOrElse(StateDirectory.of(inPlace, hadoopConf))
+    val written = inStore.getOrElse(StateDirectory.of(inScratch, hadoopConf))
+    val generation = checkpointsIn(there).list().nextGeneration
     val state = StateId(order.version, unique)
-    val file = checkpointsIn(inScratch).create(
+    val file = checkpointsIn(written).create(
       StateFileName.ofSnapshot(state, generation, CowStateStoreProvider.newUnique()))
     try {
       val read = tallied(rows)(pair => file.rows.put(pair.key, pair.value))
@@ -197,16 +220,23 @@ private final class StoreConversion(
     }
   }
 
-  private def checkpointsIn(directory: Path): StateCheckpoints = {
+  private def checkpointsIn(directory: StateDirectory): StateCheckpoints = {
     val codec = storeConf.compressionCodec
     new StateCheckpoints(
-      StateDirectory.of(directory, hadoopConf),
-      new HdfsStateFileReader(directory, hadoopConf, codec), shape.keySchema, shape.valueSchema,
-      codec)
+      directory, new HdfsStateFileReader(inPlace, hadoopConf, codec), shape.keySchema,
+      shape.valueSchema, codec)
   }
 
   /** For the HDFS provider only the snapshot: its delta holds changes upon an empty store. */
-  private def newFiles(): Seq[MovableFile] = {
+  private def newFiles(unique: String): Seq[MovableFile] = inStore match {
+    case Some(directory) =>
+      directory.list().flatMap(StateFileName.parse).filter(_.unique == unique).map { name =>
+        MovableFile(s"${directory.url}/$name", s"$path/$name")
+      }
+    case None => filesInScratch()
+  }
+
+  private def filesInScratch(): Seq[MovableFile] = {
     val fs = inScratch.getFileSystem(hadoopConf)
     val written = HdfsStateFile(HdfsVersion, isSnapshot = true).toString
     val wanted = HdfsStateFile(order.version, isSnapshot = true).toString

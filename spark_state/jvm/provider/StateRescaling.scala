@@ -113,10 +113,11 @@ object StateRescaling {
   def discard(session: SparkSession, orderJson: String): Unit = {
     val order = orderIn(orderJson)
     val conf = CheckpointStores.hadoopConfOf(session)
+    val storeConf = CheckpointStores.storeConfOf(session, order.settings)
     for (store <- order.stores; partition <- 0 until order.to) {
-      val id = RescaledPlace.idOf(order, store, partition)
-      val directory = StateDirectory.of(id.storeCheckpointLocation(), conf)
-      directory.list().filter(_.contains(order.attempt)).foreach(directory.delete)
+      val directory =
+        RescaledPlace.directoryOf(RescaledPlace.idOf(order, store, partition), storeConf, conf)
+      directory.delete(directory.list().filter(_.contains(order.attempt)))
     }
   }
 

@@ -82,7 +82,11 @@ private[cowstate] object StoreJob {
   /** What happened in the directory `url`; our own errors tell the way out, too. */
   def reasonOf(url: String, e: Throwable): String = {
     val causes = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
-    val reason = causes.find(_.isInstanceOf[CowStateException]).map(_.getMessage).getOrElse {
+    val ours = causes.find {
+      case _: CowStateException | _: ObjectStoreException => true
+      case _ => false
+    }
+    val reason = ours.map(_.getMessage).getOrElse {
       val innermost = causes.last
       val what = Option(innermost.getMessage).getOrElse(innermost.getClass.getName)
       s"its files cannot be read: $what. Restore them ${WaysOut.RestoreOrRestart}"

@@ -15,6 +15,9 @@ private[cowstate] final class StoreMetrics {
   private val snapshotBytes = new AtomicLong
   private val mergedBytes = new AtomicLong
   private val uploadedSnapshot = new AtomicLong(-1L)
+  private val heldVersions = new AtomicLong
+  private val missedVersions = new AtomicLong
+  private val passedOver = new AtomicLong
 
   def snapshotWritten(version: Long, bytes: Long, ms: Long): Unit = {
     snapshotBytes.set(bytes)
@@ -23,6 +26,13 @@ private[cowstate] final class StoreMetrics {
   }
 
   def changelogsMerged(bytes: Long): Unit = mergedBytes.addAndGet(bytes)
+
+  /** A batch or a reader begins with a version that is held in memory, or not. */
+  def versionAsked(isHeld: Boolean): Unit =
+    (if (isHeld) heldVersions else missedVersions).incrementAndGet()
+
+  /** A state was restored without a damaged file. */
+  def filePassedOver(): Unit = passedOver.incrementAndGet()
 
   /** The metrics of a batch. What maintenance has written is reported once. */
   def of(
@@ -41,11 +51,16 @@ private[cowstate] final class StoreMetrics {
       MergedBytes -> mergedBytes.getAndSet(0),
       Pages -> map.pageCount,
       DeadBytes -> map.deadBytes,
+      MappedBytes -> map.synchronized(state.memory.mappedBytes),
       RehashPercent -> map.rehashPercent,
-      ForcedSnapshots -> (if (forcesSnapshot) 1L else 0L))
+      ForcedSnapshots -> (if (forcesSnapshot) 1L else 0L),
+      CurrentVersionBytes -> map.rowBytes,
+      HeldVersions -> heldVersions.get,
+      MissedVersions -> missedVersions.get,
+      PassedOver -> passedOver.getAndSet(0))
     val instance: Map[StateStoreInstanceMetric, Long] = Map(
       StateStoreSnapshotLastUploadInstanceMetric(Some(id.partitionId), id.storeName) ->
         uploadedSnapshot.get)
-    StateStoreMetrics(map.size, state.account.bytes, custom, instance)
+    StateStoreMetrics(map.size, state.memory.account.bytes, custom, instance)
   }
 }

@@ -8,25 +8,38 @@ New state is written below `converted`, read back and compared. Only then it is 
 where the present provider ignores it. The newest entry of the offset log is edited last: until then
 the query goes on as before, and from then on with the other provider. An adoption that fails undoes
 itself; `revert` undoes one that was killed.
+
+State that moves to an object store is written there at once, into a directory that nothing names
+yet. The checkpoint's word of the place takes the part of that entry if the provider stays the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.objects.unique_names import unique_of_uuid
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
+    IN_CHECKPOINT,
     AdoptionPlan,
     plan_adoption,
 )
-from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
+from spark_state.spark.adoption.adoption_record import (
+    AdoptionError,
+    AdoptionRecord,
+    note_place,
+    noted_place,
+)
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.provider_class import short_name
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
+from spark_state.spark.provider.stored_state import StoredState, store_url
 from spark_state.spark.stopped_query.checkpoint_change import (
     ADOPTION,
     ChangeFolder,
@@ -68,19 +81,38 @@ class RevertedAdoption:
 class _Converted:
     """State written for the other provider.
 
-    moves: by path in the checkpoint, the URL at which the file is now. ids: for checkpoint format
-    2, the new id of each old one.
+    moves: by path in the checkpoint, the URL at which the file is now; none of files in an object
+    store, which are where they belong. ids: for checkpoint format 2, the new id of each old one.
     """
 
-    rows: int
-    moves: dict[str, str]
-    ids: dict[str, str]
+    rows: int = 0
+    moves: dict[str, str] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionTarget:
+    """Where a query is to continue. to: a key of TARGETS. store: as `plan_adoption` takes it."""
+
+    to: str
+    store: str | None = None
+
+    def plan(self, checkpoint: QueryCheckpoint) -> AdoptionPlan:
+        """Raises the errors of `plan_adoption`, and those of a store's URL."""
+        if self.store in (None, IN_CHECKPOINT):
+            return plan_adoption(checkpoint, self.to, self.store)
+        return plan_adoption(checkpoint, self.to, store_url(str(self.store)), unique_of_uuid()[:8])
 
 
 def apply(
-    spark: SparkSession, location: str, to: str, progress: Progress, *, force: bool = False
+    spark: SparkSession,
+    location: str,
+    target: AdoptionTarget,
+    progress: Progress,
+    *,
+    force: bool = False,
 ) -> AppliedAdoption:
-    """Let the query continue on `to`, a key of TARGETS.
+    """Let the query continue on `target`.
 
     `force` skips the check whether the query is running. Raises the errors of `plan_adoption`,
     ConfigurationError if the query seems to be running or another adoption is not finished, and
@@ -88,33 +120,45 @@ def apply(
     """
     files = CheckpointFiles(spark, location)
     finish_last(files)
-    adoption = plan_adoption(read_checkpoint(files), to)
+    adoption = target.plan(read_checkpoint(files))
     check_finished(files, adoption.checkpoint)
     folder = ChangeFolder.new(files, ADOPTION)
     try:
         if not force:
             check_quiet(adoption.checkpoint, folder)
+        if adoption.place is not None:
+            note_place(folder, adoption.place)
         converted = _convert(folder, adoption, progress)
         texts = _new_texts(adoption, converted.ids)
         record = _record_of(adoption, texts, converted)
-        folder.back_up((*record.edited, *record.removed))
+        folder.back_up((*record.replaced, *record.removed))
         folder.write_record(record.content())
         check_unchanged(adoption.checkpoint, folder)
     except BaseException:
+        _empty_place(folder)
         folder.forget()
         raise
     try:
-        for path in record.removed:
-            files.delete(path)
-        for path, url in converted.moves.items():
-            files.move(url, path)
-        for path, text in texts.items():
-            files.write_text(path, text)
+        _change(files, adoption, converted, texts)
     except BaseException:
         _restore(folder, record)
         raise
     files.delete(f"{folder.path}/{_CONVERTED}")
     return AppliedAdoption(adoption, folder.path, converted.rows, record.created)
+
+
+def _change(
+    files: CheckpointFiles, adoption: AdoptionPlan, converted: _Converted, texts: dict[str, str]
+) -> None:
+    """Take the steps that the query sees."""
+    for file in adoption.removals:
+        files.delete(file.path)
+    for path, url in converted.moves.items():
+        files.move(url, path)
+    for path, text in texts.items():
+        files.write_text(path, text)
+    if adoption.leaves_store:
+        files.delete(STATE_PLACE)
 
 
 def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
@@ -125,13 +169,14 @@ def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
     files = folder.files
     record = AdoptionRecord.of(folder)
     if record is None:
+        _empty_place(folder)
         folder.forget()
         return RevertedAdoption(files.url, folder.path, None)
     checkpoint = read_checkpoint(files)
     check_not_run_since(
         checkpoint, record.content(), _after_later_batches(checkpoint, folder, record)
     )
-    check_edited(folder, record.edited, {})
+    check_edited(folder, record.replaced, {})
     if not force:
         check_quiet(checkpoint, folder)
     _restore(folder, record)
@@ -142,24 +187,38 @@ def _after_later_batches(
     checkpoint: QueryCheckpoint, folder: ChangeFolder, record: AdoptionRecord
 ) -> str:
     url = checkpoint.url
-    if checkpoint.provider == record.source:
+    if not _went_on_there(checkpoint, record, noted_place(folder)):
         return (
             f"{url} is on {short_name(record.source)} already, so there is nothing to "
             f"revert: the query ran during the adoption {folder.path}, and went on with its former "
             f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
             "cowstate adopt again"
         )
-    way = "" if record.target == HDFS_CLASS else " --to hdfs"
     return (
         f"{url} has gone on to batch {checkpoint.planned} since {folder.path}: going back to "
-        f"batch {record.planned} would lose state. Run cowstate adopt{way} instead"
+        f"batch {record.planned} would lose state. Run cowstate adopt{_way_back(record)} instead"
     )
+
+
+def _went_on_there(
+    checkpoint: QueryCheckpoint, record: AdoptionRecord, place: StatePlace | None
+) -> bool:
+    """Whether a query that ran since an adoption has what that gave it."""
+    if record.source == record.target:
+        return checkpoint.place == place
+    return checkpoint.provider != record.source
+
+
+def _way_back(record: AdoptionRecord) -> str:
+    if record.source == record.target:
+        return " --store"
+    return "" if record.target == HDFS_CLASS else " --to hdfs"
 
 
 def _convert(folder: ChangeFolder, adoption: AdoptionPlan, progress: Progress) -> _Converted:
     """Write the state for the other provider, below `folder`. Raises AdoptionError."""
     if not adoption.conversions:
-        return _Converted(0, {}, {})
+        return _Converted()
     files = folder.files
     order = _order(files, adoption, f"{folder.path}/{_CONVERTED}")
     stores = run_store_job(lambda: files.start_conversion(order), progress, AdoptionError)
@@ -168,11 +227,24 @@ def _convert(folder: ChangeFolder, adoption: AdoptionPlan, progress: Progress) -
     for store in stores:
         if store["rowsRead"] != store["rowsWritten"] or not store["files"]:
             raise AdoptionError(f"the conversion of {store} is not whole. Nothing was changed")
-        moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
+        if adoption.place is None:
+            moves.update({files.relative(file["to"]): file["from"] for file in store["files"]})
         if "unique" in store:
             ids[store["store"]["unique"]] = store["unique"]
     assert len(stores) == len(adoption.conversions)
+    if adoption.place is not None:
+        written = {file["to"] for store in stores for file in store["files"]}
+        _keep_only(StoredState(files, adoption.place), written)
     return _Converted(sum(store["rowsRead"] for store in stores), moves, ids)
+
+
+def _keep_only(stored: StoredState, written: set[str]) -> None:
+    """Delete what attempts of tasks that were killed have left. Raises AdoptionError if a file is
+    not there."""
+    stored.delete_all_but(written)
+    missing = sorted(written - stored.lengths().keys())
+    if missing:
+        raise AdoptionError(f"{missing[0]} is missing in {stored.url}. Nothing was changed")
 
 
 def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict[str, Any]:
@@ -180,6 +252,7 @@ def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict
     return {
         "checkpoint": checkpoint.url,
         "scratch": files.url_of(scratch),
+        **({} if adoption.place is None else {"place": asdict(adoption.place)}),
         "sourceClass": checkpoint.provider,
         "targetClass": adoption.target,
         "version": checkpoint.version,
@@ -209,6 +282,8 @@ def _new_texts(adoption: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
         for old, new in ids.items():
             text = text.replace(f'"{old}"', f'"{new}"')
         texts[adoption.checkpoint.commit.path] = text
+    if adoption.place is not None:
+        texts[STATE_PLACE] = adoption.place.encode().decode()
     return {**texts, **{entry.path: adoption.edited(entry) for entry in adoption.edits}}
 
 
@@ -221,16 +296,30 @@ def _record_of(
         adoption.checkpoint.planned,
         adoption.checkpoint.committed,
         {path: digest(text) for path, text in texts.items()},
-        tuple(file.path for file in adoption.removals),
-        tuple(converted.moves),
+        (
+            *(file.path for file in adoption.removals),
+            *([STATE_PLACE] if adoption.leaves_store else []),
+        ),
+        (
+            *converted.moves,
+            *([STATE_PLACE] if STATE_PLACE in texts and not adoption.checkpoint.place else []),
+        ),
     )
+
+
+def _empty_place(folder: ChangeFolder) -> None:
+    """Delete what was written to an object store. Nothing names it."""
+    place = noted_place(folder)
+    if place is not None:
+        StoredState(folder.files, place).delete_all_but(())
 
 
 def _restore(folder: ChangeFolder, record: AdoptionRecord) -> None:
     """Put back all files, the newest entry of the offset log first. May be called again."""
-    put_back_edited(folder, record.edited)
+    put_back_edited(folder, record.edited, record.created)
     for path in record.created:
         folder.files.delete(path)
     for path in record.removed:
         folder.files.copy(folder.saved(path), path)
+    _empty_place(folder)
     folder.forget()

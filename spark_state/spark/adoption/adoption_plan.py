@@ -4,6 +4,10 @@ From HDFSBackedStateStoreProvider to cowstate nothing is converted: cowstate rea
 other cases the state that the next batch starts from is written for the other provider, and older
 states stay as they are. The newest entry of the offset log names the provider of a query, so the
 adoption edits this entry. It also edits the entry before, if the other provider has its state, too.
+
+With `--store` the state of cowstate goes to an object store, or back into the checkpoint. It is
+then written anew, too, whichever provider wrote it. A state always gets a directory of its own, so
+a checkpoint that was copied may be told the store that its original has.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, short_name
@@ -21,10 +26,13 @@ _BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
 HDFS_CLASS = f"{_BUILT_IN}.HDFSBackedStateStoreProvider"
 ROCKSDB_CLASS = f"{_BUILT_IN}.RocksDBStateStoreProvider"
 TARGETS = {"cowstate": PROVIDER_CLASS, "hdfs": HDFS_CLASS}
+_OTHER_WAYS = " --to hdfs; to move its state to an object store, name its URL with --store"
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _ENCODING = f"{_STATE_STORE}.encodingFormat"
 CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+IN_CHECKPOINT = "checkpoint"
+"""The value of `--store` that moves the state of a query back into its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,8 @@ class AdoptionPlan:
 
     conversions: stores whose state is written for `target`. edits: log entries that will name
     `target`. removals: files that `target` left when it had this checkpoint before, for the version
-    that the query continues from or a later version.
+    that the query continues from or a later version. place: where the state goes; None: into the
+    checkpoint.
     """
 
     checkpoint: QueryCheckpoint
@@ -41,6 +50,12 @@ class AdoptionPlan:
     conversions: tuple[StoreDirectory, ...]
     edits: tuple[LogEntry, ...]
     removals: tuple[CheckpointFile, ...]
+    place: StatePlace | None = None
+
+    @property
+    def leaves_store(self) -> bool:
+        """Whether the checkpoint names an object store that has no state of it afterwards."""
+        return self.place is None and self.checkpoint.place is not None
 
     def edited(self, entry: LogEntry) -> str:
         """The text of an offset log entry that names the other provider, and else is the same."""
@@ -51,17 +66,26 @@ class AdoptionPlan:
         return text
 
 
-def plan_adoption(checkpoint: QueryCheckpoint, to: str) -> AdoptionPlan:
+def plan_adoption(
+    checkpoint: QueryCheckpoint, to: str, store: str | None = None, attempt: str = ""
+) -> AdoptionPlan:
     """The plan for continuing this checkpoint on `to`, a key of TARGETS.
+
+    `store`: the URL of the object store to which the state moves, IN_CHECKPOINT, or None: a state
+    on another provider moves into the checkpoint. `attempt` makes its directory there its own.
 
     Raises UnsupportedOperationError or ConfigurationError, which say why it is impossible, and what
     to do instead.
     """
     target = TARGETS[to]
-    _check_providers(checkpoint, target)
+    if store is None:
+        _check_providers(checkpoint, target)
+    else:
+        _check_store(checkpoint, target, store)
     _check_operators(checkpoint)
     _check_settings(checkpoint, target)
-    reads_files = checkpoint.provider == HDFS_CLASS
+    to_store = store not in (None, IN_CHECKPOINT)
+    reads_files = checkpoint.provider == HDFS_CLASS and not to_store
     if reads_files:
         for directory in checkpoint.directories:
             _check_hdfs_files(checkpoint, directory.path)
@@ -72,9 +96,26 @@ def plan_adoption(checkpoint: QueryCheckpoint, to: str) -> AdoptionPlan:
         checkpoint,
         target,
         checkpoint.directories if converts else (),
-        tuple(entry for entry in edits if entry.settings[PROVIDER_KEY] == checkpoint.provider),
-        tuple(_left_behind(checkpoint, target)),
+        tuple(e for e in edits if e.settings[PROVIDER_KEY] == checkpoint.provider != target),
+        () if to_store else tuple(_left_behind(checkpoint, target)),
+        StatePlace(str(store), f"{checkpoint.query_id}-{attempt}") if to_store else None,
     )
+
+
+def _check_store(checkpoint: QueryCheckpoint, target: str, store: str) -> None:
+    url = checkpoint.url
+    if target != PROVIDER_CLASS:
+        raise ConfigurationError(
+            f"--store {store} says where cowstate keeps its state, but --to hdfs goes on with "
+            f"{short_name(target)}, whose files are in the checkpoint: leave --store out"
+        )
+    if checkpoint.provider != target:
+        _check_providers(checkpoint, target)
+    elif store == IN_CHECKPOINT and checkpoint.place is None:
+        raise ConfigurationError(
+            f"the state of {url} is in the checkpoint already: start the query. To move it to an "
+            "object store, name its URL with --store"
+        )
 
 
 def _check_providers(checkpoint: QueryCheckpoint, target: str) -> None:
@@ -82,7 +123,7 @@ def _check_providers(checkpoint: QueryCheckpoint, target: str) -> None:
     if provider == target:
         raise ConfigurationError(
             f"{url} is on {short_name(target)} already: start the query. To go the other way, run "
-            f"cowstate adopt{' --to hdfs' if target == PROVIDER_CLASS else ' without --to'}"
+            f"cowstate adopt{_OTHER_WAYS if target == PROVIDER_CLASS else ' without --to'}"
         )
     supported_providers = (HDFS_CLASS, ROCKSDB_CLASS, PROVIDER_CLASS)
     if provider not in supported_providers:

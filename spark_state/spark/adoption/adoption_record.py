@@ -1,6 +1,8 @@
 """What an adoption notes of itself, in its folder: see checkpoint_change.
 
 adoption.json      an AdoptionRecord, written before any change
+place.json         the directory of an object store to which the state goes: a StatePlace,
+                   written before anything is written there
 state/             the state that Spark kept of a transformWithState that is on cowstate now
 """
 
@@ -9,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from checkpoint_store.files.document import Source
+from checkpoint_store.provider.state_place import StatePlace, decode_state_place
 from spark_state.errors import CowstateError
 from spark_state.spark.stopped_query.checkpoint_change import ChangeFolder
+
+_PLACE = "place.json"
 
 
 class AdoptionError(CowstateError):
@@ -21,8 +27,10 @@ class AdoptionError(CowstateError):
 class AdoptionRecord:
     """The content of adoption.json.
 
-    edited: by path, the SHA-256 of the new content. store: the URL of the store that has the state
-    of a transformWithState; None where the query's provider changed.
+    edited: by path, the SHA-256 of the new content; a path that is in `created`, too, had none
+    before. removed: in their order; the checkpoint's word of an object store comes last. store: the
+    URL of the store that has the state of a transformWithState; None where the query's provider
+    changed.
     """
 
     source: str
@@ -33,6 +41,11 @@ class AdoptionRecord:
     removed: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     store: str | None = None
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """The edited files that were there before."""
+        return {path: new for path, new in self.edited.items() if path not in self.created}
 
     def content(self) -> dict[str, Any]:
         """The record as JSON values."""
@@ -65,3 +78,16 @@ class AdoptionRecord:
             tuple(content["created"]),
             content.get("store"),
         )
+
+
+def note_place(folder: ChangeFolder, place: StatePlace) -> None:
+    """Write where the state goes, before anything is written there."""
+    folder.files.write_text(f"{folder.path}/{_PLACE}", place.encode().decode())
+
+
+def noted_place(folder: ChangeFolder) -> StatePlace | None:
+    """The place to which the state of an adoption went; None if it went into the checkpoint."""
+    files, path = folder.files, f"{folder.path}/{_PLACE}"
+    if not files.exists(path):
+        return None
+    return decode_state_place(files.read_text(path).encode(), Source(files.url, path))

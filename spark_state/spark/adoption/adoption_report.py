@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from checkpoint_store.object_names import STATE_PLACE
 from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan
 from spark_state.spark.provider.provider_class import PROVIDER_KEY, short_name
@@ -19,6 +20,7 @@ def plan_as_json(plan: AdoptionPlan) -> dict[str, Any]:
         **checkpoint_as_json(plan.checkpoint),
         "target": plan.target,
         "stores_to_convert": len(plan.conversions),
+        "store": None if plan.place is None else plan.place.root,
         "edits": [entry.path for entry in plan.edits],
         "removals": [file.path for file in plan.removals],
         "applied": False,
@@ -49,9 +51,10 @@ def reverted_as_json(reverted: RevertedAdoption) -> dict[str, Any]:
 def _steps(plan: AdoptionPlan) -> list[str]:
     steps = []
     if plan.conversions:
+        where = "" if plan.place is None else f" to {plan.place.url}"
         steps.append(
             f"write the rows of version {plan.checkpoint.version} of {len(plan.conversions)} "
-            f"stores for {short_name(plan.target)}, read them back and compare"
+            f"stores for {short_name(plan.target)}{where}, read them back and compare"
         )
     elif plan.checkpoint.provider == HDFS_CLASS:
         steps.append("convert nothing: cowstate reads the .delta and .snapshot files")
@@ -60,16 +63,28 @@ def _steps(plan: AdoptionPlan) -> list[str]:
             f"remove {len(plan.removals)} files that {short_name(plan.target)} left when it had "
             "this checkpoint before"
         )
-    edits = ", ".join(entry.path for entry in plan.edits)
-    steps.append(f"set {PROVIDER_KEY} in {edits}")
+    if plan.place is not None:
+        steps.append(f"name {plan.place.url} in {STATE_PLACE}")
+    if plan.edits:
+        edits = ", ".join(entry.path for entry in plan.edits)
+        steps.append(f"set {PROVIDER_KEY} in {edits}")
+    if plan.leaves_store:
+        steps.append(f"remove {STATE_PLACE}: the state is in the checkpoint then")
     return steps
+
+
+def _where(plan: AdoptionPlan) -> str:
+    """Where its state is, if somebody may wonder."""
+    if plan.place is not None:
+        return f" with its state in {plan.place.url}"
+    return " with its state in the checkpoint" if plan.leaves_store else ""
 
 
 def plan_as_text(plan: AdoptionPlan, seconds_quiet: float) -> str:
     lines = [
         *checkpoint_as_lines(plan.checkpoint),
         "",
-        f"To continue on {short_name(plan.target)}, adopt would",
+        f"To continue on {short_name(plan.target)}{_where(plan)}, adopt would",
         *(f"  - {step}" for step in _steps(plan)),
         "",
         *when_to_apply("adopt", seconds_quiet),
@@ -87,7 +102,8 @@ def applied_as_text(applied: AppliedAdoption) -> str:
             "Start the query with cowstate's jar: spark_state.configure(SparkSession.builder), or "
             "the output of `cowstate jar --options`."
         )
-    lines = [*checkpoint_as_lines(plan.checkpoint), "", f"Now on {short_name(plan.target)}."]
+    lines = [*checkpoint_as_lines(plan.checkpoint), ""]
+    lines.append(f"Now on {short_name(plan.target)}{_where(plan)}.")
     if plan.conversions:
         lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were converted.")
     lines += [
@@ -95,6 +111,11 @@ def applied_as_text(applied: AppliedAdoption) -> str:
         start,
         f"Until the query has run, cowstate adopt --revert {url} undoes this.",
     ]
+    if plan.checkpoint.place is not None:
+        lines.append(
+            f"The former files stay in {plan.checkpoint.place.root}. Delete them when you do not "
+            "want to go back, and no copy of this checkpoint needs them."
+        )
     return "\n".join(lines)
 
 

@@ -6,7 +6,8 @@
     commits/<batch>                     exists when the batch is done
     state/<operator>/_metadata/metadata the operator's name and stores
     state/<operator>/_metadata/v2/<batch>   the same of a transformWithState, and its states
-    state/<operator>/<partition>[/<store>]/   the provider's files
+    state/<operator>/<partition>[/<store>]/   the provider's files, unless they are in an object
+                                        store, which state/cowstate-store.json says then
 
 Batch n starts from the state of version n and makes version n + 1.
 """
@@ -15,17 +16,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint_store.errors import CheckpointStoreError
 from checkpoint_store.objects.object_store import open_object_store
 from checkpoint_store.provider.provider_file_names import parse_provider_file
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.operator.operator_configuration import LOCAL_STORE, STORE_KEY
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
+from spark_state.spark.provider.stored_state import StoredState, place_of
 
 LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"
@@ -89,7 +92,9 @@ class QueryCheckpoint:
 
     planned, committed: the last planned and the last committed batch. offsets: the entries of the
     last two batches, by batch. commit: the entry of the last committed batch. files: the files of
-    offsets/, commits/ and state/. version: of the state that the next batch starts from.
+    offsets/, commits/ and state/. version: of the state that the next batch starts from. place: the
+    object store that has the state on cowstate, None if it is in the checkpoint. stored: the
+    lengths of the files there, by path.
     """
 
     url: str
@@ -100,6 +105,8 @@ class QueryCheckpoint:
     commit: LogEntry | None
     operators: tuple[StatefulOperator, ...]
     files: tuple[CheckpointFile, ...] = field(repr=False)
+    place: StatePlace | None = None
+    stored: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def version(self) -> int:
@@ -198,10 +205,23 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     _check_partitions(files, offsets, last_committed)
     commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
     query_id = json.loads(files.read_text("metadata"))["id"]
+    place = place_of(files)
+    stored = {} if place is None else StoredState(files, place).lengths()
     partitions = offsets[planned[-1]].settings.get(PARTITIONS)
-    operators = tuple(_operators(files, listed, query_id, last_committed, partitions))
+    operators = tuple(_operators(files, stored, listed, last_committed, partitions))
+    if not operators:
+        raise _without_state(files, query_id)
     return QueryCheckpoint(
-        files.url, query_id, planned[-1], last_committed, offsets, commit, operators, listed
+        url=files.url,
+        query_id=query_id,
+        planned=planned[-1],
+        committed=last_committed,
+        offsets=offsets,
+        commit=commit,
+        operators=operators,
+        files=listed,
+        place=place,
+        stored=stored,
     )
 
 
@@ -272,18 +292,18 @@ def _read_log(files: CheckpointFiles, path: str) -> LogEntry:
 
 def _operators(
     files: CheckpointFiles,
+    stored: Mapping[str, int],
     listed: Sequence[CheckpointFile],
-    query_id: str,
     last_committed: int | None,
     partitions: str | None,
 ) -> list[StatefulOperator]:
-    folders = [int(name) for name in files.folders("state") if name.isdecimal()]
-    if not folders:
-        raise _without_state(files, query_id)
     operators = []
-    for number in sorted(folders):
+    for number in sorted(int(name) for name in files.folders("state") if name.isdecimal()):
+        there = {int(name) for name in files.folders(f"state/{number}") if name.isdecimal()}
+        prefix = f"state/{number}/"
+        there |= {int(path.split("/")[2]) for path in stored if path.startswith(prefix)}
         noted = _noted(files, number, listed, last_committed)
-        operators.append(_operator(files, number, noted, partitions))
+        operators.append(_operator(files, number, noted, there, partitions))
     return operators
 
 
@@ -315,20 +335,23 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
 
 
 def _operator(
-    files: CheckpointFiles, number: int, noted: LogEntry, shuffle_partitions: str | None
+    files: CheckpointFiles,
+    number: int,
+    noted: LogEntry,
+    there: Set[int],
+    shuffle_partitions: str | None,
 ) -> StatefulOperator:
     """An operator with the partitions that the next batch reads. There may be more directories, of
     a time when the query had more partitions."""
     content = noted.content
     stores = tuple(content["stateStoreInfo"])
-    there = sorted(int(name) for name in files.folders(f"state/{number}") if name.isdecimal())
     expected = int(shuffle_partitions or max(store["numPartitions"] for store in stores))
-    if there != [0] and not {*range(expected)} <= {*there}:
+    if there != {0} and not {*range(expected)} <= there:
         raise UnsupportedOperationError(
-            f"{files.url_of(f'state/{number}')} has only partitions {there} of {expected}. "
+            f"{files.url_of(f'state/{number}')} has only partitions {sorted(there)} of {expected}. "
             "Restore the missing ones from a copy"
         )
-    partitions = 1 if there == [0] else expected
+    partitions = 1 if there == {0} else expected
     properties = content.get("operatorPropertiesJson")
     return StatefulOperator(
         number,

@@ -254,6 +254,8 @@ def _discard_state(files: CheckpointFiles, record: RescaleRecord) -> None:
         "stores": stores,
     }
     files.discard_rescaled(order)
+    for path in record.created:
+        files.delete(path)
     for number in record.stores:
         for partition in reversed(range(record.partitions, record.target)):
             directory = f"state/{number}/{partition}"

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
-from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, short_name
 from spark_state.spark.provider.query_checkpoint import (
     PARTITIONS,
@@ -20,6 +19,8 @@ from spark_state.spark.provider.query_checkpoint import (
 )
 
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+_NOTE = "_cowstate-store"
+"""See PlacedStateDirectory.scala."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,25 @@ class RescalePlan:
         """Whether there is state to be dealt out: no batch is committed in a new query."""
         return self.checkpoint.version > 0 and bool(self.rescaled)
 
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all files of the stores that are rescaled."""
-        return sum(sum(file.length for file in self.files_of(each)) for each in self.rescaled)
-
-    def files_of(self, rescaled: RescaledOperator) -> list[CheckpointFile]:
-        """The files of an operator's present partitions."""
+    def bytes_of(self, rescaled: RescaledOperator) -> int:
+        """The bytes of the files of an operator's present partitions, wherever they are."""
         folders = {directory.path for directory in rescaled.operator.directories}
-        return [file for file in self.checkpoint.files if file.folder in folders]
+        lengths = {file.path: file.length for file in self.checkpoint.files}
+        lengths |= self.checkpoint.stored
+        return sum(n for path, n in lengths.items() if path.rpartition("/")[0] in folders)
+
+    @property
+    def new_notes(self) -> tuple[str, ...]:
+        """Files that say of new partitions that they are in an object store."""
+        if self.checkpoint.place is None or not self.moves_rows:
+            return ()
+        there = {file.path for file in self.checkpoint.files}
+        notes = [
+            f"state/{each.operator.number}/{partition}/{_NOTE}"
+            for each in self.rescaled
+            for partition in range(self.target)
+        ]
+        return tuple(note for note in notes if note not in there)
 
 
 def check_request(checkpoint: QueryCheckpoint, target: int) -> int:

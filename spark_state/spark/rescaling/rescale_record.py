@@ -16,9 +16,10 @@ from spark_state.spark.stopped_query.checkpoint_change import digest
 class RescaleRecord:
     """The content of rescale.json, see checkpoint_change and rescale_edits.
 
-    stores: by the number of each operator that has new partitions, the names of its stores. edited:
-    by path, the SHA-256 of the new content. between, finishing: by path, the texts before and after
-    the change takes effect, except for the file that makes it.
+    stores: by the number of each operator that has new partitions, the names of its stores.
+    created: paths, beside the new state. edited: by path, the SHA-256 of the new content. between,
+    finishing: by path, the texts before and after the change takes effect, except for the file that
+    makes it.
     """
 
     partitions: int
@@ -27,6 +28,7 @@ class RescaleRecord:
     committed: int | None
     attempt: str
     stores: dict[int, tuple[str, ...]]
+    created: tuple[str, ...]
     edited: dict[str, str]
     between: dict[str, str]
     finishing: dict[str, str]
@@ -45,7 +47,7 @@ class RescaleRecord:
             "between": self.between,
             "finishing": self.finishing,
             "removed": [],
-            "created": [],
+            "created": list(self.created),
         }
 
     @classmethod
@@ -58,6 +60,7 @@ class RescaleRecord:
             content["last_committed_batch"],
             content["attempt"],
             {int(number): tuple(names) for number, names in content["stores"].items()},
+            tuple(content["created"]),
             content["edited"],
             content["between"],
             content["finishing"],
@@ -74,6 +77,7 @@ class RescaleRecord:
             checkpoint.committed,
             uuid.uuid4().hex[:16],
             {each.operator.number: each.operator.stores for each in plan.rescaled},
+            plan.new_notes,
             {},
             {},
             {},

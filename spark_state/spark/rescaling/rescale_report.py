@@ -27,7 +27,7 @@ def plan_as_json(plan: RescalePlan) -> dict[str, Any]:
                 "operator": each.operator.number,
                 "key": list(each.columns),
                 "stores": list(each.operator.stores),
-                "bytes": _size(plan, each),
+                "bytes": plan.bytes_of(each),
             }
             for each in plan.rescaled
         ],
@@ -88,12 +88,8 @@ def _step(plan: RescalePlan, rescaled: RescaledOperator) -> str:
     return (
         f"deal out the rows of version {plan.checkpoint.version} of operator {operator.number} by "
         f"the hash of {', '.join(rescaled.columns)}: {plan.partitions} partitions of {stores}, "
-        f"{size_text(_size(plan, rescaled))}, to {plan.target}; read them back and compare"
+        f"{size_text(plan.bytes_of(rescaled))}, to {plan.target}; read them back and compare"
     )
-
-
-def _size(plan: RescalePlan, rescaled: RescaledOperator) -> int:
-    return sum(file.length for file in plan.files_of(rescaled))
 
 
 def applied_as_text(applied: AppliedRescale) -> str:

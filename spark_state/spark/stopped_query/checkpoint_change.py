@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from checkpoint_store.object_names import STATE_PLACE
 from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile, CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, list_files
@@ -171,7 +172,8 @@ def took_effect(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
     if "store" in record:
         return not files.exists(STATE)
     if not record["edited"]:
-        return False
+        # It moved the state into the checkpoint, and nothing else.
+        return STATE_PLACE in record["removed"] and not files.exists(STATE_PLACE)
     path, edited = list(record["edited"].items())[-1]
     return files.exists(path) and digest(files.read_text(path)) == edited
 
@@ -230,10 +232,16 @@ def check_not_run_since(
         raise ConfigurationError(otherwise)
 
 
-def put_back_edited(folder: ChangeFolder, edited: Iterable[str]) -> None:
-    """Put back edited files, the last edit first. May be called again."""
+def put_back_edited(
+    folder: ChangeFolder, edited: Iterable[str], created: Collection[str] = ()
+) -> None:
+    """Put back edited files, the last edit first; those that were created are deleted. May be
+    called again."""
     files = folder.files
     for path in reversed([*edited]):
+        if path in created:
+            files.delete(path)
+            continue
         text = files.read_text(folder.saved(path))
         if files.read_text(path) != text:
             files.write_text(path, text)

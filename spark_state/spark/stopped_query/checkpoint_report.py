@@ -50,8 +50,9 @@ def _lines(done: str, unit: str) -> Progress:
 def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
     """The number of files of the operator's stores, and their bytes."""
     below = f"state/{operator.number}/"
-    lengths = [file.length for file in checkpoint.files if file.path.startswith(below)]
-    return len(lengths), sum(lengths)
+    lengths = {file.path: file.length for file in checkpoint.files} | dict(checkpoint.stored)
+    own = [length for path, length in lengths.items() if path.startswith(below)]
+    return len(own), sum(own)
 
 
 def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
@@ -73,6 +74,7 @@ def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
         "checkpoint": checkpoint.url,
         "query": checkpoint.query_id,
         "provider": checkpoint.provider,
+        "place": None if checkpoint.place is None else checkpoint.place.root,
         "last_planned_batch": checkpoint.planned,
         "last_committed_batch": checkpoint.committed,
         "version": checkpoint.version,
@@ -88,6 +90,7 @@ def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
         f"Checkpoint  {checkpoint.url}",
         f"Query       {checkpoint.query_id}",
         f"Provider    {short_name(checkpoint.provider)}",
+        *([] if checkpoint.place is None else [f"Store       {checkpoint.place.root}"]),
         f"Progress    batch {planned} is planned, {done}; the next batch starts from version "
         f"{checkpoint.version}",
     ]

@@ -52,6 +52,9 @@ class Machine:
         assert match is not None
         return int(match[1]) / 1024
 
+    def open_files(self) -> float:
+        return float(len(list((self._proc / "fd").iterdir())))
+
     def task_cpu_ms(self, run: str) -> dict[int, float]:
         """CPU of the tasks of each batch of a run of a query."""
         self._context.listenerBus().waitUntilEmpty()

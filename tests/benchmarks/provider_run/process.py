@@ -26,11 +26,24 @@ PROVIDERS = {
     "rocksdb": f"{SPARK_STATE}.RocksDBStateStoreProvider",
     "cowstate": PROVIDER_CLASS,
     "unsynced": PROVIDER_CLASS,
+    "disk": PROVIDER_CLASS,
+    "stored": PROVIDER_CLASS,
     "floor": f"{SPARK_STATE}.benchmark.EmptyStateStoreProvider",
+    "answering": f"{SPARK_STATE}.benchmark.AnsweringStateStoreProvider",
 }
-SETTINGS = {"unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"}}
+FLOORS = ("floor", "answering")
+SETTINGS = {
+    "unsynced": {f"{STATE_STORE}.cowstate.fsync": "false"},
+    "disk": {f"{STATE_STORE}.cowstate.backend": "disk"},
+}
 OURS = "*.snapshot.arrow"
-SNAPSHOT_FILES = {"hdfs": "*.snapshot", "rocksdb": "*.zip", "cowstate": OURS, "unsynced": OURS}
+SNAPSHOT_FILES = {
+    "hdfs": "*.snapshot",
+    "rocksdb": "*.zip",
+    "cowstate": OURS,
+    "unsynced": OURS,
+    "disk": OURS,
+}
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
 CORES = 2
@@ -80,6 +93,8 @@ def start_session(task: Task) -> SparkSession:
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
     }
+    if task.provider == "stored":
+        settings[f"{STATE_STORE}.cowstate.store"] = str(Path(task.folder) / "store")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
@@ -109,7 +124,14 @@ def check_counts(spark: SparkSession, task: Task, last: dict[str, Any]) -> None:
 def commit_ms(progress: dict[str, Any]) -> int:
     """What stores took to commit, summed over all of them; none but ours says so."""
     operators = progress["stateOperators"]
-    return sum(operator["customMetrics"].get("cowstateCommitMs", 0) for operator in operators)
+    return sum(o.get("customMetrics", {}).get("cowstateCommitMs", 0) for o in operators)
+
+
+def mapped_mb(progress: dict[str, Any]) -> float:
+    """The files of local directories in which the states are."""
+    operators = progress["stateOperators"]
+    mapped = (o.get("customMetrics", {}).get("cowstateMappedBytes", 0) for o in operators)
+    return float(sum(mapped)) / 2**20
 
 
 def answers_of(progress: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -155,7 +177,7 @@ def run_batches(spark: SparkSession, task: Task) -> dict[str, Any]:
         "walls_ms": [b["durationMs"]["triggerExecution"] for b in batches],
         "answers": answers_of(progress),
     }
-    if scenario.counts and task.provider != "floor":
+    if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, progress[-1])
     return result
 
@@ -173,7 +195,7 @@ def run_first_batch(spark: SparkSession, task: Task) -> dict[str, Any]:
     stream.stop()
     shutil.rmtree(Path(task.folder) / "warm-up")
     first, *_, last = stream.progress() * 2
-    if scenario.counts and task.provider != "floor":
+    if scenario.counts and task.provider not in FLOORS:
         check_counts(spark, task, last)
     return {"first_ms": first["durationMs"]["triggerExecution"]}
 
@@ -197,21 +219,24 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """Heap, RSS and size of the checkpoint, every few batches."""
+    """Heap, RSS, open files, and sizes of mapped files and of the checkpoint, every few batches."""
     scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
     df = scenario.build(spark, load, load.rows)
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
-    samples: dict[str, list[float]] = {"heap_mb": [], "rss_mb": [], "checkpoint_mb": []}
+    names = ("heap_mb", "rss_mb", "open_files", "mapped_mb", "checkpoint_mb")
+    samples: dict[str, list[float]] = {name: [] for name in names}
     for batch in range(load.warm, load.warm + load.measured + 1, SOAK_SAMPLE_BATCHES):
         stream.wait_for(batch)
         samples["rss_mb"].append(machine.rss_mb("VmRSS"))
         samples["heap_mb"].append(machine.live_heap_mb())
+        samples["open_files"].append(machine.open_files())
+        samples["mapped_mb"].append(mapped_mb(stream.progress()[-1]))
         samples["checkpoint_mb"].append(bytes_below(task.checkpoint) / 2**20)
     stream.stop()
     progress = stream.progress()
     measured = progress[load.warm : load.warm + load.measured]
     samples["wall_ms"] = [float(b["durationMs"]["triggerExecution"]) for b in measured]
-    if task.provider != "floor":
+    if task.provider not in FLOORS:
         check_counts(spark, task, progress[-1])
     return {"samples": samples, "last_quarter_of_first": quarters(samples)}
 
@@ -221,7 +246,8 @@ def quarters(samples: dict[str, list[float]]) -> dict[str, float]:
     shares = {}
     for name, values in samples.items():
         count = max(1, len(values) // 4)
-        shares[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
+        if any(values[:count]):
+            shares[name] = statistics.fmean(values[-count:]) / statistics.fmean(values[:count])
     return shares
 
 

@@ -65,6 +65,12 @@ def count_and_sum(spark: SparkSession, load: Load, rows: int) -> DataFrame:
     return rows_of(spark, rows).groupBy(key_of(load)).agg(*totals)
 
 
+def many_sums(spark: SparkSession, load: Load, rows: int) -> DataFrame:
+    """184 bytes of a record for each key, with its header."""
+    sums = (F.sum(F.col("value") + number).alias(f"sum{number}") for number in range(17))
+    return rows_of(spark, rows).groupBy(key_of(load)).agg(F.count("*").alias("count"), *sums)
+
+
 def count_and_text(spark: SparkSession, load: Load, rows: int) -> DataFrame:
     text = F.repeat(F.lit("x"), F.pmod(F.hash("value"), F.lit(40)).cast("int"))
     totals = F.count("*").alias("count"), F.last(text).alias("text")
@@ -106,6 +112,7 @@ SCENARIOS = {
     ),
     "session": Scenario(session_windows, "append", Load(150_000, 50_000, 50_000, 8, 15)),
     "join": Scenario(stream_join, "append", Load(50_000, 50_000, 50_000, 16, 15)),
+    "d": Scenario(many_sums, "update", Load(40_000_000, 500_000, 500_000, 3, 8), counts=True),
     "soak": Scenario(
         count_and_text,
         "update",

@@ -13,6 +13,6 @@ object BrokenDirectory extends StateDirectory {
   override def open(name: String): StateFileInput = throw new UnsupportedOperationException
   override def list(): Seq[String] = Nil
   override def lengths(names: Seq[String]): Map[String, Long] = Map.empty
-  override def delete(name: String): Unit = ()
+  override def delete(names: Seq[String]): Unit = ()
   override def sweepOrphans(): Unit = ()
 }

@@ -2,36 +2,82 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.util
 
+import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.execution.streaming.state.StateStore
 
+/** Bytes of blocks (pages, tables, undo logs), and of arrays that are on the heap in any case. */
+final case class HeldBytes(inBlocks: Long, inArrays: Long) {
+  def plus(other: HeldBytes): HeldBytes =
+    HeldBytes(inBlocks + other.inBlocks, inArrays + other.inArrays)
+}
+
 /**
- * What can be reached of a map, its versions and its open views, counted apart from the account:
- * arrays of bytes, each once, tables, and indexes of undo logs.
+ * What can be reached of a map, its versions and its open views, counted apart from the account and
+ * the memory: pages, bitmaps, tables, and undo logs with their indexes, each once.
  */
 object HeldBytes {
-  def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): Long = {
-    val holders: Seq[AnyRef] = views.toSeq :+ field[RecordPages](map, "records")
-    val pages = util.Collections.newSetFromMap(
-      new util.IdentityHashMap[Array[Byte], java.lang.Boolean])
-    holders.foreach { holder =>
-      field[Array[Array[Byte]]](holder, "pages").filter(_ != null).foreach(pages.add)
+  /** The same, as account and memory say. */
+  def chargedIn(memory: StateMemory): HeldBytes = memory match {
+    case mapped: MappedMemory => HeldBytes(givenOut(mapped), mapped.account.bytes)
+    case _ => HeldBytes(0, memory.account.bytes)
+  }
+
+  /** What is held, as they are to say it: on the heap, the account has all of it. */
+  def asCharged(memory: StateMemory, held: HeldBytes): HeldBytes = memory match {
+    case _: MappedMemory => held
+    case _ => HeldBytes(0, held.inBlocks + held.inArrays)
+  }
+
+  private def givenOut(memory: MappedMemory): Long = {
+    val cut = field[mutable.ArrayBuffer[AnyRef]](memory, "segments").map(field[Long](_, "cutBytes"))
+    val alone = field[util.Map[Block, AnyRef]](memory, "ofOneBlock").keySet.asScala.toSeq
+    val returned = field[mutable.LongMap[util.ArrayDeque[Block]]](memory, "returned").values
+    cut.sum + alone.map(_.bytes).sum - returned.flatMap(_.asScala).map(_.bytes).sum
+  }
+
+  def ofMap(map: CopyOnWritePagedMap, views: Iterable[MapView]): HeldBytes = {
+    val held = new Held
+    val records = field[RecordPages](map, "records")
+    field[Array[Block]](records, "pages").filter(_ != null).foreach(held.add)
+    field[Array[Array[Long]]](records, "deaths").filter(_ != null).foreach(held.add)
+    views.foreach { view =>
+      field[Array[PageContents]](view, "pages").foreach { contents =>
+        held.add(contents.page)
+        if (contents.deaths != null) held.add(contents.deaths)
+      }
     }
-    val tables = Seq("primary", "rehashed").map(field[Array[Long]](map, _)).filter(_ != null)
-    pages.asScala.toSeq.map(_.length.toLong).sum + tables.map(_.length * 8L).sum +
-      field[Option[CopyOnWritePagedMap]](map, "prefixes").map(ofMap(_, Nil)).getOrElse(0L)
+    field[KeyIndex](map, "index").blocks.foreach(held.add)
+    held.addBytes(field[RecentFinds](map, "finds").heldBytes)
+    val ofPrefixes =
+      field[Option[PrefixLinks]](map, "prefixes").map(links => ofMap(links.heads, Nil))
+    ofPrefixes.fold(held.bytes)(held.bytes.plus)
   }
 
-  def ofVersions(versions: VersionedState, views: Iterable[MapView]): Long = {
+  /** Blocks and bitmaps, each counted once. */
+  private final class Held {
+    private val seen =
+      util.Collections.newSetFromMap(new util.IdentityHashMap[AnyRef, java.lang.Boolean])
+    var bytes = HeldBytes(0, 0)
+
+    def add(block: Block): Unit = if (seen.add(block)) bytes = bytes.plus(HeldBytes(block.bytes, 0))
+    def addBytes(more: Long): Unit = bytes = bytes.plus(HeldBytes(0, more))
+    def add(bitmap: Array[Long]): Unit =
+      if (seen.add(bitmap)) bytes = bytes.plus(HeldBytes(0, bitmap.length * 8L))
+  }
+
+  def ofVersions(versions: VersionedState, views: Iterable[MapView]): HeldBytes = {
     val older = field[util.ArrayDeque[(StateId, UndoLog)]](versions, "older").asScala.map(_._2)
-    ofMap(versions.map, views) + (older ++ Option(writtenUndoLog(versions))).map(ofLog).sum
+    (older ++ Option(writtenUndoLog(versions))).map(ofLog)
+      .foldLeft(ofMap(versions.map, views))(_.plus(_))
   }
 
-  private def ofLog(log: UndoLog): Long = {
-    val blocks = field[Array[Array[Byte]]](log, "blocks").filter(_ != null)
-    blocks.map(_.length.toLong).sum +
-      Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L)
+  private def ofLog(log: UndoLog): HeldBytes = {
+    val blocks = field[Array[Block]](log, "blocks").filter(_ != null)
+    HeldBytes(
+      blocks.map(_.bytes).sum,
+      Option(field[Array[Long]](log, "slots")).map(_.length * 8L).getOrElse(0L))
   }
 
   /** The view that a function releases. */

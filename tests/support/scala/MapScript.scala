@@ -5,12 +5,13 @@ import scala.collection.mutable
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /** A map that does what the lines of a script say, each with one line of result. */
-final class MapScript(withPrefix: Boolean) {
+final class MapScript(withPrefix: Boolean, localDirectory: String) {
   import ScriptedRows._
 
   private val account = new MemoryAccount(Long.MaxValue, "the map of a script")
+  private val memory = ScriptedMemory.in(localDirectory, account)
   private val map = new CopyOnWritePagedMap(
-    account, shape(withPrefix).prefixOf(), new KeptRowChecksums("the map of a script", 1))
+    memory, shape(withPrefix).prefixOf(), new KeptRowChecksums("the map of a script", 1))
   private val views = mutable.Map.empty[String, OpenView]
 
   /** The results of the lines. The map and its account are checked after each. */
@@ -18,11 +19,13 @@ final class MapScript(withPrefix: Boolean) {
     script.linesIterator.map { line =>
       val result = step(line.split(' ').toList)
       map.checkInvariants()
-      val held = HeldBytes.ofMap(map, views.values.map(_.view))
-      assert(account.bytes == held, s"${account.bytes} bytes are charged, $held are held: $line")
+      ScriptedMemory.check(memory, HeldBytes.ofMap(map, views.values.map(_.view)), line)
       s"$result;${map.size}"
     }.mkString("\n")
-  } finally account.close()
+  } finally {
+    account.close()
+    map.close()
+  }
 
   private def step(words: List[String]): String = words match {
     case List("put", number, text) =>
@@ -64,7 +67,7 @@ final class MapScript(withPrefix: Boolean) {
       views.remove(name).get.view.release()
       ""
     case List("release", name) => views.remove(name).get.release()
-    case List("held") => account.bytes.toString
+    case List("held") => (account.bytes + memory.mappedBytes).toString
     case List("rehash") => map.rehashPercent.toString
     case _ => throw new IllegalArgumentException(words.mkString(" "))
   }

@@ -23,6 +23,7 @@ import org.apache.spark.unsafe.Platform
  * with one line of result. An error is a result too: its condition and its cause, or the name of
  * its class.
  * Providers of several executors may share the directory; `attempt` is of the tasks that begin.
+ * They are of one run of the query, unless a `new-run` begins; `start` begins one, too.
  */
 final class ProviderScript(root: String) {
   import ScriptedRows._
@@ -38,7 +39,7 @@ final class ProviderScript(root: String) {
   private var reader: ReadStateStore = _
   private var watched: CopyOnWritePagedMap = _
   private var version = 0L
-  private var runId: UUID = _
+  private var runId = UUID.randomUUID
 
   /** The results of the lines. */
   def run(script: String): String = try {
@@ -71,12 +72,19 @@ final class ProviderScript(root: String) {
       catch { case e: Exception => e.getMessage.replace('\n', ' ') }
     case "start" :: words =>
       if (provider != null) provider.close()
-      settings = words.map(_.split('=')).map(pair => pair(0) -> pair(1))
+      settings = words.map(_.split("=", 2)).map(pair => pair(0) -> pair(1))
+      runId = UUID.randomUUID
       provider = started(settings)
+      ""
+    case List("start-range-scan") =>
+      started(Nil, RangeKeyScanStateEncoderSpec(shaped.keySchema, Seq(0)))
       ""
     case List("executor", name) =>
       executors.get(name).foreach(provider = _)
       if (!executors.contains(name)) executors(name) = { provider = started(settings); provider }
+      ""
+    case List("new-run") =>
+      runId = UUID.randomUUID
       ""
     case List("attempt", number) =>
       TaskContext.setTaskContext(new TaskContextImpl(
@@ -201,18 +209,19 @@ final class ProviderScript(root: String) {
 
   private val Default = StateStore.DEFAULT_COL_FAMILY_NAME
 
-  private def started(settings: Seq[(String, String)]): CowStateStoreProvider = {
+  private def started(
+      settings: Seq[(String, String)],
+      encoder: KeyStateEncoderSpec = NoPrefixKeyStateEncoderSpec(shaped.keySchema))
+      : CowStateStoreProvider = {
     val conf = new SQLConf
     val all = settings :+ ("stateStore.commitValidation.enabled" -> "false")
     all.foreach { case (key, text) => conf.setConfString(s"spark.sql.streaming.$key", text) }
     val hadoopConf = new Configuration
-    runId = UUID.randomUUID
     hadoopConf.set(StreamExecution.RUN_ID_KEY, runId.toString)
     val made = new CowStateStoreProvider
     made.init(
-      id, shaped.keySchema, shaped.valueSchema, NoPrefixKeyStateEncoderSpec(shaped.keySchema),
-      useColumnFamilies = false, StateStoreConf(conf), hadoopConf, useMultipleValuesPerKey = false,
-      None)
+      id, shaped.keySchema, shaped.valueSchema, encoder, useColumnFamilies = false,
+      StateStoreConf(conf), hadoopConf, useMultipleValuesPerKey = false, None)
     made
   }
 
@@ -238,9 +247,9 @@ final class ProviderScript(root: String) {
     val walk = view.cursor()
     val row = new UnsafeRow(KeyFields)
     while (walk.next()) {
-      row.pointTo(walk.page, walk.keyOffset, walk.keyLength)
+      row.pointTo(walk.base, walk.keyOffset, walk.keyLength)
       if (row == key(number)) {
-        row.pointTo(walk.page, walk.keyOffset + walk.keyLength, walk.valueLength)
+        row.pointTo(walk.base, walk.keyOffset + walk.keyLength, walk.valueLength)
         flip(row)
       }
     }

@@ -87,7 +87,7 @@ final class RestoreScript(root: String) {
   private def restore(version: Long): String = {
     val files = checkpoints.list()
     val account = new MemoryAccount(1L << 30, "test")
-    val map = new CopyOnWritePagedMap(account, None, RowChecksums.Off)
+    val map = new CopyOnWritePagedMap(new HeapMemory(account), None, RowChecksums.Off)
     try {
       val lineage = files.lineageOf(files.stateAt(version, None).get).toOption.get
       checkpoints.restore(lineage, map)

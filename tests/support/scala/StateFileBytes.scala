@@ -31,7 +31,7 @@ final class StateFileBytes {
   }
 
   def read(bytes: Array[Byte]): String = {
-    val reader = new StateFileReader(new InputOf(bytes), name.toString)
+    val reader = new StateFileReader(new InputOf(bytes), name.toString, "a store")
     val lines = (0 until reader.batchCount).map(reader.batch).flatMap(linesOf)
     assert(reader.rows == lines.size)
     lines.mkString("\n")

@@ -8,7 +8,8 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  * The versions of a state, which do what the lines of a script say, each with one line of result.
  * Once a write exceeds the limit, the other writes of its batch are left out and `finish` aborts.
  */
-final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitBytes: Long) {
+final class VersionsScript(
+    withPrefix: Boolean, versionsToRetain: Int, limitBytes: Long, localDirectory: String) {
   import ScriptedRows._
 
   private val rowShape = shape(withPrefix)
@@ -16,9 +17,10 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
   private val limit =
     if (limitBytes == 0) Long.MaxValue else MemoryAccount.executorBytes + limitBytes
   private val account = new MemoryAccount(limit, "the versions of a script")
+  private val memory = ScriptedMemory.in(localDirectory, account)
   private val map = new CopyOnWritePagedMap(
-    account, rowShape.prefixOf().map(failing), new KeptRowChecksums("the versions of a script", 1))
-  private val versions = new VersionedState(map, account, versionsToRetain, StateId.Empty)
+    memory, rowShape.prefixOf().map(failing), new KeptRowChecksums("the versions of a script", 1))
+  private val versions = new VersionedState(map, memory, versionsToRetain, StateId.Empty)
   private val opened = mutable.Map.empty[String, (Iterator[(UnsafeRow, UnsafeRow)], () => Unit)]
   private var undo: UndoLog = _
   private var isFull = false
@@ -37,11 +39,15 @@ final class VersionsScript(withPrefix: Boolean, versionsToRetain: Int, limitByte
         case e @ (_: CowStateException | _: IllegalStateException) => s"error ${e.getMessage}"
       }
       map.checkInvariants()
-      val held = HeldBytes.ofVersions(versions, opened.values.map(o => HeldBytes.viewOf(o._2)))
-      assert(account.bytes == held, s"${account.bytes} bytes are charged, $held are held: $line")
+      ScriptedMemory.check(
+        memory, HeldBytes.ofVersions(versions, opened.values.map(o => HeldBytes.viewOf(o._2))),
+        line)
       s"$result;${map.size}"
     }.mkString("\n")
-  } finally account.close()
+  } finally {
+    account.close()
+    map.close()
+  }
 
   private def step(words: List[String]): String = words match {
     case List("begin", base) =>

@@ -205,3 +205,21 @@ def test_a_disk_that_refuses_a_check_is_no_damage(
         checkpoint.check(checkpoint.tables())
     assert not database.has_failed()
     checkpoint.release()
+
+
+def test_a_table_that_goes_away_during_a_check_is_no_damage(
+    database: Database, family: ColumnFamily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = database.checkpoint()
+    (name,) = checkpoint.tables()
+    repair = Rdict.repair
+
+    def while_files_are_deleted(folder: str, options: Options) -> None:
+        (Path(folder) / name).unlink()
+        repair(folder, options)
+
+    monkeypatch.setattr("spark_state.rocksdb.database.Rdict.repair", while_files_are_deleted)
+    with pytest.raises(StateHostError, match=f"cannot be checked: {name} was deleted meanwhile"):
+        checkpoint.check([name])
+    assert not database.has_failed()
+    checkpoint.release()

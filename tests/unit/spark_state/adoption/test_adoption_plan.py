@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
-from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, ROCKSDB_CLASS, plan_adoption
+from spark_state.spark.adoption.adoption_plan import (
+    HDFS_CLASS,
+    IN_CHECKPOINT,
+    ROCKSDB_CLASS,
+    plan_adoption,
+)
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
@@ -127,6 +133,67 @@ class TestHdfsFiles:
             match=rf"state/0/1/{lost}\.delta is missing, and no later .*version 3,.*from a copy",
         ):
             plan_adoption(checkpoint(files=files), "cowstate")
+
+
+class TestStores:
+    URL = "s3://bucket/states"
+    FORMER = StatePlace("s3://former/states", "q")
+
+    @pytest.mark.parametrize(
+        ("provider", "edited"),
+        [(PROVIDER_CLASS, []), (HDFS_CLASS, ["offsets/2"]), (ROCKSDB_CLASS, ["offsets/2"])],
+    )
+    def test_a_state_is_written_anew_whoever_wrote_it(
+        self, provider: str, edited: list[str]
+    ) -> None:
+        files = (changelog(3), changelog(4), *deltas(range(1, 4)))
+        plan = plan_adoption(checkpoint(provider, files=files), "cowstate", self.URL, "attempt")
+        assert plan.conversions == operator_with().directories
+        assert paths(plan.edits) == edited
+        assert plan.removals == ()
+        assert plan.place == StatePlace(self.URL, "q-attempt")
+        assert not plan.leaves_store
+
+    def test_one_that_has_no_batch_yet_is_only_told_where_it_is(self) -> None:
+        begun = checkpoint(PROVIDER_CLASS, planned=0, committed=None, commit=None)
+        begun = replace(begun, offsets={0: planned_with(0, PROVIDER_CLASS)})
+        plan = plan_adoption(begun, "cowstate", self.URL, "attempt")
+        assert (plan.conversions, plan.edits) == ((), ())
+        assert plan.place == StatePlace(self.URL, "q-attempt")
+
+    def test_a_copy_of_a_checkpoint_may_be_told_the_store_that_it_names(self) -> None:
+        stopped = checkpoint(PROVIDER_CLASS, place=StatePlace(self.URL, "q"))
+        plan = plan_adoption(stopped, "cowstate", self.URL, "attempt")
+        assert plan.place == StatePlace(self.URL, "q-attempt")
+
+    @pytest.mark.parametrize(
+        ("provider", "to", "store"),
+        [
+            (PROVIDER_CLASS, "cowstate", IN_CHECKPOINT),
+            (PROVIDER_CLASS, "hdfs", None),
+            (ROCKSDB_CLASS, "cowstate", None),
+            (HDFS_CLASS, "cowstate", None),
+        ],
+    )
+    def test_a_checkpoint_that_takes_its_state_names_no_store_any_more(
+        self, provider: str, to: str, store: str | None
+    ) -> None:
+        plan = plan_adoption(checkpoint(provider, place=self.FORMER), to, store)
+        assert plan.place is None
+        assert plan.leaves_store
+
+    def test_what_cowstate_left_in_the_checkpoint_before_is_removed_on_the_way_back(self) -> None:
+        files = (changelog(2), changelog(3), changelog(4))
+        stopped = checkpoint(PROVIDER_CLASS, files=files, place=self.FORMER)
+        assert plan_adoption(stopped, "cowstate", IN_CHECKPOINT).removals == files[1:]
+
+    def test_hdfs_keeps_its_state_in_the_checkpoint(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"--to hdfs goes on with .*leave --store out"):
+            plan_adoption(checkpoint(PROVIDER_CLASS), "hdfs", self.URL, "attempt")
+
+    def test_a_state_that_is_in_the_checkpoint_does_not_move_there(self) -> None:
+        with pytest.raises(ConfigurationError, match="is in the checkpoint already"):
+            plan_adoption(checkpoint(PROVIDER_CLASS), "cowstate", IN_CHECKPOINT)
 
 
 class TestRefusals:

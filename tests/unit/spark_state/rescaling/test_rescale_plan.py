@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
@@ -85,8 +86,22 @@ class TestPlan:
         assert rescaled.moves_rows
 
     def test_its_size_is_that_of_the_present_partitions(self) -> None:
-        sizes = [sum(f.length for f in plan().files_of(each)) for each in plan().rescaled]
-        assert sizes == [200, 100]
+        assert [plan().bytes_of(each) for each in plan().rescaled] == [200, 100]
+
+    def test_a_state_in_an_object_store_has_its_size_there_and_notes_of_new_partitions(
+        self,
+    ) -> None:
+        note = "state/0/1/_cowstate-store"
+        place = StatePlace("s3://bucket", "q")
+        stored = {"state/0/0/a": 10, "state/0/1/b": 20, "state/1/0/left/c": 30, "state/2/0/d": 40}
+        moved = plan(3, place=place, stored=stored, files=(CheckpointFile(note, 5, 1),))
+        assert [moved.bytes_of(each) for each in moved.rescaled] == [35, 30]
+        assert moved.new_notes == (
+            "state/0/0/_cowstate-store",
+            "state/0/2/_cowstate-store",
+            *(f"state/1/{number}/_cowstate-store" for number in range(3)),
+        )
+        assert plan().new_notes == ()
 
     def test_before_the_first_commit_there_are_no_rows(self) -> None:
         begun = plan(planned=0, committed=None, commit=None, offsets={0: planned(0)})

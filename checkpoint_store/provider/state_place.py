@@ -1,0 +1,97 @@
+"""Where the state of a query on the provider is: in its checkpoint, or in an object store.
+
+    <checkpoint>/state/cowstate-store.json      says so, if it is in an object store:
+
+        {"body":{"directory":"<query id>","url":"s3://bucket/prefix"},
+         "checksum":"<sha256>","format":"cowstate/state-place","version":1}
+
+    <url>/<directory>/state/<operator>/<partition>[/<store>]/...    the files, under the same names
+    <url>/<directory>/runs/<number>-<run>.json                      which run writes there
+
+What Spark writes (commits, offsets, schemas, metadata of operators) stays in the checkpoint.
+`StateMarker.scala` and `RunClaim.scala` write these objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkpoint_store.errors import ObjectMissingError
+from checkpoint_store.files.document import Body, Source, decode_document, decode_text
+from checkpoint_store.files.document import encode_document as encode
+from checkpoint_store.object_names import STATE_PLACE
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+
+_KIND = "state-place"
+
+OpenStore = Callable[[str], ObjectStore]
+"""Opens the store at a URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlace:
+    """A directory of an object store, which is of one checkpoint only."""
+
+    url: str
+    directory: str
+
+    @property
+    def root(self) -> str:
+        """The URL of the directory."""
+        return f"{self.url}/{self.directory}"
+
+    def encode(self) -> bytes:
+        """The object that says so in the checkpoint."""
+        return encode(_KIND, {"url": self.url, "directory": self.directory})
+
+
+def decode_state_place(data: bytes, source: Source) -> StatePlace:
+    """Raises CorruptObjectError, UnsupportedFormatError."""
+
+    def build(body: Body) -> StatePlace:
+        return StatePlace(decode_text(body["url"]), decode_text(body["directory"]))
+
+    return decode_document(_KIND, data, source, build)
+
+
+def state_place(checkpoint: ObjectStore) -> StatePlace | None:
+    """Where the state of a checkpoint is; None: in the checkpoint itself. Raises
+    CorruptObjectError, UnsupportedFormatError."""
+    try:
+        data = checkpoint.get(STATE_PLACE)
+    except ObjectMissingError:
+        return None
+    return decode_state_place(data, Source(checkpoint.url, STATE_PLACE))
+
+
+def state_files(checkpoint: ObjectStore, open_store: OpenStore) -> ObjectStore:
+    """The store that has the files of the checkpoint's stores, below `state/`. Raises what
+    `state_place` does, and StoreAccessError."""
+    place = state_place(checkpoint)
+    return checkpoint if place is None else open_store(place.root)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOpener:
+    """Opens the place of a checkpoint's state, in any process. Options that are for the checkpoint
+    hold for a store of the same protocol, too; those that a local checkpoint has no use for are for
+    the store."""
+
+    checkpoint_url: str = ""
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    retry_seconds: float = RETRY_SECONDS
+
+    def __call__(self, url: str) -> ObjectStore:
+        """The store at this URL. Raises StoreAccessError."""
+        ours = _protocol(self.checkpoint_url) in ("file", _protocol(url))
+        store = open_object_store(url, self.storage_options if ours else None)
+        return RetryingObjectStore(store, self.retry_seconds)
+
+
+def _protocol(url: str) -> str:
+    protocol, separator, _ = url.partition("://")
+    return protocol if separator else "file"

@@ -1,0 +1,131 @@
+"""Runs all tests of the state store provider on each supported Spark and Java.
+
+    python -m scripts.provider_matrix [--spark 4.2 ...] [--java 17 ...] [-- arguments of pytest]
+
+A Spark has a virtual environment in build/matrix, made once, with the newest PySpark of that
+version. The jar is compiled on the Spark that this runs with, the newest, as for a release.
+`java_homes.py` finds Java. The exit status is 1 if a test failed anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from scripts.java_homes import java_home
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENTS = ROOT / "build" / "matrix"
+SPARKS = ("4.2", "4.3")
+JAVAS = (17, 21)
+TESTS = (
+    "tests/spark/test_provider*.py",
+    "tests/spark/test_adoption.py",
+    "tests/property/test_paged_map_model.py",
+    "tests/property/test_provider*.py",
+    "tests/property/test_row_checksums.py",
+    "tests/property/test_state_file_bytes.py",
+    "tests/property/test_state_files_model.py",
+    "tests/property/test_state_versions_model.py",
+    "tests/property/test_unsafe_rows.py",
+    "tests/property/test_write_amplification.py",
+    "tests/fault/test_damaged_provider_files.py",
+    "tests/fault/test_provider*.py",
+    "tests/compatibility/test_provider_checkpoints_of_releases.py",
+)
+NO_TESTS_FAILED = "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A Spark, as the beginning of its version, with a Java."""
+
+    spark: str
+    java: int
+
+    def __str__(self) -> str:
+        return f"Spark {self.spark}, Java {self.java}"
+
+
+def files() -> list[str]:
+    """The files of the provider's tests."""
+    found_by = {pattern: sorted(ROOT.glob(pattern)) for pattern in TESTS}
+    empty = [pattern for pattern, paths in found_by.items() if not paths]
+    if empty:
+        sys.exit(f"no test has the name of {', '.join(empty)}")
+    return [str(path.relative_to(ROOT)) for paths in found_by.values() for path in paths]
+
+
+def python_with(spark: str) -> Path:
+    """The interpreter of the environment with this Spark, which is made if need be."""
+    environment = ENVIRONMENTS / f"spark-{spark}"
+    python = environment / "bin" / "python"
+    made = environment / "made"
+    if not made.exists():
+        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        subprocess.run([*install, "-e", f"{ROOT}[dev]"], check=True)
+        subprocess.run([*install, f"pyspark[sql]=={spark}.*"], check=True)
+        made.touch()
+    return python
+
+
+def compile_jar() -> None:
+    """What all cells share is compiled anew if a source has changed."""
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    options = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+    subprocess.run([*install, *options], check=True)
+
+
+def ran_with(cell: Cell, python: Path) -> str:
+    """The versions of a cell in full, as its Spark and Java name them."""
+    program = "import pyspark; print(pyspark.__version__)"
+    spark = subprocess.run([python, "-c", program], capture_output=True, text=True, check=True)
+    java = subprocess.run(
+        [java_home(cell.java) / "bin" / "java", "-version"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return f"Spark {spark.stdout.strip()}, {java.stderr.splitlines()[1]}"
+
+
+def run(cell: Cell, workers: int, more: Sequence[str]) -> str:
+    """Run the tests in a cell; how they ended."""
+    python = python_with(cell.spark)
+    variables = os.environ | {"JAVA_HOME": str(java_home(cell.java))}
+    print(f"\n{cell}: {ran_with(cell, python)}", flush=True)
+    # An archive of classes belongs to a Java, too.
+    (python.parents[1] / "spark-classes.jsa").unlink(missing_ok=True)
+    subprocess.run(
+        [python, "-m", "tests.support.class_archive"], cwd=ROOT, env=variables, check=True
+    )
+    pytest = [str(python), "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile"]
+    tests = subprocess.run([*pytest, *files(), *more], cwd=ROOT, env=variables, check=False)
+    return f"failed with status {tests.returncode}" if tests.returncode else NO_TESTS_FAILED
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.provider_matrix")
+    parser.add_argument("--spark", nargs="+", default=SPARKS, choices=SPARKS)
+    parser.add_argument("--java", nargs="+", type=int, default=JAVAS, choices=JAVAS)
+    parser.add_argument("--workers", type=int, default=2, help="that run tests at once")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
+    wanted = parser.parse_args()
+    compile_jar()
+    ends = {
+        cell: run(cell, wanted.workers, wanted.pytest)
+        for cell in (Cell(*pair) for pair in product(wanted.spark, wanted.java))
+    }
+    print(*(f"{cell}: {end}" for cell, end in ends.items()), sep="\n")
+    if set(ends.values()) != {NO_TESTS_FAILED}:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

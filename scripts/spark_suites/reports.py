@@ -1,0 +1,78 @@
+"""The results of a run as text: a table in Markdown, then what failed and why. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from scripts.spark_suites.verdicts import FAILED, Verdict
+
+COLUMNS = ("passed", "failed", "not run", "stores", "seconds")
+NOT_RUN = ("ignored", "canceled")
+
+
+def whole(verdicts: Mapping[str, Sequence[Verdict]]) -> list[str]:
+    """Everything about a run, by the names of providers."""
+    every = [verdict for of_provider in verdicts.values() for verdict in of_provider]
+    return ["", *table(verdicts), "", *expected_failures(every), *faults(every)]
+
+
+def progress(verdict: Verdict, provider: str) -> str:
+    """A suite that ended, in a line."""
+    counted = zip(numbers(verdict), COLUMNS, strict=True)
+    mark = " !" if verdict.faults else ""
+    return f"{provider} {verdict.suite}: {', '.join(f'{n} {what}' for n, what in counted)}{mark}"
+
+
+def table(verdicts: Mapping[str, Sequence[Verdict]]) -> list[str]:
+    """A row for each suite and one for all, with columns for each provider."""
+    columns = [f"{provider}: {column}" for provider in verdicts for column in COLUMNS]
+    by_suite: dict[str, dict[str, Verdict]] = defaultdict(dict)
+    for provider, of_provider in verdicts.items():
+        for verdict in of_provider:
+            by_suite[verdict.suite][provider] = verdict
+    rows = [
+        [suite, *(cell for provider in verdicts for cell in cells(of_suite.get(provider)))]
+        for suite, of_suite in by_suite.items()
+    ]
+    total = ["all", *(cell for of_provider in verdicts.values() for cell in sums(of_provider))]
+    return list(map(line, [["suite", *columns], ["---"] * len(total), *rows, total]))
+
+
+def numbers(verdict: Verdict) -> list[int]:
+    """A verdict in the order of COLUMNS."""
+    counts = [verdict.count("passed"), verdict.count(*FAILED), verdict.count(*NOT_RUN)]
+    return [*counts, verdict.stores, verdict.seconds]
+
+
+def cells(verdict: Verdict | None) -> list[str]:
+    """The cells of a suite; a provider may not run it."""
+    return list(map(str, numbers(verdict))) if verdict else ["-"] * len(COLUMNS)
+
+
+def sums(verdicts: Sequence[Verdict]) -> list[str]:
+    """The cells of all suites together."""
+    return [str(sum(column)) for column in zip(*map(numbers, verdicts), strict=True)]
+
+
+def line(texts: Sequence[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(texts)} |"
+
+
+def expected_failures(verdicts: Sequence[Verdict]) -> list[str]:
+    """Why tests failed that were expected to, and which they are."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for verdict in verdicts:
+        for outcome, reason in verdict.expected:
+            by_reason[reason].append(f"    {verdict.suite}: {outcome.test}")
+    headed = (
+        [f"{len(tests)} fail as expected: {reason}", *tests] for reason, tests in by_reason.items()
+    )
+    return [text for lines in headed for text in lines]
+
+
+def faults(verdicts: Sequence[Verdict]) -> list[str]:
+    """What should not be, each with its suite."""
+    texts = [f"{verdict.suite}: {fault}" for verdict in verdicts for fault in verdict.faults]
+    return ["", f"{len(texts)} faults", *texts] if texts else ["", "no faults"]

@@ -1,0 +1,25 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** The provider, whose stores are counted. */
+class CountedProvider extends CowStateStoreProvider {
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConfs: StateStoreConf,
+      hadoopConfiguration: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    OpenedStores.add()
+    super.init(
+      stateStoreId, keySchema, valueSchema, keyStateEncoderSpec, useColumnFamilies, storeConfs,
+      hadoopConfiguration, useMultipleValuesPerKey, stateSchemaProvider)
+  }
+}

@@ -1,0 +1,12 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.util.concurrent.atomic.AtomicLong
+
+/** How many stores the tested provider has opened in this JVM. */
+object OpenedStores {
+  private val opened = new AtomicLong
+
+  def count: Long = opened.get
+
+  def add(): Unit = opened.incrementAndGet()
+}

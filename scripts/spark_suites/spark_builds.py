@@ -1,0 +1,136 @@
+"""Spark's published test jars, Spark itself in the same version, and the jars compiled for them.
+
+build/spark-suites/
+  jars/                      what the lock file pins, from Maven Central
+  spark-<version>/           PySpark without what it depends on, from PyPI: Spark's own jars
+  classes-<version>/         the tests of spark-sql, unpacked: suites open their resources as files
+  <name>-<checksum>.jar      compiled from sources of this tree
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import urllib.request
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.pinned_jars import REPOSITORY, TIMEOUT_SECONDS, download, locked, pinned_jars, sha256
+from scripts.spark_of_pypi import spark_of_pypi
+from spark_state.jvm.scala_compiler import compile_jar
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+BUILD = ROOT / "build" / "spark-suites"
+JARS = BUILD / "jars"
+SQL_TESTS = "spark-sql_2.13"
+# The versions that the provider supports.
+SUPPORTED = re.compile(r"4\.[23]\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkBuild:
+    """A version of Spark with its tests, ready to run. `jars`: what was downloaded for it."""
+
+    version: str
+    spark_jars: Path
+    test_classes: Path
+    jars: Sequence[Path]
+
+    @property
+    def libraries(self) -> list[Path]:
+        """The jars, but for the one that is unpacked."""
+        return [jar for jar in self.jars if not is_of_sql_tests(jar)]
+
+    def classpath(self, first: Sequence[Path]) -> list[str]:
+        """`first`, then the tests, then Spark."""
+        own = map(str, [*first, self.test_classes, *self.libraries])
+        return [*own, str(self.spark_jars / "*")]
+
+
+def lock_of(version: str) -> Path:
+    """The lock file of a version's test jars."""
+    return HERE / f"jars-{version}.sha256"
+
+
+def locked_versions() -> list[str]:
+    """The versions that have a lock file, the newest last."""
+    names = (path.name.removeprefix("jars-").removesuffix(".sha256") for path in locks())
+    return sorted(names, key=in_order)
+
+
+def locks() -> list[Path]:
+    """All lock files."""
+    return list(HERE.glob("jars-*.sha256"))
+
+
+def in_order(version: str) -> tuple[int, ...]:
+    """A key to sort versions by."""
+    return tuple(map(int, version.split(".")))
+
+
+def published_versions() -> list[str]:
+    """The supported versions whose jars the repository lists, the newest last."""
+    url = f"{REPOSITORY}/org/apache/spark/{SQL_TESTS}/maven-metadata.xml"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
+            listed = re.findall(r"<version>([^<]*)</version>", response.read().decode())
+    except OSError as error:
+        sys.exit(f"cannot read {url}: {error}. MAVEN_REPOSITORY may name a mirror")
+    return sorted(filter(SUPPORTED.fullmatch, listed), key=in_order)
+
+
+def lock(version: str) -> Path:
+    """Pin the test jars of another version, and the libraries of the newest one that is pinned."""
+    newest = locked_versions()[-1]
+    lines = []
+    for _, path in locked(lock_of(newest)):
+        renamed = path.replace(newest, version) if "/apache/spark/" in path else path
+        jar = JARS / Path(renamed).name
+        if not jar.exists():
+            download(f"{REPOSITORY}/{renamed}", jar)
+        lines.append(f"{sha256(jar)}  {renamed}\n")
+    written = lock_of(version)
+    written.write_text(f"# The test jars of Spark {version}, and what they need.\n{''.join(lines)}")
+    return written
+
+
+def prepare(version: str) -> SparkBuild:
+    """Download and unpack what is not there yet."""
+    jars = pinned_jars(lock_of(version), JARS)
+    (sql_tests,) = filter(is_of_sql_tests, jars)
+    spark_jars = spark_of_pypi(version, BUILD / f"spark-{version}")
+    classes = BUILD / f"classes-{version}"
+    if not classes.exists():
+        unpack(sql_tests, classes)
+    return SparkBuild(version, spark_jars, classes, jars)
+
+
+def is_of_sql_tests(jar: Path) -> bool:
+    """Whether a jar has the suites."""
+    return jar.name.startswith(f"{SQL_TESTS}-")
+
+
+def unpack(jar: Path, folder: Path) -> None:
+    """Unpack a jar. The folder is there whole or not at all."""
+    unfinished = folder.with_name(f".{folder.name}")
+    with zipfile.ZipFile(jar) as archive:
+        archive.extractall(unfinished)
+    unfinished.replace(folder)
+
+
+def compiled(name: str, folder: Path, build: SparkBuild | None, beside: Sequence[Path]) -> Path:
+    """A jar of the sources in a folder, compiled against a Spark and its tests; without one,
+    against the installed Spark. It is compiled once for the same sources."""
+    sources = sorted(folder.rglob("*.scala"))
+    content = hashlib.sha256((build.version if build else "").encode())
+    for file in [*sources, *beside]:
+        content.update(file.read_bytes())
+    jar = BUILD / f"{name}-{content.hexdigest()[:12]}.jar"
+    if not jar.exists():
+        tests = [build.test_classes, *build.libraries] if build else []
+        compile_jar(sources, jar, [*beside, *tests], jars=build.spark_jars if build else None)
+    return jar

@@ -1,0 +1,100 @@
+"""Runs a suite in a JVM of its own, started as Spark's own build starts it, and reads the outcomes.
+
+A run has a folder, `build/spark-suites/<provider>/<suite>`, with its outcomes, its output, and the
+log of Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.spark_suites.spark_builds import BUILD, HERE, SparkBuild
+from scripts.spark_suites.suites import HARNESS, LEFT_OUT, Suite
+from scripts.spark_suites.verdicts import Outcome
+from spark_state.jvm.scala_compiler import java_program
+
+_OPENED = (
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
+    *("sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar"),
+)
+# One suite runs for a minute: the second compiler costs more than it saves. Suites rely on
+# assertions, and on finding memory that a task leaves.
+_OPTIONS = (
+    *("-ea", "-Xmx3g", "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-XX:+EnableDynamicAgentLoading", "-XX:+IgnoreUnrecognizedVMOptions"),
+    "--add-modules=jdk.incubator.vector",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    *("-Djava.awt.headless=true", "-Dderby.system.durability=test"),
+    *("-Dspark.testing=1", "-Dspark.ui.enabled=false", "-Dspark.ui.showConsoleProgress=false"),
+    *("-Dspark.unsafe.exceptionOnMemoryLeak=true", "-Dspark.master.rest.enabled=false"),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+)
+_VARIABLES = {"SPARK_TESTING": "1", "SPARK_SCALA_VERSION": "2.13"}
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider that suites run on: the jars that come before Spark's and the tests'."""
+
+    name: str
+    jars: Sequence[Path]
+    is_cowstate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteJvm:
+    """How suites run: on which Spark and provider, which tests of each, and how long at most."""
+
+    build: SparkBuild
+    provider: Provider
+    tests: str
+    minutes: int
+
+    def run(self, suite: Suite) -> list[Outcome]:
+        """The outcomes of a suite, in order; a JVM that does not end is one of them."""
+        folder = BUILD / self.provider.name / suite.name
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "tmp").mkdir(parents=True)
+        outcomes = folder / "outcomes.jsonl"
+        end = self._ended(self._command(suite, folder, outcomes), folder)
+        shutil.rmtree(folder / "tmp")
+        ended = read_outcomes(outcomes.read_text()) if outcomes.exists() else []
+        return [*ended, Outcome("", "aborted", error=f"{end}, see {folder}")] if end else ended
+
+    def _command(self, suite: Suite, folder: Path, outcomes: Path) -> list[str]:
+        classpath = os.pathsep.join(self.build.classpath(self.provider.jars))
+        own = [
+            f"-Djava.io.tmpdir={folder / 'tmp'}",
+            f"-Dspark.test.home={folder}",
+            f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}",
+        ]
+        name = suite.class_for(is_cowstate=self.provider.is_cowstate)
+        chosen = [LEFT_OUT, *([self.tests] if self.tests else [])]
+        program = [f"{HARNESS}.SuiteRun", name, str(outcomes), *chosen]
+        return [java_program(), *_OPTIONS, *own, "-cp", classpath, *program]
+
+    def _ended(self, command: Sequence[str], folder: Path) -> str:
+        """How the JVM ended; empty if it ended well."""
+        variables = os.environ | _VARIABLES | {"SPARK_HOME": str(self.build.spark_jars.parent)}
+        with (folder / "output.txt").open("wb") as output:
+            try:
+                run = subprocess.run(
+                    command, cwd=folder, env=variables, stdout=output, stderr=output,
+                    timeout=self.minutes * 60, check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return f"the JVM did not end within {self.minutes} minutes"
+        return f"the JVM ended with status {run.returncode}" if run.returncode else ""
+
+
+def read_outcomes(lines: str) -> list[Outcome]:
+    """What a JVM wrote; it may have been killed within its last line."""
+    whole = lines[: lines.rfind("\n") + 1]
+    return [Outcome(**json.loads(line)) for line in whole.splitlines()]

@@ -1,0 +1,96 @@
+"""Which of Spark's suites run, and by which class on which provider.
+
+A suite runs by Spark's own class on both providers, except where it looks for files or rows of
+HDFSBackedStateStoreProvider: then a class of `scala/provider` looks for cowstate's. Suites that
+are not here open no store, open RocksDB only, or start Python.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SQL = "org.apache.spark.sql"
+STATE = f"{SQL}.execution.streaming.state"
+STREAMING = f"{SQL}.streaming"
+EXECUTION = f"{SQL}.execution.streaming"
+READER = f"{SQL}.execution.datasources.v2.state"
+HARNESS = f"{STATE}.cowstate"
+
+# Tests that name RocksDB or its changelogs, and not HDFSBacked, open no store of another provider.
+LEFT_OUT = "^(?!.*HDFS).*(RocksDB|rocksdb|changelog checkpointing)"
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The classes that run a suite: `spark` is Spark's own, empty if there is none for it;
+    `cowstate` runs it on cowstate, empty if Spark's own does."""
+
+    spark: str
+    cowstate: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called here: the simple name of the class that runs on cowstate."""
+        return (self.cowstate or self.spark).rpartition(".")[2]
+
+    def class_for(self, *, is_cowstate: bool) -> str:
+        """The class that runs it on a provider; empty if it does not run there."""
+        return self.cowstate if is_cowstate and self.cowstate else self.spark
+
+
+OF_STORES = [
+    Suite("", f"{HARNESS}.StateStoreBaseSuite"),
+    Suite(f"{STATE}.StateStoreSuite", f"{HARNESS}.StateStoreSuite"),
+    Suite(f"{STATE}.StateStoreSuiteWithRowChecksum", f"{HARNESS}.StateStoreSuiteWithRowChecksum"),
+    Suite(f"{STATE}.HDFSStateStoreRowChecksumSuite", f"{HARNESS}.RowChecksumSuite"),
+    Suite(f"{STATE}.StateStoreCompatibilitySuite"),
+    Suite(f"{STATE}.StateStoreRDDSuite"),
+    Suite(f"{STATE}.StateStoreCoordinatorSuite"),
+    Suite(f"{STATE}.StateStoreCoordinatorStreamingSuite"),
+    Suite(f"{STATE}.StateStoreInstanceMetricSuite"),
+    Suite(f"{STATE}.StateStoreInstanceMetricSuiteWithRowChecksum"),
+    Suite(f"{STATE}.StreamingSessionWindowStateManagerSuite"),
+    Suite(f"{STATE}.SymmetricHashJoinStateManagerSuite"),
+    Suite(f"{STATE}.OperatorStateMetadataSuite"),
+    Suite(f"{EXECUTION}.MergingSortWithSessionWindowStateIteratorSuite"),
+]
+OF_OPERATORS = [
+    Suite(f"{STREAMING}.StreamingAggregationSuite"),
+    Suite(f"{STREAMING}.StreamingDeduplicationSuite"),
+    Suite(f"{STREAMING}.StreamingDeduplicationWithinWatermarkSuite"),
+    Suite(f"{STREAMING}.StreamingInnerJoinWithoutVCFSuite"),
+    Suite(f"{STREAMING}.StreamingOuterJoinWithoutVCFSuite"),
+    Suite(f"{STREAMING}.StreamingFullOuterJoinWithoutVCFSuite"),
+    Suite(f"{STREAMING}.StreamingLeftSemiJoinWithoutVCFSuite"),
+    Suite(f"{STREAMING}.StreamingSessionWindowSuite"),
+    Suite(f"{STREAMING}.FlatMapGroupsWithStateSuite"),
+    Suite(f"{STREAMING}.FlatMapGroupsWithStateWithInitialStateSuite"),
+    Suite(f"{STREAMING}.MultiStatefulOperatorsSuite"),
+    Suite(f"{STREAMING}.EventTimeWatermarkSuite"),
+    Suite(f"{EXECUTION}.EventTimeWatermarkWithWatermarkDefInSelectSuite"),
+    Suite(f"{STREAMING}.StreamingAggregationDistributionSuite"),
+    Suite(f"{STREAMING}.StreamingDeduplicationDistributionSuite"),
+    Suite(f"{STREAMING}.StreamingSessionWindowDistributionSuite"),
+    Suite(f"{STREAMING}.FlatMapGroupsWithStateDistributionSuite"),
+]
+OF_READERS = [
+    Suite(f"{READER}.HDFSBackedStateDataSourceReadSuite"),
+    Suite("", f"{HARNESS}.StateReadCheckpointV2Suite"),
+    Suite(f"{READER}.HDFSBackedStateDataSourceChangeDataReaderSuite"),
+    Suite("", f"{HARNESS}.ChangeFeedCheckpointV2Suite"),
+    Suite(f"{READER}.StateDataSourceNegativeTestSuite"),
+    Suite(f"{READER}.StateDataSourceSQLConfigSuite"),
+    Suite(f"{READER}.StateDataSourceNoEmptyDirCreationSuite"),
+    Suite(f"{READER}.StatePartitionAllColumnFamiliesReaderSuite"),
+]
+OF_QUERIES = [
+    Suite(f"{STREAMING}.StreamingQuerySuite"),
+    Suite(f"{EXECUTION}.sources.ForeachBatchSinkSuite"),
+    Suite(f"{STREAMING}.StreamingStateStoreFormatCompatibilitySuite"),
+    Suite(f"{STREAMING}.StreamingQueryOptimizationCorrectnessSuite"),
+    Suite(f"{STREAMING}.StreamingQueryStatusAndProgressSuite"),
+    Suite(f"{STREAMING}.StreamSuite"),
+    Suite(f"{STREAMING}.DeprecatedStreamingAggregationSuite"),
+    Suite(f"{EXECUTION}.MicroBatchExecutionSuite"),
+]
+SUITES = [*OF_STORES, *OF_OPERATORS, *OF_READERS, *OF_QUERIES]

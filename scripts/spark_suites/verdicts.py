@@ -1,0 +1,105 @@
+"""What the outcomes of a suite come to, given the tests that are expected to fail. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from scripts.spark_suites.expectations import Expectation
+
+FAILED = ("failed", "aborted")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a test ended; `test` is empty if it was the suite that ended."""
+
+    test: str
+    outcome: str
+    ms: int = 0
+    stores: int = 0
+    error: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Canceled tests have not: their suite says that they cannot run here."""
+        return self.outcome in FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The tests of a suite by how they ended, and what is wrong with that."""
+
+    suite: str
+    outcomes: Sequence[Outcome]
+    expected: Sequence[tuple[Outcome, str]] = ()
+    faults: Sequence[str] = field(default_factory=list)
+
+    def count(self, *outcomes: str) -> int:
+        """How many tests ended so."""
+        return sum(outcome.outcome in outcomes for outcome in self.outcomes)
+
+    @property
+    def stores(self) -> int:
+        """How many stores of the tested provider were opened."""
+        return sum(outcome.stores for outcome in self.outcomes)
+
+    @property
+    def seconds(self) -> int:
+        """How long the tests took together."""
+        return round(sum(outcome.ms for outcome in self.outcomes) / 1000)
+
+
+def judge(
+    suite: str, outcomes: Sequence[Outcome], expectations: Iterable[Expectation] | None
+) -> Verdict:
+    """The verdict on a run of a suite on cowstate; without expectations, on another provider, whose
+    failures are for comparison."""
+    if expectations is None:
+        return Verdict(suite, outcomes, faults=[] if outcomes else ["no test ran"])
+    about = [expectation for expectation in expectations if expectation.suite == suite]
+    reasons = {
+        outcome.test: expectation.reason
+        for outcome in outcomes
+        for expectation in about
+        if expectation.covers(outcome.test)
+    }
+    failed = [outcome for outcome in outcomes if outcome.has_failed]
+    expected = [(outcome, reasons[outcome.test]) for outcome in failed if outcome.test in reasons]
+    return Verdict(
+        suite,
+        outcomes,
+        expected,
+        [
+            *(failure(outcome) for outcome in failed if outcome.test not in reasons),
+            *(
+                f"passed, and was expected to fail: {outcome.test}"
+                for outcome in outcomes
+                if outcome.outcome == "passed" and outcome.test in reasons
+            ),
+            *(
+                f"was expected to fail, and did not run: {expectation.test}"
+                for expectation in about
+                if not any(expectation.covers(outcome.test) for outcome in outcomes)
+            ),
+            *unused(outcomes),
+        ],
+    )
+
+
+def failure(outcome: Outcome) -> str:
+    """An outcome that nobody expected."""
+    return f"failed: {outcome.test or 'the suite'}: {first_line(outcome.error)}"
+
+
+def unused(outcomes: Sequence[Outcome]) -> list[str]:
+    """What is wrong with a run that tells nothing about the provider."""
+    if not outcomes:
+        return ["no test ran"]
+    used = any(outcome.stores for outcome in outcomes)
+    return [] if used else ["no store of the provider was opened"]
+
+
+def first_line(error: str) -> str:
+    """What an error says, without where."""
+    return error.partition("\n\tat ")[0].partition("\n")[0][:300]

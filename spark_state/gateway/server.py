@@ -1,0 +1,102 @@
+"""The gateway's process, `python -m spark_state.gateway.server`, which the provider starts.
+
+It listens on a Unix socket in the private directory of its executor, see host.executor, says where
+that is in a line on its standard output, and serves each connection in a thread. It ends when its
+standard input ends: the executor holds that open, and a killed one cannot do so any more. Nothing
+is lost then: objects are created whole, and nobody waits for an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from spark_state.errors import StateHostError
+from spark_state.gateway.frames import Frame, read_frame, write_frame
+from spark_state.gateway.stored_objects import answer_of_error, opened_objects
+from spark_state.host.executor import (
+    remove_directories_of_gone_executors,
+    running_executor,
+    socket_path,
+)
+
+_BACKLOG = 256
+_PAUSE_SECONDS = 0.1
+_log = logging.getLogger(__name__)
+
+
+def serve(listener: socket.socket) -> None:
+    """Serve connections, as long as the process lives."""
+    while True:
+        try:
+            connection = listener.accept()[0]
+        except OSError:
+            # There are too many files open, for instance. The next one may be accepted.
+            _log.exception("a connection was not accepted")
+            time.sleep(_PAUSE_SECONDS)
+            continue
+        threading.Thread(target=_serve_connection, args=(connection,), daemon=True).start()
+
+
+def _serve_connection(connection: socket.socket) -> None:
+    try:
+        with connection, connection.makefile("rwb") as file:
+            converse(cast(BinaryIO, file))
+    except (EOFError, ConnectionError):
+        pass  # the executor needs the connection no more
+    except Exception:
+        _log.exception("a connection ended unexpectedly")
+
+
+def converse(stream: BinaryIO) -> None:
+    """Answer the requests of a connection until the other end closes it. Raises EOFError then, and
+    FrameError if the other end sends something else."""
+    request = read_frame(stream)
+    try:
+        objects = opened_objects(request)
+    except Exception as error:  # it is told, whatever it is
+        write_frame(stream, answer_of_error(error))
+        return
+    write_frame(stream, Frame())
+    while True:
+        write_frame(stream, objects.answer(read_frame(stream)))
+
+
+def own_socket_path() -> Path:
+    """Where this process listens. Raises StateHostError if the executor is gone, or if there is no
+    private directory for the socket."""
+    executor = running_executor(os.getppid())
+    if executor is None:
+        raise StateHostError("the executor is gone")
+    return socket_path(executor, f"gateway-{os.getpid()}.sock")
+
+
+def main() -> None:
+    """Entry point of the process."""
+    logging.basicConfig(format="cowstate gateway %(process)d: %(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    remove_directories_of_gone_executors()
+    path = own_socket_path()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        print(path, flush=True)
+        # Nobody reads on: what libraries print belongs to the log.
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+    path.unlink(missing_ok=True)
+    remove_directories_of_gone_executors()
+    os._exit(0)  # threads may still wait for a store
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.locks.ReentrantLock
+
+import scala.collection.mutable
+
+import org.json4s.{JInt, JObject, JString}
+
+import org.apache.spark.internal.Logging
+
+/**
+ * The gateway of this executor: a process that is started by the first request, and again by the
+ * next one after it has died. Connections are kept for the next request to their store.
+ */
+private[cowstate] object Gateway extends Logging {
+  private val Format = 1
+  private val IdleNs = TimeUnit.SECONDS.toNanos(60)
+
+  private val starting = new ReentrantLock
+  @volatile private var running: GatewayProcess = _
+  private val idle = mutable.Map.empty[StoreLocation, mutable.Queue[GatewayConnection]]
+
+  /**
+   * Do something with a connection to a store. Throws IOException if the gateway is gone, or goes
+   * meanwhile; GatewayStartException if there can be none; and ObjectStoreException if the store
+   * cannot be opened.
+   */
+  def withConnection[T](location: StoreLocation)(f: GatewayConnection => T): T = {
+    val connection = takeIdle(location).getOrElse(opened(location))
+    val result =
+      try f(connection)
+      catch {
+        case e: Throwable =>
+          connection.close()
+          throw e
+      }
+    keep(location, connection)
+    result
+  }
+
+  /** The process, None if there is none. */
+  def pid: Option[Long] = Option(running).filter(_.isAlive).map(_.pid)
+
+  /** Connections of a gateway that died are of no use. */
+  def forgetConnections(): Unit = idle.synchronized {
+    idle.values.flatten.foreach(_.close())
+    idle.clear()
+  }
+
+  private def opened(location: StoreLocation): GatewayConnection = {
+    val connection = new GatewayConnection(process().socketPath)
+    try {
+      val request = JObject(
+        "do" -> JString("open"), "format" -> JInt(Format), "url" -> JString(location.url),
+        "options" -> location.options, "retry_seconds" -> JInt(location.retrySeconds))
+      connection.ask(request, ByteBuffer.allocate(0)).error.foreach { case (_, message) =>
+        throw new ObjectStoreException(
+          s"$message. The gateway runs in ${GatewayProcess.interpreter}")
+      }
+      connection
+    } catch {
+      case e: Throwable =>
+        connection.close()
+        throw e
+    }
+  }
+
+  private def process(): GatewayProcess = {
+    starting.lockInterruptibly()
+    try {
+      if (running == null || !running.isAlive) {
+        if (running != null) logWarning(s"The gateway ${running.pid} has died; another one starts")
+        running = GatewayProcess.start()
+        logInfo(s"The gateway to object stores is process ${running.pid}")
+      }
+      running
+    } finally starting.unlock()
+  }
+
+  private def takeIdle(location: StoreLocation): Option[GatewayConnection] = idle.synchronized {
+    idle.get(location).filter(_.nonEmpty).map(_.removeLast())
+  }
+
+  /** Keep a connection, and close those of all stores that nobody has used for long. */
+  private def keep(location: StoreLocation, connection: GatewayConnection): Unit =
+    idle.synchronized {
+      idle.getOrElseUpdate(location, mutable.Queue.empty).enqueue(connection)
+      val limit = System.nanoTime - IdleNs
+      idle.values.foreach { connections =>
+        connections.dequeueWhile(_.lastUsedNs - limit < 0).foreach(_.close())
+      }
+      idle.filterInPlace { case (_, connections) => connections.nonEmpty }
+    }
+}
+
+/** There can be no gateway: what is missing, and how to get it. */
+private[cowstate] final class GatewayStartException(message: String, cause: Throwable)
+  extends CowStateException(message, cause)
+
+/** Somebody killed the gateway while it started; another one may start. */
+private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
+
+/** The store did not do what it was asked for; the message says why, and what to do. */
+final class ObjectStoreException(message: String) extends IOException(message)

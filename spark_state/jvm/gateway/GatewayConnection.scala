@@ -1,0 +1,92 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{Closeable, EOFException, IOException}
+import java.net.UnixDomainSocketAddress
+import java.nio.ByteBuffer
+import java.nio.channels.SocketChannel
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.json4s.{JNothing, JObject, JString, JValue}
+import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+/** What the gateway answers: a header, and bytes. */
+private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byte]) {
+  /** The kind of error and its message, if it is one. */
+  def error: Option[(String, String)] = (header \ "error", header \ "message") match {
+    case (JString(kind), JString(message)) => Some((kind, message))
+    case (JNothing, _) => None
+    case other => throw new IOException(s"the gateway answers $other")
+  }
+}
+
+/**
+ * A connection to the gateway, with one request under way at a time. The bytes of requests and
+ * answers are drawn in spark_state/gateway/frames.py. It is for one thread at a time.
+ */
+private[cowstate] final class GatewayConnection(socketPath: String) extends Closeable {
+  import GatewayConnection._
+
+  private val channel = SocketChannel.open(UnixDomainSocketAddress.of(socketPath))
+  // Java copies a buffer in the heap to one outside of it, which the thread keeps.
+  private val buffer = ByteBuffer.allocateDirect(BufferBytes)
+  var lastUsedNs: Long = System.nanoTime
+
+  def ask(header: JObject, body: ByteBuffer): GatewayAnswer = {
+    val bytes = compact(render(header)).getBytes(UTF_8)
+    buffer.clear()
+    buffer.putInt(bytes.length)
+    send(ByteBuffer.wrap(bytes))
+    if (buffer.remaining < java.lang.Long.BYTES) drain()
+    buffer.putLong(body.remaining)
+    send(body.duplicate())
+    drain()
+    receive()
+  }
+
+  private def send(bytes: ByteBuffer): Unit = while (bytes.hasRemaining) {
+    if (!buffer.hasRemaining) drain()
+    val count = math.min(buffer.remaining, bytes.remaining)
+    val part = bytes.slice()
+    part.limit(count)
+    buffer.put(part)
+    bytes.position(bytes.position() + count)
+  }
+
+  private def drain(): Unit = {
+    buffer.flip()
+    while (buffer.hasRemaining) channel.write(buffer)
+    buffer.clear()
+  }
+
+  private def receive(): GatewayAnswer = {
+    buffer.clear().flip()
+    val header = parse(new String(bytes(ByteBuffer.wrap(bytes(4)).getInt), UTF_8))
+    val body = bytes(Math.toIntExact(ByteBuffer.wrap(bytes(8)).getLong))
+    lastUsedNs = System.nanoTime
+    GatewayAnswer(header, body)
+  }
+
+  private def bytes(count: Int): Array[Byte] = {
+    val into = new Array[Byte](count)
+    var at = 0
+    while (at < count) {
+      if (!buffer.hasRemaining) fill()
+      val more = math.min(buffer.remaining, count - at)
+      buffer.get(into, at, more)
+      at += more
+    }
+    into
+  }
+
+  private def fill(): Unit = {
+    buffer.clear()
+    if (channel.read(buffer) < 0) throw new EOFException("the gateway closed the connection")
+    buffer.flip()
+  }
+
+  override def close(): Unit = channel.close()
+}
+
+private object GatewayConnection {
+  private val BufferBytes = 64 << 10
+}

@@ -1,0 +1,121 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.nio.channels.ClosedByInterruptException
+import java.nio.file.Path
+import java.util.concurrent.TimeUnit
+
+import scala.annotation.tailrec
+
+import org.json4s.{JArray, JField, JInt, JObject, JString}
+
+import org.apache.spark.internal.Logging
+
+/**
+ * The objects below a URL, by way of the gateway. Names are relative to the URL.
+ *
+ * A request whose answer is lost because the gateway died is made again, for as long as the store
+ * is tried again. All of them may be made twice: names are unique, so a put that finds its name
+ * taken by its own bytes has been made. What the store itself refuses or fails to do is an
+ * ObjectStoreException; the gateway has tried it again before.
+ */
+private[cowstate] final class GatewayObjects(val location: StoreLocation) extends Logging {
+  import GatewayObjects._
+
+  def url: String = location.url
+
+  /** Create an object, which is durable when this returns. It may be there with these bytes. */
+  def put(name: String, content: ByteBuffer): Unit =
+    request("put", Seq("name" -> JString(name)), content): Unit
+
+  /** Create an object with the content of a local file, which the gateway reads. */
+  def put(name: String, file: Path): Unit =
+    request("put", Seq("name" -> JString(name), "file" -> JString(file.toString))): Unit
+
+  /** The bytes from `start` on, fewer where the object ends. None if there is no such object. */
+  def get(name: String, start: Long, length: Int): Option[Array[Byte]] = {
+    val range =
+      Seq("name" -> JString(name), "start" -> JInt(start), "length" -> JInt(length))
+    val answer = answerTo("get", range, NoBody)
+    if (answer.error.exists(_._1 == Missing)) None else Some(checked(answer).body)
+  }
+
+  /** The objects directly in a directory whose names there begin with `prefix`, with lengths. */
+  def list(directory: String, prefix: String = ""): Map[String, Long] = {
+    val where = Seq("directory" -> JString(directory), "prefix" -> JString(prefix))
+    request("list", where).header \ "objects" match {
+      case JArray(objects) => objects.map {
+          case JArray(List(JString(name), JInt(length))) => name -> length.toLong
+          case other => throw new IOException(s"the gateway lists $other")
+        }.toMap
+      case other => throw new IOException(s"the gateway lists $other")
+    }
+  }
+
+  /** Delete objects; they may be gone already. */
+  def delete(names: Seq[String]): Unit =
+    request("delete", Seq("names" -> JArray(names.map(JString(_)).toList))): Unit
+
+  /** Delete what writers that were killed left a day ago. */
+  def sweep(): Unit = request("sweep", Nil): Unit
+
+  private def request(
+      what: String, fields: Seq[JField], body: ByteBuffer = NoBody): GatewayAnswer =
+    checked(answerTo(what, fields, body))
+
+  private def checked(answer: GatewayAnswer): GatewayAnswer = {
+    answer.error.foreach { case (_, message) => throw new ObjectStoreException(message) }
+    answer
+  }
+
+  private def answerTo(what: String, fields: Seq[JField], body: ByteBuffer): GatewayAnswer = {
+    val failing = new GatewayOutage(location.retrySeconds)
+    val header = JObject((("do" -> JString(what)) +: fields).toList)
+    @tailrec
+    def tried(): GatewayAnswer = {
+      val answer =
+        try Right(Gateway.withConnection(location)(_.ask(header, body)))
+        catch {
+          case e @ (_: ClosedByInterruptException | _: ObjectStoreException) => throw e
+          case e: IOException => Left(e)
+        }
+      answer match {
+        case Right(given) => given
+        case Left(error) =>
+          logWarning(s"The gateway to $url is gone (${error.getMessage}); asking again")
+          Gateway.forgetConnections()
+          failing.await(error)
+          tried()
+      }
+    }
+    tried()
+  }
+}
+
+private object GatewayObjects {
+  private val Missing = "missing"
+  private def NoBody: ByteBuffer = ByteBuffer.allocate(0)
+}
+
+/** A time in which gateways die; the waits between requests grow. */
+private final class GatewayOutage(retrySeconds: Long) {
+  private var deaths = 0
+  private lazy val began = System.nanoTime
+
+  /** Wait until it is worth another try. Throws ObjectStoreException when the time is over. */
+  def await(last: IOException): Unit = {
+    val seconds = TimeUnit.NANOSECONDS.toSeconds(-began + System.nanoTime)
+    deaths += 1
+    if (seconds >= retrySeconds) {
+      throw new ObjectStoreException(
+        s"the gateway to the object store died $deaths times in $seconds s, last: " +
+          s"${last.getMessage}. Its log is in that of the executor; if memory is short, raise " +
+          "spark.executor.memoryOverhead")
+    }
+    Thread.sleep(math.min(LongestWaitMs, FirstWaitMs << math.min(deaths - 1, 10)))
+  }
+
+  private val FirstWaitMs = 20L
+  private val LongestWaitMs = 2000L
+}

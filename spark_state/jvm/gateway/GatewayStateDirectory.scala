@@ -1,0 +1,89 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{EOFException, OutputStream}
+
+import scala.collection.concurrent.TrieMap
+
+/**
+ * The files of one store as objects below `path`. A file is an object, put when it is committed,
+ * and durable then. `claim` is what a writer needs; None where nobody else can write.
+ *
+ * Lengths of files that were listed or written here are kept, so that a restore asks once for a
+ * small file: whole. The end of a large one, with its footer, comes with the first request.
+ */
+private[cowstate] final class GatewayStateDirectory(
+    objects: GatewayObjects, path: String, claim: Option[RunClaim]) extends StateDirectory {
+  import GatewayStateDirectory._
+
+  private val lengthsOfFiles = TrieMap.empty[String, Long]
+  @volatile private var isListedByWriter = false
+
+  override val url: String = s"${objects.url}/$path"
+
+  override def beginWriting(): Boolean = {
+    claim.foreach(_.hold())
+    !isListedByWriter
+  }
+
+  override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
+    claim.foreach(_.hold())
+    private val spooled = new SpooledObject
+    override def stream: OutputStream = spooled
+    override def commit(): Unit =
+      try {
+        claim.foreach(_.verifyNowAndThen())
+        spooled.putTo(objects, s"$path/$name")
+        lengthsOfFiles.put(name, spooled.length)
+      } finally spooled.delete()
+    override def cancel(): Unit = spooled.delete()
+  }
+
+  override def open(name: String): StateFileInput = new StateFileInput {
+    override val length: Long = lengthOf(name)
+    private val begin = math.max(0, if (length <= WholeBytes) 0 else length - TailBytes)
+    private val end = if (length == 0) Array.emptyByteArray else read(begin, length - begin)
+    override def readFully(position: Long, into: Array[Byte]): Unit = {
+      val (bytes, from) =
+        if (position >= begin) (end, math.min(position - begin, end.length).toInt)
+        else (read(position, into.length), 0)
+      val count = bytes.length - from
+      if (count < into.length) throw new EOFException(s"it ends at byte ${position + count}")
+      System.arraycopy(bytes, from, into, 0, into.length)
+    }
+    private def read(from: Long, count: Long): Array[Byte] =
+      objects.get(s"$path/$name", from, Math.toIntExact(count))
+        .getOrElse(throw StateDirectoryErrors.missing(url, name))
+    override def close(): Unit = ()
+  }
+
+  private def lengthOf(name: String): Long =
+    lengthsOfFiles.get(name).orElse(objects.list(path, name).get(name))
+      .getOrElse(throw StateDirectoryErrors.missing(url, name))
+
+  override def list(): Seq[String] = {
+    val writer = claim.filter(_.isHeld)
+    val listed = objects.list(path)
+    // After the listing: whoever took over has claimed the directory before its files are there.
+    writer.foreach(_.verify())
+    isListedByWriter = writer.isDefined
+    lengthsOfFiles --= lengthsOfFiles.keys.filterNot(listed.contains)
+    lengthsOfFiles ++= listed
+    listed.keys.toSeq
+  }
+
+  override def lengths(names: Seq[String]): Map[String, Long] =
+    names.map(name => name -> lengthOf(name)).toMap
+
+  override def delete(names: Seq[String]): Unit = if (names.nonEmpty) {
+    claim.foreach(_.hold())
+    objects.delete(names.map(name => s"$path/$name"))
+    lengthsOfFiles --= names
+  }
+
+  override def sweepOrphans(): Unit = objects.sweep()
+}
+
+private object GatewayStateDirectory {
+  private val WholeBytes = 1L << 20
+  private val TailBytes = 64L << 10
+}

@@ -1,0 +1,202 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.IOException
+import java.nio.ByteBuffer
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.concurrent.{ExecutionContext, Future}
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.json4s.{JInt, JString}
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+/** A claim as its name tells it: `runs/<number>-<run>.json`, the number with 19 digits. */
+private[cowstate] final case class RunClaimName(number: Long, run: String) {
+  override def toString: String = f"$number%019d-$run.json"
+}
+
+private[cowstate] object RunClaimName {
+  private val Name = raw"(\d{19})-(.+)\.json".r
+
+  def parse(name: String): Option[RunClaimName] = name match {
+    case Name(number, run) => Some(RunClaimName(number.toLong, run))
+    case _ => None
+  }
+}
+
+/** What claims of a directory say to a run that wants to write there. Pure. */
+private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
+  /** The newest claims; several if runs claimed the directory at once. */
+  val newest: Seq[RunClaimName] = {
+    val number = names.map(_.number).maxOption
+    names.filter(name => number.contains(name.number)).toSeq.sortBy(_.run)
+  }
+
+  def nextNumber: Long = newest.headOption.map(_.number).getOrElse(0L) + 1
+
+  def isOf(run: String): Boolean = newest.map(_.run) == Seq(run)
+
+  /** Whether a later run has claimed it after this one did. */
+  def isLost(run: String): Boolean = names.exists(_.run == run) && !isOf(run)
+
+  /** A run that the copy of the checkpoint does not have that has had `runs`. */
+  def strange(runs: Set[String]): Option[RunClaimName] = newest.find(name => !runs(name.run))
+
+  /** Claims that tell nothing any more: the newest two numbers do. */
+  def outdated: Seq[RunClaimName] = {
+    val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(2).toSet
+    names.filterNot(name => kept(name.number)).toSeq
+  }
+}
+
+/**
+ * Which run of a query writes into a directory of the store. Two queries would take each other's
+ * files for their own, so there is one writer at a time:
+ *
+ *   <store>/<directory>/runs/<number>-<run>.json    a run began to write: where its checkpoint is
+ *   <checkpoint>/state/cowstate-runs/<run>          a run of this copy of the checkpoint
+ *
+ * A run first notes itself in its checkpoint, and then claims the directory with the next number.
+ * It may do so if the newest claim is of a run that its checkpoint has, at the same place. So
+ *
+ *   - a copy of a checkpoint (cp -r) is refused, whether the original runs or not, and so is a
+ *     checkpoint that was moved: nobody can tell it from a copy;
+ *   - a copy that is at the same place, on another machine, is refused as soon as the other one has
+ *     run since they parted. If both run, the one that claimed first is fenced;
+ *   - of two that claim at once, none goes on.
+ *
+ * A run that is fenced notices it with its next listing, and within some seconds of its commits.
+ * Generations order the files that it wrote until then, as they do those of zombies.
+ */
+private[cowstate] final class RunClaim(
+    objects: GatewayObjects, root: Path, run: String, conf: Configuration) {
+  import RunClaim._
+
+  private val checkpoint = {
+    val path = root.getParent
+    path.getFileSystem(conf).makeQualified(path).toString
+  }
+  @volatile private var held = false
+  @volatile private var verifiedNs = 0L
+  private val isVerifying = new AtomicBoolean
+  @volatile private var lost = Option.empty[CowStateFencedException]
+
+  def isHeld: Boolean = held
+
+  /** Claim the directory for this run. Throws CowStatePlaceException, CowStateFencedException. */
+  def hold(): Unit = if (!held) synchronized {
+    if (!held) {
+      StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
+      val claims = listed()
+      if (claims.isLost(run)) throw fenced(claims)
+      if (!claims.isOf(run)) claim(claims)
+      held = true
+      verifiedNs = System.nanoTime
+    }
+  }
+
+  private def claim(claims: RunClaims): Unit = {
+    val before = claims.newest.map(_.run)
+    claims.strange(noted()).foreach(other => throw forked(other))
+    claims.newest.headOption.foreach { last =>
+      val place = checkpointOf(last)
+      if (place != checkpoint) throw moved(place)
+    }
+    val own = RunClaimName(claims.nextNumber, run)
+    val body = Seq(
+      "checkpoint" -> JString(checkpoint), "number" -> JInt(own.number), "run" -> JString(run))
+    val text = StoreDocument.encoded(Kind, body)
+    // Another executor of this run may have been faster: both write the same.
+    objects.put(s"$Runs/$own", ByteBuffer.wrap(text.getBytes(UTF_8)))
+    val outdated = verify().outdated
+    if (outdated.nonEmpty) objects.delete(outdated.map(name => s"$Runs/$name"))
+    noted().filterNot(note => note == run || before.contains(note)).foreach { old =>
+      CheckpointFileManager.create(runsOfCheckpoint, conf).delete(new Path(runsOfCheckpoint, old))
+    }
+  }
+
+  /** Throws CowStateFencedException unless this run is the one that writes here. */
+  def verify(): RunClaims = {
+    val claims = listed()
+    if (!claims.isOf(run)) throw fenced(claims)
+    claims
+  }
+
+  /**
+   * Before a commit: throws what `verify` has thrown, and lets that run beside the commit if the
+   * last one was some seconds ago. That the store fails is for the commit to tell.
+   */
+  def verifyNowAndThen(): Unit = {
+    lost.foreach(e => throw e)
+    val isDue = System.nanoTime - verifiedNs > VerifyNs
+    if (isDue && isVerifying.compareAndSet(false, true)) {
+      Future {
+        try verify(): Unit
+        catch {
+          case e: CowStateFencedException => lost = Some(e)
+          case _: IOException => ()
+        } finally {
+          verifiedNs = System.nanoTime
+          isVerifying.set(false)
+        }
+      }(ExecutionContext.global): Unit
+    }
+  }
+
+  private def listed(): RunClaims =
+    new RunClaims(objects.list(Runs).keys.flatMap(RunClaimName.parse))
+
+  private def runsOfCheckpoint: Path = new Path(root, NotedRuns)
+
+  private def noted(): Set[String] =
+    CheckpointFileManager.create(runsOfCheckpoint, conf).list(runsOfCheckpoint)
+      .map(_.getPath.getName).filterNot(_.startsWith(".")).toSet
+
+  /** Where the checkpoint of a claim is. */
+  private def checkpointOf(name: RunClaimName): String = {
+    val text = objects.get(s"$Runs/$name", 0, MaxClaimBytes)
+    val body = text.toRight("it is gone")
+      .flatMap(bytes => StoreDocument.decoded(Kind, new String(bytes, UTF_8)))
+    body.map(_ \ "checkpoint") match {
+      case Right(JString(place)) => place
+      case other =>
+        val problem = other.left.getOrElse("it names no checkpoint")
+        throw new CowStateException(
+          s"${objects.url}/$Runs/$name, which says which query writes there, is damaged: " +
+            s"$problem. $wayOut")
+    }
+  }
+
+  private def moved(place: String) = new CowStatePlaceException(
+    s"The state of $checkpoint is in ${objects.url}, where the query of $place writes: this " +
+      s"checkpoint was copied or moved from there. $wayOut")
+
+  private def forked(other: RunClaimName) = new CowStatePlaceException(
+    s"The state of $checkpoint is in ${objects.url}, where run ${other.run} has gone on from " +
+      s"another copy of this checkpoint. $wayOut")
+
+  private def wayOut = "Give this checkpoint a copy of the state for itself: " +
+    s"cowstate adopt $checkpoint --store ${objects.url.split('/').dropRight(1).mkString("/")}"
+
+  private def fenced(claims: RunClaims) = {
+    val others = claims.newest.map(_.run).filter(_ != run).mkString(", ")
+    val why =
+      if (others.isEmpty) s"its claim is gone from $Runs/" else s"run $others has taken over"
+    new CowStateFencedException(
+      s"Run $run does not write to ${objects.url} any more: $why. Nothing is lost. If two " +
+        "queries use this checkpoint, or copies of it, stop one of them; otherwise start the " +
+        "query again")
+  }
+}
+
+private object RunClaim {
+  val Runs = "runs"
+  private val NotedRuns = "cowstate-runs"
+  private val Kind = "state-run"
+  private val MaxClaimBytes = 1 << 20
+  private val VerifyNs = TimeUnit.SECONDS.toNanos(5)
+}

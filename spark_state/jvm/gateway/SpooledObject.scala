@@ -1,0 +1,65 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{ByteArrayOutputStream, OutputStream}
+import java.nio.ByteBuffer
+import java.nio.file.{Files, Path}
+
+import org.apache.spark.SparkEnv
+
+/**
+ * An object before it is put: in memory while it is small, and in a file of the executor's local
+ * directory from `MemoryBytes` on. It is there whole until it is deleted, so it can be put again.
+ */
+private[cowstate] final class SpooledObject extends OutputStream {
+  import SpooledObject._
+
+  private val memory = new Bytes
+  private var file: Option[(Path, OutputStream)] = None
+  private var written = 0L
+
+  def length: Long = written
+
+  override def write(byte: Int): Unit = write(Array(byte.toByte), 0, 1)
+
+  override def write(bytes: Array[Byte], from: Int, count: Int): Unit = {
+    if (file.isEmpty && written + count > MemoryBytes) {
+      val path = newFile()
+      val stream = Files.newOutputStream(path)
+      file = Some((path, stream))
+      memory.writeTo(stream)
+      memory.reset()
+    }
+    file.map(_._2).getOrElse(memory).write(bytes, from, count)
+    written += count
+  }
+
+  def putTo(objects: GatewayObjects, name: String): Unit = file match {
+    case Some((path, stream)) =>
+      stream.close()
+      objects.put(name, path)
+    case None => objects.put(name, memory.buffer)
+  }
+
+  def delete(): Unit = {
+    memory.reset()
+    file.foreach { case (path, stream) =>
+      stream.close()
+      Files.deleteIfExists(path)
+    }
+  }
+}
+
+private object SpooledObject {
+  /** All stores of an executor may commit at once. */
+  private val MemoryBytes = 4L << 20
+
+  /** On the disks that Spark has for shuffles; it deletes what is left there when it ends. */
+  private def newFile(): Path = Option(SparkEnv.get) match {
+    case Some(env) => env.blockManager.diskBlockManager.createTempLocalBlock()._2.toPath
+    case None => Files.createTempFile("cowstate-", ".spool")
+  }
+
+  private final class Bytes extends ByteArrayOutputStream {
+    def buffer: ByteBuffer = ByteBuffer.wrap(buf, 0, count)
+  }
+}

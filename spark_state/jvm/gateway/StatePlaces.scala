@@ -1,0 +1,94 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.FileNotFoundException
+import java.util.{Collections, LinkedHashMap, Map => JavaMap, UUID}
+
+import scala.util.Using
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.json4s.JString
+import org.json4s.jackson.JsonMethods.parse
+
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
+
+/**
+ * Where the state of checkpoints is. `root` is `<checkpoint>/state`. What a run has learned holds
+ * for all its stores on this executor: no marker changes while a query runs.
+ */
+private[cowstate] object StatePlaces {
+  private val Remembered = 256
+  private val Commits = "commits"
+  private val Metadata = "metadata"
+  private lazy val runOfThisProcess = UUID.randomUUID.toString
+
+  private val read = remembered[(Path, String), Option[StateMarker]]()
+  private val settled = remembered[(Path, String, Option[String]), Option[StateMarker]]()
+  private val claims = remembered[(StoreLocation, Path, String), RunClaim]()
+
+  def ofReader(root: Path, conf: Configuration): Option[StateMarker] =
+    read.computeIfAbsent((root, runOf(conf)), _ => StateMarker.read(root, conf))
+
+  /**
+   * The place that a query with these settings writes to; `isBegun`: whether a store has files in
+   * the checkpoint. Throws CowStatePlaceException if the state is elsewhere.
+   */
+  def ofWriter(
+      root: Path,
+      settings: StoreSettings,
+      conf: Configuration,
+      isBegun: => Boolean): Option[StateMarker] =
+    settled.computeIfAbsent(
+      (root, runOf(conf), settings.url), _ => newlySettled(root, settings.url, conf, isBegun))
+
+  private def newlySettled(
+      root: Path,
+      asked: Option[String],
+      conf: Configuration,
+      isBegun: => Boolean): Option[StateMarker] = (StateMarker.read(root, conf), asked) match {
+    case (Some(marker), Some(url)) if marker.url != url =>
+      throw CowStatePlaceException.elsewhere(root, marker.url, url)
+    case (None, Some(url)) if isBegun || hasCommits(root, conf) =>
+      throw CowStatePlaceException.elsewhere(root, root.toString, url)
+    case (None, Some(url)) =>
+      Some(StateMarker.create(root, conf, StateMarker(url, newDirectory(root, conf))))
+    case (marker, _) => marker
+  }
+
+  def claimOf(objects: GatewayObjects, root: Path, conf: Configuration): RunClaim =
+    claims.computeIfAbsent(
+      (objects.location, root, runOf(conf)), _ => new RunClaim(objects, root, runOf(conf), conf))
+
+  /** Where the files of a store are below the directory of its checkpoint. */
+  def pathOf(id: StateStoreId): String = {
+    val partition = s"state/${id.operatorId}/${id.partitionId}"
+    if (id.storeName == StateStoreId.DEFAULT_STORE_NAME) partition
+    else s"$partition/${id.storeName}"
+  }
+
+  /** The query's id, which all its runs have; without one, the run's. */
+  private def newDirectory(root: Path, conf: Configuration): String = {
+    val file = new Path(root.getParent, Metadata)
+    try Using.resource(file.getFileSystem(conf).open(file))(in => parse(in) \ "id") match {
+        case JString(id) => id
+        case _ => throw new CowStateException(
+            s"$file, which says the id of the query, is damaged: restore it from a copy")
+      }
+    catch { case _: FileNotFoundException => runOf(conf) }
+  }
+
+  private def hasCommits(root: Path, conf: Configuration): Boolean = {
+    val commits = new Path(root.getParent, Commits)
+    try commits.getFileSystem(conf).listStatus(commits).exists(_.getPath.getName.forall(_.isDigit))
+    catch { case _: FileNotFoundException => false }
+  }
+
+  private def runOf(conf: Configuration): String =
+    Option(conf.get(StreamExecution.RUN_ID_KEY)).getOrElse(runOfThisProcess)
+
+  private def remembered[K, V](): JavaMap[K, V] =
+    Collections.synchronizedMap(new LinkedHashMap[K, V](16, 0.75f, true) {
+      override def removeEldestEntry(eldest: JavaMap.Entry[K, V]): Boolean = size > Remembered
+    })
+}

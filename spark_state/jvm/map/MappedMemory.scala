@@ -1,0 +1,185 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.IOException
+import java.nio.{ByteBuffer, MappedByteBuffer}
+import java.nio.channels.FileChannel
+import java.nio.file.{Path, StandardOpenOption}
+import java.util
+import java.util.UUID
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.storage.StorageUtils
+import org.apache.spark.unsafe.Platform
+import sun.nio.ch.DirectBuffer
+
+/**
+ * Memory in files of a local directory, mapped into the process: the system keeps in its cache what
+ * is used, and writes the rest to the disk. The files are working memory and never the truth. They
+ * lose their names when they are opened, so they end with the process, however that ends.
+ *
+ *     segment   a file of 1 MiB, the next of 2 MiB, and so on up to 64 MiB; blocks are cut from it,
+ *               one after the other. A larger block has a file of its own
+ *     block     4 KiB, 8 KiB, and so on: the smallest that is large enough. One that is given back
+ *               is given out again for the same size
+ *
+ * A write to a mapped page for which the disk has no room ends the process. So a file is written
+ * with zeros before its bytes are given out: a full disk fails there, as an exception.
+ *
+ * A write at a random place of a large file costs a block of the disk. So records are changed in
+ * place in the newest pages only, which are written to anyway.
+ *
+ * @param directory where the files are made
+ * @param owner     whose state it is, for errors
+ */
+private[cowstate] final class MappedMemory(
+    val account: MemoryAccount, directory: Path, owner: String) extends StateMemory {
+  import MappedMemory._
+
+  override val pagesChangedInPlace: Int = 256
+  override val largestBlock: Long = 1L << 30
+
+  private val returned = mutable.LongMap.empty[util.ArrayDeque[Block]]
+  private val segments = mutable.ArrayBuffer.empty[MappedSegment]
+  private val ofOneBlock = new util.IdentityHashMap[Block, MappedSegment]
+  private var nextSegmentBytes = MinSegmentBytes
+  private var closed = false
+
+  override def mappedBytes: Long = all.map(_.filledBytes).sum
+
+  private def all: Iterator[MappedSegment] =
+    segments.iterator ++ ofOneBlock.values.asScala
+
+  override def allocate(bytes: Long): Block = {
+    val size = sizeFor(bytes)
+    givenAgain(size).getOrElse(cut(size))
+  }
+
+  override def allocateZeros(bytes: Long): Block = {
+    val size = sizeFor(bytes)
+    val again = givenAgain(size)
+    again.foreach(block => Platform.setMemory(block.base, block.start, block.bytes, 0))
+    again.getOrElse(cut(size))
+  }
+
+  private def givenAgain(size: Long): Option[Block] = {
+    checkOpen()
+    returned.get(size).flatMap(blocks => Option(blocks.poll()))
+  }
+
+  /** A new block, filled with zeros. */
+  private def cut(size: Long): Block =
+    try if (size > MaxSegmentBytes) newFileOf(size) else tail(size).cut(size)
+    catch { case e: IOException => throw new CowStateDiskException(owner, directory.toString, e) }
+
+  private def tail(size: Long): MappedSegment = {
+    if (!segments.lastOption.exists(_.hasRoom(size))) {
+      segments += new MappedSegment(directory, math.max(nextSegmentBytes, size))
+      nextSegmentBytes = math.min(nextSegmentBytes * 2, MaxSegmentBytes)
+    }
+    segments.last
+  }
+
+  private def newFileOf(size: Long): Block = {
+    val segment = new MappedSegment(directory, size)
+    try {
+      val block = segment.cut(size)
+      ofOneBlock.put(block, segment)
+      block
+    } catch {
+      case e: IOException =>
+        segment.unmap()
+        throw e
+    }
+  }
+
+  override def free(block: Block): Unit = if (!closed) {
+    val segment = ofOneBlock.remove(block)
+    if (segment != null) segment.unmap()
+    else returned.getOrElseUpdate(block.bytes, new util.ArrayDeque[Block]).add(block)
+  }
+
+  override def permits(bytes: Long): Boolean = true
+
+  override def isClosed: Boolean = closed
+
+  override def checkOpen(): Unit = if (closed) {
+    throw new CowStateException(s"$owner was unloaded; Spark will try the task again")
+  }
+
+  /** What a view still reads is unmapped by the collector, when the view is gone. */
+  override def close(isRead: Boolean): Unit = if (!closed) {
+    closed = true
+    all.foreach(segment => if (isRead) segment.close() else segment.unmap())
+    segments.clear()
+    ofOneBlock.clear()
+    returned.clear()
+  }
+}
+
+private object MappedMemory {
+  private val MinBlockBytes = 4L << 10
+  private val MinSegmentBytes = 1L << 20
+  private val MaxSegmentBytes = 64L << 20
+
+  private def sizeFor(bytes: Long): Long = {
+    var size = MinBlockBytes
+    while (size < bytes) size *= 2
+    size
+  }
+}
+
+/** A file without a name, mapped as a whole. It grows with what is cut from it. */
+private final class MappedSegment(directory: Path, bytes: Long) {
+  import MappedSegment._
+
+  // On Unix the name is gone as soon as the file is open.
+  private val channel = FileChannel.open(
+    directory.resolve(s"cowstate-${UUID.randomUUID()}.state"), StandardOpenOption.CREATE_NEW,
+    StandardOpenOption.READ, StandardOpenOption.WRITE, StandardOpenOption.DELETE_ON_CLOSE)
+  private val buffer: MappedByteBuffer =
+    try channel.map(FileChannel.MapMode.READ_WRITE, 0, bytes)
+    catch {
+      case e: IOException =>
+        channel.close()
+        throw e
+    }
+  private val address = buffer.asInstanceOf[DirectBuffer].address
+  private var cutBytes = 0L
+  private var filled = 0L
+
+  /** How many bytes have room on the disk. */
+  def filledBytes: Long = filled
+
+  def hasRoom(size: Long): Boolean = cutBytes + size <= bytes
+
+  /** The next block, filled with zeros. Throws IOException, and changes nothing. */
+  def cut(size: Long): Block = {
+    fill(cutBytes + size)
+    val block = new Block(null, address + cutBytes, size, buffer)
+    cutBytes += size
+    block
+  }
+
+  private def fill(end: Long): Unit = {
+    while (filled < end) {
+      val zeros = Zeros.duplicate().limit(math.min(Zeros.capacity, bytes - filled).toInt)
+      filled += channel.write(zeros, filled)
+    }
+    if (filled == bytes) channel.close()
+  }
+
+  /** The file is not written to any more. */
+  def close(): Unit = channel.close()
+
+  /** Nobody reads its blocks any more. */
+  def unmap(): Unit = {
+    close()
+    StorageUtils.dispose(buffer)
+  }
+}
+
+private object MappedSegment {
+  private val Zeros = ByteBuffer.allocateDirect(64 << 10).asReadOnlyBuffer()
+}

@@ -1,0 +1,71 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+
+/**
+ * Links records whose keys have the same prefix, as a list in no order. A map of its own leads from
+ * a prefix to the first of them.
+ *
+ * @param prefixOf the prefix of a key; the row that it returns is used at once
+ */
+private[cowstate] final class PrefixLinks(
+    records: RecordPages, memory: StateMemory, prefixOf: UnsafeRow => UnsafeRow) {
+  import RecordPages._
+
+  val heads = new CopyOnWritePagedMap(memory, None)
+  private val scratchKey = new UnsafeRow(0)
+  private val headRow = {
+    val row = new UnsafeRow(1)
+    row.pointTo(new Array[Byte](16), 16)
+    row
+  }
+
+  /** The first record of a prefix, 0 if there is none. */
+  def head(prefix: UnsafeRow): Long = {
+    val head = heads.get(prefix, 1)
+    if (head == null) 0L else head.getLong(0)
+  }
+
+  private def setHead(prefix: UnsafeRow, address: Long): Unit = {
+    headRow.setLong(0, address)
+    heads.put(prefix, headRow, null)
+  }
+
+  /** A record of a new key. */
+  def link(address: Long, key: UnsafeRow): Unit = {
+    val prefix = prefixOf(key)
+    val first = head(prefix)
+    records.putLong(address, PrefixNext, first)
+    if (first != 0) records.putLong(first, PrefixPrevious, address)
+    setHead(prefix, address)
+  }
+
+  def unlink(address: Long): Unit = {
+    val next = records.getLong(address, PrefixNext)
+    val previous = records.getLong(address, PrefixPrevious)
+    if (next != 0) records.putLong(next, PrefixPrevious, previous)
+    if (previous != 0) {
+      records.putLong(previous, PrefixNext, next)
+    } else {
+      val prefix = prefixAt(address)
+      if (next != 0) setHead(prefix, next) else heads.remove(prefix, null)
+    }
+  }
+
+  /** Another record takes the place of one. */
+  def replace(old: Long, by: Long): Unit = {
+    val next = records.getLong(old, PrefixNext)
+    val previous = records.getLong(old, PrefixPrevious)
+    records.putLong(by, PrefixNext, next)
+    records.putLong(by, PrefixPrevious, previous)
+    if (next != 0) records.putLong(next, PrefixPrevious, by)
+    if (previous != 0) records.putLong(previous, PrefixNext, by) else setHead(prefixAt(by), by)
+  }
+
+  private def prefixAt(address: Long): UnsafeRow = {
+    scratchKey.pointTo(
+      records.base(address), records.offset(address) + records.headerBytes,
+      records.getInt(address, KeyLength))
+    prefixOf(scratchKey)
+  }
+}

@@ -1,0 +1,75 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+/**
+ * The records of the keys that were read, in order, for the writes that follow. Operators of Spark
+ * read all keys of a batch and then write them in the same order, or write each key right after
+ * they have read it. So the record of a key that is written is likely the first that is left, or
+ * the last. Then the table is not searched again, whose lines have left the processor's cache by
+ * then, and the records to come can be fetched ahead.
+ *
+ * It only guesses: whoever takes an address makes sure that the key's live record is there.
+ */
+private[cowstate] final class RecentFinds(account: MemoryAccount) {
+  import RecentFinds._
+
+  private var addresses = new Array[Long](0)
+  private var next = 0
+  private var end = 0
+  private var misses = 0
+
+  /** Bytes that are charged. */
+  def heldBytes: Long = addresses.length * 8L
+
+  def note(address: Long): Unit = {
+    if (end == addresses.length) grow()
+    if (end < addresses.length) {
+      addresses(end) = address
+      end += 1
+    }
+  }
+
+  private def grow(): Unit = {
+    val length = math.max(MinLength, addresses.length * 2)
+    val more = (length - addresses.length) * 8L
+    if (length <= MaxLength && account.permits(more)) {
+      account.grant(more)
+      addresses = java.util.Arrays.copyOf(addresses, length)
+    }
+  }
+
+  /** The first that is left; 0 if none is. */
+  def first: Long = if (next < end) addresses(next) else 0L
+
+  def last: Long = if (next < end) addresses(end - 1) else 0L
+
+  /** One of the next to be taken; 0 if there are fewer. */
+  def ahead: Long = if (next + Ahead < end) addresses(next + Ahead) else 0L
+
+  def tookFirst(): Unit = {
+    misses = 0
+    next += 1
+    if (next == end) clear()
+  }
+
+  /** Those before it were read and not written, so they will not be. */
+  def tookLast(): Unit = clear()
+
+  /** The key was neither. Writes may come in another order altogether. */
+  def missed(): Unit = {
+    misses += 1
+    if (misses > MostMisses) clear()
+  }
+
+  def clear(): Unit = {
+    next = 0
+    end = 0
+    misses = 0
+  }
+}
+
+private object RecentFinds {
+  private val MinLength = 1 << 8
+  private val MaxLength = 1 << 20
+  private val Ahead = 8
+  private val MostMisses = 64
+}

@@ -1,0 +1,102 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.nio.file.{Path, Paths}
+
+import org.apache.spark.SparkEnv
+import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET, LONG_ARRAY_OFFSET}
+
+/**
+ * Bytes of a state. `base` and `start` are what Platform takes for the first of them; `holder` is what
+ * must not be collected as long as they are used, if that is not `base`.
+ */
+private[cowstate] final class Block(
+    val base: AnyRef, val start: Long, val bytes: Long, val holder: AnyRef = null)
+
+/**
+ * Where a map has its pages and tables, and where undo logs are. Used under the lock of the map,
+ * but for the bytes of pages, which views read without it.
+ */
+private[cowstate] trait StateMemory {
+  def account: MemoryAccount
+
+  /** How many of the newest pages are changed in place, where a change elsewhere costs more. */
+  def pagesChangedInPlace: Int
+
+  /** The most bytes that a block may have. */
+  def largestBlock: Long
+
+  /** Room for so many bytes; what is in it is unknown. Throws a CowStateException without room. */
+  def allocate(bytes: Long): Block
+
+  /** The same, filled with zeros. */
+  def allocateZeros(bytes: Long): Block
+
+  /** Give a block back. Nobody reads it any more. */
+  def free(block: Block): Unit
+
+  /** Bytes of files; what is on the heap, the account has. */
+  def mappedBytes: Long
+
+  /** Whether so many bytes more would be granted. */
+  def permits(bytes: Long): Boolean
+
+  /** Whether `close` has given all blocks back: nothing of them may be read or written. */
+  def isClosed: Boolean
+
+  /** Throws a CowStateException if it is closed. */
+  def checkOpen(): Unit
+
+  /** Give everything back. `isRead`: a view may still read pages; these stay as long as it lives. */
+  def close(isRead: Boolean): Unit
+}
+
+private[cowstate] object StateMemory {
+  /** What the configuration asks for. Files go to the executor's local directories. */
+  def of(conf: CowStateConf, account: MemoryAccount, owner: String): StateMemory =
+    if (conf.isOnDisk) {
+      new MappedMemory(
+        account, conf.localDirectory.map(Paths.get(_)).getOrElse(localDirectoryOf(owner)), owner)
+    } else {
+      new HeapMemory(account)
+    }
+
+  /** One of Spark's, for each store another one. */
+  private def localDirectoryOf(owner: String): Path = {
+    val directories = SparkEnv.get.blockManager.diskBlockManager.localDirs
+    directories(Math.floorMod(owner.hashCode, directories.length)).toPath
+  }
+}
+
+/** Arrays of the heap, charged to the account. The collector frees what nobody reads any more. */
+private[cowstate] final class HeapMemory(val account: MemoryAccount) extends StateMemory {
+  override val pagesChangedInPlace: Int = Int.MaxValue
+  override val largestBlock: Long = 8L << 30
+
+  override def allocate(bytes: Long): Block = {
+    account.acquire(bytes)
+    if (bytes <= HeapMemory.LargestOfBytes) {
+      new Block(new Array[Byte](bytes.toInt), BYTE_ARRAY_OFFSET, bytes)
+    } else {
+      new Block(new Array[Long](Math.toIntExact(bytes / 8)), LONG_ARRAY_OFFSET, bytes)
+    }
+  }
+
+  override def allocateZeros(bytes: Long): Block = allocate(bytes)
+
+  override def free(block: Block): Unit = account.release(block.bytes)
+
+  override def mappedBytes: Long = 0
+
+  override def permits(bytes: Long): Boolean = account.permits(bytes)
+
+  override def isClosed: Boolean = false
+
+  override def checkOpen(): Unit = ()
+
+  override def close(isRead: Boolean): Unit = ()
+}
+
+private object HeapMemory {
+  /** An array of bytes has about as many at most as an Int can count. */
+  private val LargestOfBytes = 1L << 30
+}

@@ -1,0 +1,94 @@
+"""The state of a checkpoint in an object store, as the commands of a driver see it.
+
+The session's `storeOptions` and `storeRetrySeconds` hold here as they do for the provider.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from checkpoint_store.files.document import Source
+from checkpoint_store.object_names import STATE, STATE_PLACE
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from checkpoint_store.objects.parallel_requests import in_parallel
+from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
+from checkpoint_store.objects.store_outages import RETRY_SECONDS
+from checkpoint_store.provider.state_place import StatePlace, decode_state_place
+from spark_state.errors import ConfigurationError
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+
+_SETTINGS = "spark.sql.streaming.stateStore.cowstate"
+OPTIONS_KEY = f"{_SETTINGS}.storeOptions"
+RETRY_KEY = f"{_SETTINGS}.storeRetrySeconds"
+
+
+def place_of(files: CheckpointFiles) -> StatePlace | None:
+    """The object store that a checkpoint names; None if it names none. Raises
+    CorruptObjectError."""
+    if not files.exists(STATE_PLACE):
+        return None
+    text = files.read_text(STATE_PLACE)
+    return decode_state_place(text.encode(), Source(files.url, STATE_PLACE))
+
+
+def store_url(text: str) -> str:
+    """The URL of a store that a user names, as checkpoints have it. Raises ConfigurationError for
+    one with credentials, which a checkpoint must not have, and StoreAccessError."""
+    _, separator, rest = text.partition("://")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    if (separator and at and ":" in user) or "?" in text:
+        raise ConfigurationError(
+            "the URL of the store has credentials or a query, which would be in the checkpoint: "
+            "leave them out, and set credentials in the environment"
+        )
+    return open_object_store(text).url
+
+
+def store_options(text: str) -> dict[str, Any]:
+    """The value of `storeOptions`. Raises ConfigurationError, which does not show it."""
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigurationError(f"{OPTIONS_KEY} is not a JSON object of options for fsspec")
+    return options
+
+
+def retry_time(text: str) -> int:
+    """The value of `storeRetrySeconds`. Raises ConfigurationError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"{RETRY_KEY} is {text!r}; allowed are whole numbers from 1")
+    return int(text)
+
+
+class StoredState:
+    """The files of a checkpoint's stores in a directory of an object store."""
+
+    def __init__(self, files: CheckpointFiles, place: StatePlace) -> None:
+        options = store_options(files.setting(OPTIONS_KEY) or "{}")
+        retry_seconds = retry_time(files.setting(RETRY_KEY) or str(RETRY_SECONDS))
+        opened = open_object_store(place.root, options)
+        self._objects: ObjectStore = RetryingObjectStore(opened, retry_seconds)
+
+    @property
+    def url(self) -> str:
+        return self._objects.url
+
+    def lengths(self) -> dict[str, int]:
+        """The lengths of all files of all stores, by path."""
+        partitions = self._below(self._below([STATE]))
+        listed = in_parallel(self._objects.list, [*partitions, *self._below(partitions)])
+        return {info.name: info.length for infos in listed for info in infos}
+
+    def _below(self, directories: list[str]) -> list[str]:
+        listed = in_parallel(self._objects.list_directories, directories)
+        return [directory for names in listed for directory in names]
+
+    def delete_all_but(self, kept: Collection[str]) -> None:
+        """Delete the files of all stores that are not in `kept`."""
+        names = [name for name in self.lengths() if name not in kept]
+        if names:
+            self._objects.delete(names)

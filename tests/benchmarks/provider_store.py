@@ -1,0 +1,180 @@
+"""What the gateway adds to a commit of the state store provider, and how many it takes at once.
+
+    python tests/benchmarks/provider_store.py [--rounds 5] [--files 200] [--bytes 100000]
+                                              [--latency-ms 30]
+
+Every run is a JVM of its own, without Spark, in which threads commit files as the stores of an
+executor do. In each round the direct path and the gateway run in turn, on one disk:
+
+    alone     1 store: the gateway's median over that of the direct path, at most 5 ms more
+    many      64 stores at once, on the local disk, beside the direct path
+    distant   64 stores at once, in a store that takes `--latency-ms` to put an object: how many
+              such times all of them take
+
+The first tenth of the files warms up, the start of the gateway with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import spark_state
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
+from spark_state.jvm.scala_compiler import compile_jar, spark_jars
+
+HERE = Path(__file__).resolve().parent
+MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.StoreCommits"
+MANY = 64
+MOST_MORE_MS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Milliseconds: of each commit, and of each round of all stores."""
+
+    each: list[float]
+    rounds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.each)
+
+    @property
+    def median_round(self) -> float:
+        return statistics.median(self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """The compiled program, and what it is run with."""
+
+    jar: Path
+    folder: Path
+    files: int
+    size: int
+
+    def run(self, kind: str, stores: int, python: Path | str = sys.executable) -> Commits:
+        """Commit into an empty directory."""
+        root = self.folder / "root"
+        classpath = [str(spark_jars() / "*"), spark_state.jar_path(), str(self.jar)]
+        files = max(self.files // stores, 20)
+        arguments = [kind, root, stores, files, self.size]
+        command = ["java", "-cp", os.pathsep.join(classpath), MAIN, *map(str, arguments)]
+        environment = {**os.environ, "PYSPARK_PYTHON": str(python)}
+        try:
+            run = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+            if run.returncode:
+                raise SystemExit(run.stderr)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+        each, rounds = ([int(us) / 1000 for us in line.split()] for line in run.stdout.splitlines())
+        warm = files // 10
+        return Commits(each[warm * stores :], rounds[warm:])
+
+
+class DistantStore:
+    """A store that takes a time to put an object."""
+
+    def __init__(self, store: ObjectStore, seconds: float) -> None:
+        self._store = store
+        self._seconds = seconds
+
+    def put(self, name: str, data: bytes) -> None:
+        time.sleep(self._seconds)
+        self._store.put(name, data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def serve_distant_store(latency_ms: float) -> None:
+    """Be the gateway of a store that is far away."""
+    from spark_state.gateway import server, stored_objects
+
+    def opened(url: str, options: Mapping[str, Any]) -> Any:
+        return DistantStore(open_object_store(url, options), latency_ms / 1000)
+
+    stored_objects.open_object_store = opened
+    server.main()
+
+
+def distant_python(folder: Path, latency_ms: float) -> Path:
+    """A program that an executor takes for its Python, and that serves a store far away."""
+    python = folder / "distant-python"
+    call = f"provider_store.serve_distant_store({latency_ms})"
+    python.write_text(
+        f"#!/bin/sh\nunset PYTHONSAFEPATH\ncd {HERE}\n"
+        f"exec {sys.executable} -c 'import provider_store; {call}'\n"
+    )
+    python.chmod(0o755)
+    return python
+
+
+def measure(harness: Harness, rounds: int, python: Path, latency_ms: float) -> dict[str, float]:
+    alone: dict[str, list[float]] = {"direct": [], "gateway": []}
+    many: dict[str, list[float]] = {"direct": [], "gateway": []}
+    distant = []
+    for number in range(rounds):
+        for kind in ("direct", "gateway") if number % 2 == 0 else ("gateway", "direct"):
+            alone[kind].append(harness.run(kind, 1).median)
+            many[kind].append(harness.run(kind, MANY).median_round)
+        distant.append(harness.run("gateway", MANY, python).median_round)
+    more = [ours - theirs for ours, theirs in zip(alone["gateway"], alone["direct"], strict=True)]
+    return {
+        "alone_direct_ms": statistics.median(alone["direct"]),
+        "alone_gateway_ms": statistics.median(alone["gateway"]),
+        "alone_more_ms": statistics.median(more),
+        "many_direct_ms": statistics.median(many["direct"]),
+        "many_gateway_ms": statistics.median(many["gateway"]),
+        "distant_round_ms": statistics.median(distant),
+        "distant_puts": statistics.median(distant) / latency_ms,
+    }
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--files", type=int, default=200, help="that are committed in each run")
+    parser.add_argument("--bytes", type=int, default=100_000, help="of each file")
+    parser.add_argument("--latency-ms", type=float, default=30.0)
+    parser.add_argument("--folder", type=Path, help="where files go; default: temporary")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "provider_store.json")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print, and write the JSON."""
+    given = arguments()
+    with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-", dir=given.folder) as name:
+        folder = Path(name)
+        jar = folder / "commits.jar"
+        sources = (HERE / "scala" / "gateway").glob("*.scala")
+        compile_jar(sources, jar, classpath=[Path(spark_state.jar_path())])
+        harness = Harness(jar, folder, given.files, given.bytes)
+        python = distant_python(folder, given.latency_ms)
+        result = measure(harness, given.rounds, python, given.latency_ms)
+    for figure, value in result.items():
+        print(f"{figure:20} {value:8.2f}")
+    verdict = "met" if result["alone_more_ms"] <= MOST_MORE_MS else "MISSED"
+    print(f"a commit through the gateway takes {result['alone_more_ms']:.2f} ms more: {verdict}")
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(result, indent=2))
+    print(f"written to {given.out}")
+
+
+if __name__ == "__main__":
+    main()

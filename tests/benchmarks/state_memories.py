@@ -1,0 +1,93 @@
+"""Where the provider's state may be, beyond the heap: designs against each other, in one run.
+
+    python tests/benchmarks/state_memories.py [--keys 10000000] [--updates 450000] [--batches 12]
+                                              [--words 20] [--memory 1g] [--contenders …]
+
+Each contender has a JVM of its own without Spark. It loads `--keys` rows, whose values have
+`--words` words of 8 bytes, and runs batches that read and write `--updates` of them, drawn at
+random, in one thread. `heap` has as much memory as it needs, the others `--memory`:
+
+    heap             the paged map on the heap
+    mapped           the paged map in mapped files; records are changed in the newest pages only
+    mapped_in_place  the same, with records changed where they are
+    sorted_runs      a log-structured merge tree of own files: a run for each batch, merged by eight
+    rocksdb          the RocksDB of Spark's jars, without a write-ahead log
+
+Printed are the seconds of the load, the median and the slowest batch, and ratios to `rocksdb`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import spark_state
+from spark_state.jvm.scala_compiler import compile_jar, spark_jars
+
+SOURCE = Path(__file__).parent / "scala" / "StateMemories.scala"
+MAIN = "org.apache.spark.sql.execution.streaming.state.cowstate.StateMemories"
+CONTENDERS = ("heap", "mapped", "mapped_in_place", "sorted_runs", "rocksdb")
+OPENED = ("java.nio", "sun.nio.ch", "java.lang")
+
+
+def measure(jar: Path, contender: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """Milliseconds of the load and of batches."""
+    memory = "16g" if contender == "heap" else arguments.memory
+    sizes = (arguments.keys, arguments.updates, arguments.batches, arguments.words)
+    classpath = os.pathsep.join([str(jar), spark_state.jar_path(), str(spark_jars() / "*")])
+    with tempfile.TemporaryDirectory(prefix="cowstate-memories-") as folder:
+        command = [
+            *("java", f"-Xmx{memory}", "-cp", classpath),
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
+            *(MAIN, contender, *map(str, sizes), folder),
+        ]
+        run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    lines = [line.split() for line in run.stdout.splitlines()]
+    batches = [float(ms) for kind, ms in lines if kind == "batch"]
+    return {
+        "load_s": float(lines[0][1]) / 1_000,
+        "batch_ms": statistics.median(batches),
+        "slowest_batch_ms": max(batches),
+    }
+
+
+def main() -> None:
+    """Run the contenders, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--updates", type=int, default=450_000)
+    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--words", type=int, default=20)
+    parser.add_argument("--memory", default="1g")
+    parser.add_argument("--contenders", nargs="*", default=CONTENDERS, choices=CONTENDERS)
+    parser.add_argument("--out", type=Path, default=Path("build/benchmarks/state_memories.json"))
+    arguments = parser.parse_args()
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="cowstate-memories-") as folder:
+        jar = Path(folder) / "benchmark.jar"
+        compile_jar([SOURCE], jar, classpath=[Path(spark_state.jar_path())])
+        for contender in arguments.contenders:
+            result[contender] = measure(jar, contender, arguments)
+            print(f"{contender}: {result[contender]}", file=sys.stderr)
+    peer = result.get("rocksdb", {}).get("batch_ms")
+    print(f"{'contender':17}{'load s':>9}{'batch ms':>10}{'slowest':>9}{': rocksdb':>11}")
+    for contender, figures in result.items():
+        ratio = f"{figures['batch_ms'] / peer:.2f}" if peer else ""
+        print(
+            f"{contender:17}{figures['load_s']:9.1f}{figures['batch_ms']:10.0f}"
+            f"{figures['slowest_batch_ms']:9.0f}{ratio:>11}"
+        )
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=2))
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

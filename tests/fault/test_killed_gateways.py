@@ -1,0 +1,240 @@
+"""Gateways that are killed at any moment, cannot start, or have a store that misbehaves."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.misbehaving_gateway import end_gateways, gateways_below, misbehaving_python
+from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.state_directories import Directory
+
+__all__ = ["provider_jvm"]
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+START = (
+    "start stateStore.coordinatorReportSnapshotUploadLag=false "
+    "stateStore.formatValidation.enabled=false"
+)
+ROUNDS = [3, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+
+
+def directory_at(jvm: ProviderJvm, root: Path, retry_seconds: int = 120) -> Directory:
+    return Directory(jvm, "gateway", root.as_uri(), retry_seconds=retry_seconds)
+
+
+@pytest.fixture
+def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> Directory:
+    return directory_at(provider_jvm, tmp_path / "store")
+
+
+@contextmanager
+def python_of_executors(directory: Directory, python: Path | str) -> Iterator[None]:
+    """Gateways are started with another interpreter meanwhile."""
+    end_gateways()
+    directory.run(f"python {python}")
+    try:
+        yield
+    finally:
+        directory.run("python")
+        end_gateways()
+
+
+@contextmanager
+def kills(chance: random.Random, most_seconds: float) -> Iterator[list[int]]:
+    """Kills whatever gateway there is, again and again, meanwhile; the pids of those killed."""
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def kill_often() -> None:
+        while not ended.wait(chance.uniform(0, most_seconds)):
+            for gateway in gateways_below(psutil.Process()):
+                with suppress(psutil.NoSuchProcess):
+                    gateway.kill()
+                    killed.append(gateway.pid)
+
+    killer = threading.Thread(target=kill_often)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        ended.set()
+        killer.join()
+
+
+class TestAKilledGateway:
+    def test_the_next_request_starts_another_one(self, directory: Directory) -> None:
+        directory.run("put a.arrow 100")
+        first = directory.result("gateway-pid")
+        end_gateways()
+        assert directory.run("whole a.arrow 100", "put b.arrow 100", "list") == [
+            *("true", "", "a.arrow b.arrow")
+        ]
+        assert directory.result("gateway-pid") not in (first, "none")
+
+    def test_requests_that_were_under_way_are_made_again(self, directory: Directory) -> None:
+        directory.run("put a.arrow 9000000")
+        with kills(random.Random(7), most_seconds=2.0) as killed:
+            for turn in range(6):
+                result = directory.run(
+                    f"put large-{turn}.arrow 9000000",
+                    f"whole large-{turn}.arrow 9000000",
+                    "put-at-once 16 300000",
+                    *(f"delete file-{number}" for number in range(16)),
+                    "whole a.arrow 9000000",
+                )
+                assert result == ["", "true", "16", *[""] * 16, "true"]
+        assert killed
+
+    def test_an_interrupted_request_is_not_made_again(
+        self, directory: Directory, tmp_path: Path
+    ) -> None:
+        python = misbehaving_python(tmp_path, seed=1, failing=1.0)
+        with python_of_executors(directory, python):
+            result = directory.result("interrupted-put a.arrow 2000")
+        assert result == "ClosedByInterruptException"
+        assert directory.result("list") == ""
+
+
+class TestAGatewayThatCannotStart:
+    def test_an_interpreter_that_is_not_there_is_named(
+        self, directory: Directory, tmp_path: Path
+    ) -> None:
+        with python_of_executors(directory, tmp_path / "nothing"):
+            result = directory.result("put a.arrow 10")
+        assert result.startswith("error GatewayStartException")
+        assert f'Cannot run program "{tmp_path}/nothing"' in result
+        assert "name another interpreter with spark.pyspark.python or PYSPARK_PYTHON" in result
+        assert directory.result("put a.arrow 10") == ""
+
+    def test_an_interpreter_without_cowstate_is_named_with_what_to_install(
+        self, directory: Directory, tmp_path: Path
+    ) -> None:
+        python = tmp_path / "bare-python"
+        python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -S "$@"\n')
+        python.chmod(0o755)
+        with python_of_executors(directory, python):
+            result = directory.result("put a.arrow 10")
+        assert f"{python} ended with exit code 1" in result
+        assert "No module named 'spark_state'" in result
+        assert f"({python} -m pip install cowstate, with the extra s3 for S3)" in result
+
+    def test_a_client_that_is_not_installed_is_named(self, provider_jvm: ProviderJvm) -> None:
+        result = Directory(provider_jvm, "gateway", "gs://bucket/state").result("put a.arrow 10")
+        assert "cannot use the store gs://bucket/state: " in result
+        assert f"The gateway runs in {sys.executable}" in result
+
+    def test_one_that_dies_again_and_again_fails_the_request_in_the_end(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(provider_jvm, tmp_path / "store", retry_seconds=2)
+        python = tmp_path / "dying-python"
+        python.write_text("#!/bin/sh\nkill -9 $$\n")
+        python.chmod(0o755)
+        with python_of_executors(directory, python):
+            result = directory.result("put a.arrow 10")
+        assert result.startswith("error ObjectStoreException the gateway to the object store died ")
+        assert "raise spark.executor.memoryOverhead" in result
+
+
+class TestAStoreThatMisbehaves:
+    @pytest.mark.parametrize(
+        "chances",
+        [{"failing": 0.2}, {"slow": 0.5, "truncating": 0.3}, {"failing": 0.1, "truncating": 0.1}],
+    )
+    def test_what_is_written_is_read(
+        self, directory: Directory, tmp_path: Path, chances: dict[str, float]
+    ) -> None:
+        """Calls fail before or after their effect, are slow, or give a part of an object."""
+        with python_of_executors(directory, misbehaving_python(tmp_path, 5, **chances)):
+            for turn in range(4):
+                result = directory.run(
+                    f"put {turn}.arrow 1500000", f"whole {turn}.arrow 1500000", "put-at-once 8 999"
+                )
+                assert result == ["", "true", "8"]
+                directory.run(*(f"delete file-{number}" for number in range(8)))
+        assert directory.result("list") == "0.arrow 1.arrow 2.arrow 3.arrow"
+
+    def test_a_store_that_refuses_is_an_error_that_says_why(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(provider_jvm, tmp_path / "store", retry_seconds=1)
+        python = misbehaving_python(tmp_path, 5, refused=".arrow")
+        with python_of_executors(directory, python):
+            result = directory.result("put a.arrow 10")
+        assert result.startswith("error ObjectStoreException")
+        assert "is unavailable: writing state/0/0/a.arrow failed for" in result
+        assert "the quota is used up" in result
+        assert directory.result("list") == ""
+
+
+class Rounds:
+    """A store of a query, and what its versions hold."""
+
+    def __init__(self, jvm: ProviderJvm, root: Path) -> None:
+        self._jvm = jvm
+        self._root = root
+        self.version = 0
+        self.entries: dict[int, Value] = {}
+
+    def run(self, chance: random.Random) -> None:
+        """A run of the query: batches on executors that hold its state, or load it, or lose it."""
+        (self._root / "checkpoint").mkdir(exist_ok=True)
+        (self._root / "checkpoint" / "metadata").write_text('{"id":"query"}')
+        script = Script()
+        deltas = chance.randint(1, 3)
+        script.add(
+            f"{START} minBatchesToRetain=2 stateStore.minDeltasForSnapshot={deltas} "
+            f"stateStore.cowstate.store={self._root / 'store'}",
+            "",
+        )
+        for _ in range(chance.randint(2, 6)):
+            script.add(f"executor {chance.choice('ab')}", "")
+            if chance.random() < 0.2:
+                self._abandon(script, chance)
+            self._commit(script, chance)
+            if chance.random() < 0.6:
+                script.add("write-if-due", "")
+                script.add("clean", "")
+        script.add("executor c", "")
+        script.add(f"entries {self.version}", shown(self.entries))
+        script.run_on(self._jvm.new("ProviderScript", f"{self._root}/checkpoint/state"))
+
+    def _abandon(self, script: Script, chance: random.Random) -> None:
+        script.add(f"begin {self.version}", "")
+        script.add(f"put {chance.randrange(40)} 3:{chance.randrange(10**6)}", "")
+        script.add("abort", "")
+
+    def _commit(self, script: Script, chance: random.Random) -> None:
+        script.add(f"begin {self.version}", "")
+        for _ in range(chance.randint(0, 12)):
+            number, value = chance.randrange(40), Value(chance.randint(1, 20), chance.randrange(99))
+            if chance.random() < 0.3:
+                self.entries.pop(number, None)
+                script.add(f"remove {number}", "")
+            else:
+                self.entries[number] = value
+                script.add(f"put {number} {value}", "")
+        script.add("commit", "")
+        self.version += 1
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_random_rounds_with_killed_gateways_and_a_store_that_misbehaves_lose_nothing(
+    provider_jvm: ProviderJvm, directory: Directory, tmp_path: Path, rounds: int
+) -> None:
+    chance = random.Random(rounds)
+    query = Rounds(provider_jvm, tmp_path)
+    python = misbehaving_python(tmp_path, rounds, slow=0.1, failing=0.05, truncating=0.05)
+    with python_of_executors(directory, python), kills(chance, most_seconds=1.5) as killed:
+        for _ in range(rounds):
+            query.run(chance)
+    assert killed
+    query.run(chance)

@@ -1,0 +1,277 @@
+"""A stopped query's state moves to an object store, to another one and back, and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from checkpoint_store import open_store
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.state_place import StatePlace, state_place
+from cowstate.cli.command_line import main
+from tests.support.adoption_jobs import (
+    AGGREGATION,
+    FORMAT_2,
+    JOIN,
+    SEGMENTS,
+    Adopted,
+    FirstSegments,
+    Seen,
+    Uninterrupted,
+    contents,
+    copied,
+    first_segments,
+    refused,
+    uninterrupted,
+)
+from tests.support.moto_s3 import S3Server, moto_s3
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    ROCKSDB,
+    THROUGH_MANAGER,
+    Options,
+    configured,
+)
+from tests.support.provider_stores import STORE_OPTIONS, ProviderStore, directory_store, s3_store
+from tests.support.spark_session import CREDENTIALS
+
+__all__ = ["first_segments", "uninterrupted"]
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
+        yield server
+
+
+def place_of(query: Adopted) -> StatePlace | None:
+    return state_place(open_object_store(str(query.checkpoint)))
+
+
+def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
+    objects = store.objects
+    partitions = objects.list_directories(f"{place.directory}/state/0")
+    named = [below for name in partitions for below in objects.list_directories(name)]
+    return [info.name for name in (*partitions, *named) for info in objects.list(name)]
+
+
+def move(query: Adopted, url: str, store: ProviderStore) -> None:
+    """Adopt with `--store`, in the session of the tests."""
+    with configured(query.run.spark, store.access):
+        query.adopt("--store", url)
+    query.run.settings = {**query.run.settings, **store.access}
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        (AGGREGATION, HDFS, THROUGH_MANAGER),
+        ("session windows", ROCKSDB, THROUGH_MANAGER),
+        (JOIN, COWSTATE, THROUGH_MANAGER),
+        (JOIN, COWSTATE, FORMAT_2),
+        ("aggregation without a key", COWSTATE, THROUGH_MANAGER),
+    ],
+    ids=lambda begun: f"{begun[0]} on {begun[1].rpartition('.')[2]}",
+)
+def test_a_query_goes_on_in_s3_and_then_in_its_checkpoint_as_if_uninterrupted(
+    first_segments: FirstSegments,
+    tmp_path: Path,
+    uninterrupted: Uninterrupted,
+    s3: S3Server,
+    begun: tuple[str, str, Options],
+) -> None:
+    name, provider, settings = begun
+    query, store = first_segments.copy(name, provider, tmp_path, settings), s3_store(s3)
+    move(query, store.url, store)
+    place = place_of(query)
+    assert place is not None
+    assert place.url == store.url
+    query.go_on(SEGMENTS[1])
+    query.go_on(SEGMENTS[2])
+    assert len(files_in(store, place)) > len(query.run.job.stores)
+    move(query, "checkpoint", store)
+    assert place_of(query) is None
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(name)
+
+
+def test_a_state_in_a_store_goes_on_to_hdfs_and_then_to_another_store(
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    first, second = (directory_store(tmp_path / name) for name in ("first", "second"))
+    query = first_segments.copy(AGGREGATION, COWSTATE, tmp_path, THROUGH_MANAGER)
+    query.adopt("--store", first.url)
+    query.go_on(SEGMENTS[1])
+    query.adopt("--to", "hdfs")
+    assert place_of(query) is None
+    query.go_on(SEGMENTS[2])
+    query.adopt("--store", second.url)
+    place = place_of(query)
+    assert place is not None
+    assert place.url == second.url
+    query.go_on(SEGMENTS[3])
+    assert Seen.of(query.run) == uninterrupted(AGGREGATION)
+
+
+def test_a_copy_of_a_checkpoint_goes_on_beside_its_original_with_a_state_of_its_own(
+    first_segments: FirstSegments, tmp_path: Path, uninterrupted: Uninterrupted
+) -> None:
+    store = directory_store(tmp_path / "store")
+    query = first_segments.copy(AGGREGATION, COWSTATE, tmp_path / "original", THROUGH_MANAGER)
+    query.adopt("--store", store.url)
+    query.go_on(SEGMENTS[1])
+    copy = query.copy(tmp_path / "copy")
+    refused_copy = query.copy(tmp_path / "refused")
+    with pytest.raises(StreamingQueryException, match="was copied or moved from there"):
+        refused_copy.go_on(1)
+    copy.adopt("--store", store.url)
+    assert len({place_of(query), place_of(copy), None}) == 3
+    for batches in SEGMENTS[2:]:
+        query.go_on(batches)
+        copy.go_on(batches)
+    assert Seen.of(query.run) == Seen.of(copy.run) == uninterrupted(AGGREGATION)
+
+
+class TestWhatTheCommandDoes:
+    @pytest.fixture
+    def query(self, first_segments: FirstSegments, tmp_path: Path) -> Adopted:
+        return first_segments.copy(AGGREGATION, COWSTATE, tmp_path, THROUGH_MANAGER)
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ProviderStore:
+        return directory_store(tmp_path / "store")
+
+    def test_a_dry_run_tells_the_steps_and_changes_nothing(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        checkpoint = copied(query.checkpoint, query.run.folder / "quiet")
+        before = contents(checkpoint)
+        assert main(["adopt", str(checkpoint), "--store", store.url]) == 0
+        told = capsys.readouterr().out
+        assert f"with its state in {store.url}, adopt would" in told
+        assert f"CowStateStoreProvider to {store.url}, read them back and compare" in told
+        assert f"name {store.url} in state/cowstate-store.json" in told
+        assert contents(checkpoint) == before
+        assert not (query.run.folder.parent / "store").exists()
+
+    def test_json_names_the_place(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        arguments = ["adopt", str(query.checkpoint), "--store", store.url, "--apply", "--force"]
+        assert main([*arguments, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        place = place_of(query)
+        assert place is not None
+        assert (report["place"], report["store"]) == (None, place.root)
+        assert report["rows"] > 0
+        assert main(["adopt", str(query.checkpoint), "--json", "--store", "checkpoint"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["place"], report["store"]) == (place.root, None)
+        assert report["operators"][0]["files"] > 0
+
+    def test_it_is_undone_as_long_as_the_query_has_not_run(
+        self, query: Adopted, store: ProviderStore
+    ) -> None:
+        before = contents(query.checkpoint)
+        query.adopt("--store", store.url)
+        place = place_of(query)
+        assert place is not None
+        assert files_in(store, place)
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+        assert contents(query.checkpoint) == before
+        assert not files_in(store, place)
+
+    def test_the_way_back_is_undone_too(self, query: Adopted, store: ProviderStore) -> None:
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        before, there = contents(query.checkpoint), place_of(query)
+        query.adopt("--store", "checkpoint")
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+        after = contents(query.checkpoint)
+        assert {name: data for name, data in after.items() if name in before} == before
+        assert place_of(query) == there
+        query.go_on(1)
+
+    def test_after_a_batch_it_is_not_undone(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 2
+        assert "has gone on to batch" in capsys.readouterr().err
+
+    def test_readers_find_the_state_that_was_moved(
+        self, query: Adopted, store: ProviderStore
+    ) -> None:
+        before = open_store(str(query.checkpoint)).read().to_pylist()
+        query.adopt("--store", store.url)
+        for file in query.checkpoint.glob("state/0/[0-9]*/*.arrow"):
+            file.unlink()
+        after = open_store(str(query.checkpoint)).read().to_pylist()
+        assert sorted(map(repr, after)) == sorted(map(repr, before))
+
+    def test_a_stream_of_its_changes_goes_on_after_the_move(
+        self, spark: SparkSession, query: Adopted, store: ProviderStore, tmp_path: Path
+    ) -> None:
+        def read_on() -> list[int]:
+            versions: list[int] = []
+            reader = (
+                spark.readStream.format("cowstate")
+                .option("readChangeFeed", "true")
+                .load(str(query.checkpoint))
+                .writeStream.foreachBatch(
+                    lambda batch, _: versions.extend(
+                        row._commit_version
+                        for row in batch.select("_commit_version").distinct().collect()
+                    )
+                )
+                .option("checkpointLocation", str(tmp_path / "reader"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            reader.awaitTermination()
+            return sorted(versions)
+
+        newest = query.run.batches[-1]
+        assert read_on()[-1] == newest
+        query.adopt("--store", store.url)
+        query.go_on(1)
+        assert read_on() == [*range(newest + 1, query.run.batches[-1] + 1)]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--store", "checkpoint"], "is in the checkpoint already: start the query"),
+            (["--store", "s3://b/p", "--to", "hdfs"], "leave --store out"),
+            (["--store", "nowhere://b/p"], "no file system is known for nowhere://"),
+            (["--store", "s3://me:hidden@b/p"], "has credentials or a query"),
+            ([], "is on CowStateStoreProvider already: start the query"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(
+        self,
+        query: Adopted,
+        arguments: list[str],
+        message: str,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        refused(query.checkpoint, message, capsys, *arguments)
+
+    def test_a_store_that_cannot_be_written_is_told_and_nothing_is_changed(
+        self, spark: SparkSession, query: Adopted, s3: S3Server, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = contents(query.checkpoint)
+        arguments = ["--store", "s3://no-such-bucket/p", "--apply", "--force"]
+        with configured(spark, {STORE_OPTIONS: json.dumps({"endpoint_url": s3.endpoint})}):
+            assert main(["adopt", str(query.checkpoint), *arguments]) == 2
+        assert "cannot use the store s3://no-such-bucket/p" in capsys.readouterr().err
+        assert contents(query.checkpoint) == before

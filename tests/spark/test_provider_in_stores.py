@@ -1,0 +1,281 @@
+"""Queries whose state is in an object store give the rows and keep the state that others do."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from checkpoint_store import ProviderStore as ChosenStore
+from checkpoint_store import open_store
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.provider_checkpoint import committed_batches, read_state
+from checkpoint_store.provider.state_place import state_place
+from checkpoint_store.state_reader import StateReader
+from spark_state import live_view
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.adoption_jobs import AGGREGATION, JOBS, JOIN, Seen
+from tests.support.moto_s3 import S3Server, moto_s3
+from tests.support.provider_application import totals
+from tests.support.provider_histories import change_feed
+from tests.support.provider_inputs import EventShape, write_batches
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    STATE_STORE,
+    THROUGH_MANAGER,
+    ProviderRun,
+    configured,
+    maintenance_of,
+    run_together_with_restart,
+)
+from tests.support.provider_stores import RETRY_SECONDS, ProviderStore, directory_store, s3_store
+from tests.support.spark_session import CREDENTIALS
+from tests.support.streams import Stream, random_rows, totals_of
+
+pytestmark = pytest.mark.spark
+
+SHAPE = EventShape(rows=60, keys=20)
+BATCHES = 4
+SNAPSHOTS = {
+    **THROUGH_MANAGER,
+    f"{STATE_STORE}.minDeltasForSnapshot": "1",
+    f"{STATE_STORE}.maintenanceInterval": "50ms",
+}
+FEW_BATCHES = {"spark.sql.streaming.minBatchesToRetain": "2"}
+PLAIN = {**THROUGH_MANAGER, f"{STATE_STORE}.checkpointFormatVersion": "2"}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with mock.patch.dict(os.environ, CREDENTIALS), moto_s3() as server:
+        yield server
+
+
+@pytest.fixture(params=["a directory", "S3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderStore:
+    if request.param == "S3":
+        return s3_store(request.getfixturevalue("s3"))
+    return directory_store(tmp_path / "store")
+
+
+def state_in_checkpoint(checkpoint: Path) -> list[Path]:
+    return [path for path in checkpoint.glob("state/**/*.arrow") if path.is_file()]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_operators_give_what_they_do_on_hdfs_and_go_on_after_a_restart(
+    spark: SparkSession, tmp_path: Path, s3: S3Server, name: str
+) -> None:
+    """The aggregation writes snapshots and deletes files; the others have ids of states."""
+    left = write_batches(tmp_path / "left", 31, BATCHES, SHAPE)
+    right = write_batches(tmp_path / "right", 32, BATCHES, SHAPE)
+    settings = SNAPSHOTS if name == AGGREGATION else PLAIN
+    in_store = {**settings, **s3_store(s3).settings}
+    runs = [
+        ProviderRun(spark, JOBS[name], COWSTATE, tmp_path / "ours", in_store),
+        ProviderRun(spark, JOBS[name], HDFS, tmp_path / "theirs", THROUGH_MANAGER),
+    ]
+    with maintenance_of(spark):
+        run_together_with_restart(runs, left, right)
+        ours, theirs = (Seen.of(run) for run in runs)
+    assert ours == theirs
+    assert not state_in_checkpoint(runs[0].checkpoint)
+
+
+class TestAnAggregation:
+    @pytest.fixture
+    def stream(self, spark: SparkSession, tmp_path: Path, store: ProviderStore) -> Stream:
+        settings = {PROVIDER_KEY: PROVIDER_CLASS, **SNAPSHOTS, **FEW_BATCHES, **store.settings}
+        return Stream(spark, tmp_path, settings)
+
+    def feed_and_run(self, stream: Stream, batches: int) -> Any:
+        for _ in range(batches):
+            stream.feed(random_rows(len(stream.fed), count=100, keys=30))
+        with maintenance_of(stream.spark):
+            return stream.run(totals(stream))
+
+    def test_it_counts_every_row_once_over_restarts_and_keeps_few_files(
+        self, stream: Stream, store: ProviderStore
+    ) -> None:
+        for batches in (4, 3, 5):
+            self.feed_and_run(stream, batches)
+            assert stream.totals() == totals_of(stream.fed)
+        place = state_place(open_object_store(str(stream.checkpoint)))
+        assert place is not None
+        assert place.url == store.url
+        files = store.objects.list(f"{place.directory}/state/0/0")
+        names = [info.name.rpartition("/")[2] for info in files]
+        assert any(name.endswith(".snapshot.arrow") for name in names)
+        assert min(int(name[:19]) for name in names) > 1
+        assert not state_in_checkpoint(stream.checkpoint)
+
+    def test_its_progress_has_the_times_of_commits(self, stream: Stream) -> None:
+        query = self.feed_and_run(stream, 2)
+        (operator,) = query.lastProgress["stateOperators"]
+        assert operator["customMetrics"]["cowstateChangelogBytes"] > 0
+
+
+class Finished:
+    """A query that ran, and its readers."""
+
+    def __init__(self, run: ProviderRun, store: ProviderStore) -> None:
+        self.run = run
+        self.store = store
+        self.newest = run.batches[-1]
+
+    def by_spark(self, **options: str) -> list[str]:
+        """The rows of a state as Spark's own reader finds them, in order."""
+        with configured(self.run.spark, self.store.access):
+            state = self.run.read_state(options).select("key.*", "value.*")
+            return in_order(state.toArrow())
+
+    def by_python(self, **choice: Any) -> StateReader:
+        state = ChosenStore(**choice) if choice else None
+        return open_store(str(self.run.checkpoint), self.store.readable, state)
+
+
+def in_order(rows: pa.Table) -> list[str]:
+    """Rows as text, without the names of columns."""
+    return sorted(repr(tuple(row.values())) for row in rows.to_pylist())
+
+
+@pytest.fixture(scope="module")
+def finished(
+    spark: SparkSession, s3: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Finished]:
+    ended: dict[str, Finished] = {}
+
+    def run(name: str) -> Finished:
+        if name not in ended:
+            folder, store = tmp_path_factory.mktemp("finished"), s3_store(s3)
+            query = ProviderRun(
+                spark, JOBS[name], COWSTATE, folder / "run", {**PLAIN, **store.settings}
+            )
+            left = write_batches(folder / "left", 41, BATCHES, SHAPE)
+            query.run(left, write_batches(folder / "right", 42, BATCHES, SHAPE))
+            ended[name] = Finished(query, store)
+        return ended[name]
+
+    return run
+
+
+class TestReaders:
+    """What follows the checkpoint to its store, in sessions that name no store."""
+
+    def test_the_table_is_what_sparks_reader_finds(
+        self, finished: Callable[[str], Finished]
+    ) -> None:
+        ended = finished(AGGREGATION)
+        reader = ended.run.spark.read.format("cowstate")
+        options = json.dumps(dict(ended.store.options))
+        table = reader.option("storageOptions", options).load(str(ended.run.checkpoint))
+        rows = in_order(table.toArrow())
+        assert len(rows) > 10
+        assert rows == ended.by_spark()
+
+    def test_a_stream_of_its_changes_ends_in_its_state(
+        self, finished: Callable[[str], Finished], tmp_path: Path
+    ) -> None:
+        ended = finished(AGGREGATION)
+        options = json.dumps(dict(ended.store.options))
+        source = ended.run.spark.readStream.format("cowstate").option("readChangeFeed", "true")
+        changes = source.option("storageOptions", options).load(str(ended.run.checkpoint))
+        seen: list[dict[str, Any]] = []
+        query = (
+            changes.writeStream.foreachBatch(
+                lambda batch, _: seen.extend(batch.toArrow().to_pylist())
+            )
+            .option("checkpointLocation", str(tmp_path / "reader"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        state: Counter[str] = Counter()
+        for row in seen:
+            kind = row.pop("_change_type")
+            values = [value for name, value in row.items() if not name.startswith("_commit")]
+            state[repr(tuple(values))] += 1 if kind in ("insert", "update_postimage") else -1
+        assert sorted(state.elements()) == ended.by_spark()
+
+    def test_the_change_feed_of_spark_leads_to_the_state(
+        self, finished: Callable[[str], Finished]
+    ) -> None:
+        ended = finished(AGGREGATION)
+        with configured(ended.run.spark, ended.store.access):
+            feed = change_feed(ended.run, {})
+        kept = {repr(row["key"]): row["value"] for row in feed}
+        alive = {key: value for key, value in kept.items() if value is not None}
+        checkpoint = open_object_store(str(ended.run.checkpoint))
+        newest = committed_batches(checkpoint)[-1]
+        state = read_state(checkpoint, newest, store_options=ended.store.readable)
+        assert {repr(row["key"]): row["value"] for row in state.to_pylist()} == alive
+
+    def test_python_reads_the_newest_state_old_ones_and_changes(
+        self, finished: Callable[[str], Finished]
+    ) -> None:
+        ended = finished(AGGREGATION)
+        reader = ended.by_python()
+        assert [info.version for info in reader.versions()] == [*ended.run.batches]
+        for version in (1, ended.newest):
+            assert in_order(reader.read(version)) == ended.by_spark(batchId=str(version))
+        assert reader.changes(0, 1).num_rows > 0
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_a_join_has_its_stores_there(
+        self, finished: Callable[[str], Finished], side: str
+    ) -> None:
+        ended = finished(JOIN)
+        rows = in_order(ended.by_python(join_side=side).read())
+        assert rows
+        assert rows == ended.by_spark(storeName=f"{side}-keyWithIndexToValue")
+
+    def test_a_live_view_has_the_state(self, finished: Callable[[str], Finished]) -> None:
+        ended = finished(AGGREGATION)
+        with live_view(str(ended.run.checkpoint), ended.store.readable) as view:
+            assert in_order(view.snapshot().to_arrow()) == ended.by_spark()
+
+
+class TestOutages:
+    def test_a_store_that_is_away_for_long_fails_the_batch_and_the_query_goes_on_later(
+        self, spark: SparkSession, tmp_path: Path, s3: S3Server
+    ) -> None:
+        settings = {PROVIDER_KEY: PROVIDER_CLASS, **THROUGH_MANAGER, **s3_store(s3).settings}
+        stream = Stream(spark, tmp_path, {**settings, RETRY_SECONDS: "3"})
+        stream.feed(random_rows(1, count=50, keys=20))
+        stream.run(totals(stream))
+        stream.feed(random_rows(2, count=50, keys=20))
+        with s3.away(), pytest.raises(StreamingQueryException) as raised:
+            stream.run(totals(stream))
+        told = str(raised.value)
+        assert "is unavailable" in told
+        assert "storeRetrySeconds says how long an outage may last" in told
+        stream.run(totals(stream))
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_a_store_that_is_back_in_time_is_waited_for(
+        self, spark: SparkSession, tmp_path: Path, s3: S3Server
+    ) -> None:
+        settings = {PROVIDER_KEY: PROVIDER_CLASS, **THROUGH_MANAGER, **s3_store(s3).settings}
+        stream = Stream(spark, tmp_path, settings)
+        stream.feed(random_rows(1, count=50, keys=20))
+        stream.run(totals(stream))
+        stream.feed(random_rows(2, count=50, keys=20))
+        with ThreadPoolExecutor(1) as pool:
+            with s3.away():
+                running = pool.submit(stream.run, totals(stream))
+                time.sleep(4)
+                assert not running.done()
+            running.result()
+        assert stream.totals() == totals_of(stream.fed)

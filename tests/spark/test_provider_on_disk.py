@@ -1,0 +1,165 @@
+"""Queries whose state is in mapped files of a local directory."""
+
+from __future__ import annotations
+
+import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.provider_jobs import configured, maintenance_of
+from tests.support.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.streams import Row, Stream, random_rows, totals_of
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+STATE_STORE = "spark.sql.streaming.stateStore"
+BACKEND = f"{STATE_STORE}.cowstate.backend"
+LOCAL_DIRECTORY = f"{STATE_STORE}.cowstate.localDirectory"
+MAX_MEMORY = f"{STATE_STORE}.cowstate.maxMemoryMB"
+
+
+class Query:
+    """A count and a sum by key, started anew for each call, over all files that were fed before."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self.stream = Stream(spark, folder, settings={})
+        self.fed: list[Row] = []
+
+    def feed(self, *batches: list[Row]) -> None:
+        for rows in batches:
+            self.stream.feed(rows)
+            self.fed += rows
+
+    def run(self, settings: dict[str, str]) -> StreamingQuery:
+        provider = {PROVIDER_KEY: PROVIDER_CLASS, f"{STATE_STORE}.maintenanceInterval": "100ms"}
+        with configured(self._spark, provider | settings), maintenance_of(self._spark):
+            query: StreamingQuery = self.stream.run(self._totals())
+            return query
+
+    def _totals(self) -> DataFrame:
+        aggregates = F.count("*").alias("rows"), F.sum("value").alias("total")
+        return self.stream.source().groupBy("key").agg(*aggregates)
+
+    def assert_exact(self) -> None:
+        """What was put out last of each key is what a batch computation of all rows gives."""
+        assert self.stream.totals() == totals_of(self.fed)
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)
+
+
+def metrics_of(query: StreamingQuery) -> dict[str, Any]:
+    assert query.lastProgress is not None
+    (operator,) = query.lastProgress["stateOperators"]
+    return {"memory": operator["memoryUsedBytes"], **operator["customMetrics"]}
+
+
+def wide_rows(seed: int, keys: int) -> list[Row]:
+    """A row for each key, whose names are long."""
+    chance = random.Random(seed)
+    return [(f"{key:0200d}", chance.randrange(100)) for key in range(keys)]
+
+
+def test_a_query_changes_its_backend_at_every_start(query: Query) -> None:
+    for number, backend in enumerate(["heap", "disk", "DISK", "heap", "disk"]):
+        query.feed(*(random_rows(10 * number + place, count=200, keys=90) for place in range(3)))
+        metrics = metrics_of(query.run({BACKEND: backend}))
+        assert (metrics["cowstateMappedBytes"] > 0) == (backend != "heap")
+        query.assert_exact()
+
+
+def test_a_state_on_disk_needs_no_room_in_the_heap(query: Query) -> None:
+    query.feed(wide_rows(1, 20_000), wide_rows(2, 20_000), wide_rows(3, 20_000))
+    settings = {MAX_MEMORY: "1", f"{STATE_STORE}.minDeltasForSnapshot": "2"}
+    with pytest.raises(StreamingQueryException, match=f"Set {BACKEND} to disk"):
+        query.run(settings)
+    metrics = metrics_of(query.run({**settings, BACKEND: "disk"}))
+    query.assert_exact()
+    assert metrics["memory"] < 1 << 20 < 5 << 20 < metrics["cowstateMappedBytes"]
+
+
+def test_an_unknown_backend_is_refused_with_those_that_there_are(query: Query) -> None:
+    query.feed(random_rows(1, count=50, keys=9))
+    with pytest.raises(StreamingQueryException, match=f"{BACKEND} is .ram.; allowed"):
+        query.run({BACKEND: "ram"})
+    query.run({BACKEND: "heap"})
+    query.assert_exact()
+
+
+def test_a_local_directory_that_is_not_there_is_named(query: Query, tmp_path: Path) -> None:
+    query.feed(random_rows(1, count=50, keys=9))
+    missing = tmp_path / "missing"
+    on_disk = {BACKEND: "disk", LOCAL_DIRECTORY: str(missing)}
+    told = f"cannot be kept in {missing}.*{LOCAL_DIRECTORY}"
+    with pytest.raises(StreamingQueryException, match=told):
+        query.run(on_disk)
+    missing.mkdir()
+    query.run(on_disk)
+    query.assert_exact()
+    assert not [*missing.iterdir()], "the files have no names"
+
+
+def test_snapshots_are_written_from_a_state_on_disk_while_batches_go_on(query: Query) -> None:
+    settings = {BACKEND: "disk", f"{STATE_STORE}.minDeltasForSnapshot": "1"}
+    for start in range(2):
+        query.feed(*(random_rows(10 * start + place, count=300, keys=60) for place in range(8)))
+        query.run({**settings, f"{STATE_STORE}.maintenanceInterval": "20ms"})
+        query.assert_exact()
+    assert [*query.stream.checkpoint.glob("state/0/*/*.snapshot.arrow")]
+
+
+def test_a_task_of_a_store_that_was_unloaded_gets_an_error_and_no_memory_that_is_gone(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = Script()
+    on_disk = "stateStore.cowstate.backend=disk stateStore.formatValidation.enabled=false"
+    for line in [f"start {on_disk}", "begin", "put 1-2000 9:1", "commit", "begin", "put 7 9:2"]:
+        script.add(line, "")
+    script.add("get 7", "9:2")
+    script.add(f"start {on_disk}", "")  # the provider of before is unloaded
+    for line in ["get 7", "put 8 9:3", "remove 9", "entries"]:
+        script.add(line, "error CowStateException")
+    script.add("abort", "")
+    script.add("begin", "")
+    script.add("get 7", "9:1")
+    script.run_on(provider_jvm.new("ProviderScript", str(tmp_path)))
+
+
+@contextmanager
+def files_of_at_most(spark: SparkSession, most_bytes: int) -> Iterator[None]:
+    """For a while, the JVM cannot write more than that to a file: a disk that is full."""
+    gateway: Any = spark.sparkContext._gateway
+    process = gateway.jvm.java.lang.ProcessHandle.current().pid()
+    soft, hard = resource.prlimit(process, resource.RLIMIT_FSIZE)
+    resource.prlimit(process, resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_fails_the_batch_and_loses_nothing(spark: SparkSession, query: Query) -> None:
+    query.feed(wide_rows(1, 5_000))
+    on_disk = {BACKEND: "disk"}
+    query.run(on_disk)
+    query.feed(wide_rows(2, 40_000))
+    with (
+        files_of_at_most(spark, 3 << 20),
+        pytest.raises(StreamingQueryException, match="the state before it is in the checkpoint"),
+    ):
+        query.run(on_disk)
+    query.run(on_disk)
+    query.assert_exact()

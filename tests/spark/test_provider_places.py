@@ -1,0 +1,382 @@
+"""Where the provider keeps the state of a checkpoint, and who may write it there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from checkpoint_store.errors import CorruptObjectError
+from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.provider.state_place import StatePlace, state_place
+from tests.support.misbehaving_gateway import end_gateways, gateways_below
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+# The rows of scripts are bytes that tell their seed, not values of a schema.
+BASE = (
+    "stateStore.coordinatorReportSnapshotUploadLag=false stateStore.formatValidation.enabled=false"
+)
+START = f"start {BASE}"
+REFUSED = "error CANNOT_LOAD_STATE_STORE.UNCATEGORIZED by CowStatePlaceException"
+FENCED = "CowStateFencedException"
+QUERY = "the-query"
+
+
+class Checkpoint:
+    """A query's checkpoint, and scripts for the provider of its only store."""
+
+    def __init__(self, provider_jvm: ProviderJvm, folder: Path) -> None:
+        self._jvm = provider_jvm
+        self.folder = folder
+        self.store = folder.parent / "store"
+        self.folder.mkdir(exist_ok=True)
+        metadata = self.folder / "metadata"
+        if not metadata.exists():
+            metadata.write_text(f'{{"id":"{QUERY}"}}')
+
+    @property
+    def start(self) -> str:
+        return f"{START} stateStore.cowstate.store={self.store}"
+
+    def script(self) -> Any:
+        return self._jvm.new("ProviderScript", f"{self.folder}/state")
+
+    def run(self, *lines: str) -> list[str]:
+        results: str = self.script().run("\n".join(lines))
+        return results.split("\n")
+
+    def message(self, *lines: str) -> str:
+        """What the last line fails with."""
+        return self.run(*lines[:-1], f"message {lines[-1]}")[-1]
+
+    def place(self) -> StatePlace | None:
+        return state_place(open_object_store(str(self.folder)))
+
+    def files(self, below: Path | None = None) -> list[str]:
+        root = below or self.store / QUERY / "state"
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*.arrow"))
+
+
+@pytest.fixture
+def checkpoint(provider_jvm: ProviderJvm, tmp_path: Path) -> Checkpoint:
+    return Checkpoint(provider_jvm, tmp_path / "checkpoint")
+
+
+def batch(version: int, number: int, seed: int) -> list[str]:
+    return [f"begin {version}", f"put {number} 1:{seed}", "commit"]
+
+
+class TestTheMarker:
+    def test_a_new_query_begins_in_the_store_and_its_checkpoint_says_so(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        assert checkpoint.place() == StatePlace(checkpoint.store.as_uri(), QUERY)
+        (file,) = checkpoint.files()
+        assert file.startswith("0/0/")
+        assert file.endswith(".changelog.arrow")
+        assert not checkpoint.files(checkpoint.folder)
+
+    def test_without_the_setting_it_is_followed_by_readers_and_writers(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        assert checkpoint.run(START, "entries 1", *batch(1, 2, 2), "entries 2")[1:] == [
+            *("1=1:1", "", "", "", "1=1:1 2=1:2")
+        ]
+        assert len(checkpoint.files()) == 2
+        assert not checkpoint.files(checkpoint.folder)
+
+    def test_a_query_that_has_none_goes_on_in_its_checkpoint_without_a_gateway(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        end_gateways()
+        checkpoint.run(START, *batch(0, 1, 1))
+        assert not gateways_below(psutil.Process())
+        assert checkpoint.place() is None
+        assert len(checkpoint.files(checkpoint.folder)) == 1
+        assert not checkpoint.store.exists()
+
+    @pytest.mark.parametrize("has_commits", [True, False])
+    def test_a_checkpoint_that_has_state_is_refused_and_nothing_is_changed(
+        self, checkpoint: Checkpoint, has_commits: bool
+    ) -> None:
+        """Its commits tell that some store has state, even if this one has none."""
+        if has_commits:
+            (checkpoint.folder / "commits").mkdir()
+            (checkpoint.folder / "commits" / "0").write_text("v1\n{}")
+        else:
+            checkpoint.run(START, *batch(0, 1, 1))
+        told = checkpoint.message(checkpoint.start, f"begin {int(not has_commits)}")
+        assert f"The state of file:{checkpoint.folder} is in file:{checkpoint.folder}/state" in told
+        assert (
+            f"not in spark.sql.streaming.stateStore.cowstate.store = file://{checkpoint.store},"
+            in told
+        )
+        assert f"cowstate adopt file:{checkpoint.folder} --store file://{checkpoint.store}" in told
+        assert checkpoint.place() is None
+        assert not checkpoint.store.exists()
+
+    def test_a_reader_of_a_checkpoint_that_has_state_needs_not_care(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(START, *batch(0, 1, 1))
+        assert checkpoint.run(checkpoint.start, "entries 1")[-1] == "1=1:1"
+
+    def test_another_store_than_that_of_the_checkpoint_is_refused_with_both_urls(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        other = f"{START} stateStore.cowstate.store=s3://other/prefix/"
+        assert checkpoint.run(other, "entries 1", "begin 1")[1:] == ["1=1:1", REFUSED]
+        told = checkpoint.message(other, "begin 1")
+        assert f"is in file://{checkpoint.store}, not in" in told
+        assert "cowstate.store = s3://other/prefix, where it would begin empty" in told
+
+    def test_a_slash_at_the_end_and_a_path_are_the_same_store(self, checkpoint: Checkpoint) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        slash = f"{START} stateStore.cowstate.store=file://{checkpoint.store}/"
+        assert checkpoint.run(slash, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_damaged_marker_is_an_error_that_names_it(self, checkpoint: Checkpoint) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        marker = checkpoint.folder / "state" / "cowstate-store.json"
+        marker.with_name(f".{marker.name}.crc").unlink()
+        whole = marker.read_text()
+        for damaged in (whole[:-5], whole.replace(QUERY, "another"), "", "[]"):
+            marker.write_text(damaged)
+            told = checkpoint.message(START, "entries 1")
+            assert f"{marker}, which says where the state of the checkpoint is" in told
+            assert "Restore it from a copy" in told
+            with pytest.raises(CorruptObjectError, match="It says which object store"):
+                checkpoint.place()
+        marker.write_text(whole)
+        assert checkpoint.run(START, "entries 1")[-1] == "1=1:1"
+
+    def test_a_marker_of_a_later_release_is_told_apart(self, checkpoint: Checkpoint) -> None:
+        (checkpoint.folder / "state").mkdir()
+        marker = checkpoint.folder / "state" / "cowstate-store.json"
+        marker.write_text('{"body":{},"format":"cowstate/state-place","version":2}')
+        told = checkpoint.message(START, "begin 0")
+        assert "format version 2, of a later release" in told
+
+    def test_the_directory_of_a_checkpoint_without_an_id_is_that_of_its_first_run(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        (checkpoint.folder / "metadata").unlink()
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        place = checkpoint.place()
+        assert place is not None
+        assert [path.name for path in checkpoint.store.iterdir()] == [place.directory]
+        assert checkpoint.run(checkpoint.start, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("url", "problem"),
+        [
+            ("relative/path", "is 'relative/path', which is neither; allowed are URLs"),
+            ("s3:/bucket", "is 's3:/bucket', which is neither"),
+            ("file://relative", "which has no absolute path"),
+            ("memory://state", "which each gateway would have for itself"),
+            ("s3://me:hidden@bucket/state", "is 's3://…@bucket/state', which has credentials"),
+            ("https://host/state?sig=hidden", "which has a query"),
+        ],
+    )
+    def test_a_url_that_cannot_be_used_is_refused(
+        self, checkpoint: Checkpoint, url: str, problem: str
+    ) -> None:
+        with pytest.raises(Exception, match=r"cowstate\.store ") as raised:
+            checkpoint.run(f"{START} stateStore.cowstate.store={url}", "begin 0")
+        told = str(raised.value)
+        assert problem in told
+        if "hidden" in url and "@" in url:
+            assert "hidden" not in told
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            '{"secret":"hidden"}',
+            '{"client_kwargs":{"aws_secret_access_key":"hidden"}}',
+            '{"list":[{"sas_token":"hidden"}]}',
+            '{"key":"hidden"}',
+            '{"PASSWORD":"hidden"}',
+            '{"aws_access_key_id":"hidden"}',
+            '{"connection_string":"hidden"}',
+        ],
+    )
+    def test_credentials_in_options_are_refused_and_not_shown(
+        self, checkpoint: Checkpoint, options: str
+    ) -> None:
+        with pytest.raises(Exception, match="looks like a credential") as raised:
+            checkpoint.run(f"{START} stateStore.cowstate.storeOptions={options}", "begin 0")
+        assert "hidden" not in str(raised.value)
+        assert "environment of the executors" in str(raised.value)
+
+    def test_options_that_are_no_credentials_are_taken(self, checkpoint: Checkpoint) -> None:
+        options = '{"s3_additional_kwargs":{"SSEKMSKeyId":"id"},"use_listings_cache":false}'
+        start = f"{checkpoint.start} stateStore.cowstate.storeOptions={options}"
+        assert checkpoint.run(start, *batch(0, 1, 1), "entries 1")[-1] == "1=1:1"
+
+    @pytest.mark.parametrize("options", ['["secret"]', '{"secret":"hidden', "hidden"])
+    def test_options_that_are_no_json_object_are_refused_and_not_shown(
+        self, checkpoint: Checkpoint, options: str
+    ) -> None:
+        with pytest.raises(Exception, match=r"storeOptions is not (a )?JSON") as raised:
+            checkpoint.run(f"{START} stateStore.cowstate.storeOptions={options}", "begin 0")
+        assert "hidden" not in str(raised.value)
+
+    def test_a_time_of_retries_is_a_whole_number(self, checkpoint: Checkpoint) -> None:
+        with pytest.raises(Exception, match=r"storeRetrySeconds is 'soon'; allowed are whole"):
+            checkpoint.run(f"{START} stateStore.cowstate.storeRetrySeconds=soon", "begin 0")
+
+
+class TestWhoMayWrite:
+    def test_a_copy_of_a_checkpoint_is_refused_and_the_original_goes_on(
+        self, provider_jvm: ProviderJvm, checkpoint: Checkpoint, tmp_path: Path
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        shutil.copytree(checkpoint.folder, tmp_path / "copy")
+        copy = Checkpoint(provider_jvm, tmp_path / "copy")
+        before = checkpoint.files()
+        assert copy.run(START, "entries 1", "begin 1")[1:] == ["1=1:1", REFUSED]
+        told = copy.message(START, "begin 1")
+        assert f"where the query of file:{checkpoint.folder} writes" in told
+        assert f"cowstate adopt file:{copy.folder} --store file://{copy.store}" in told
+        assert checkpoint.files() == before
+        assert checkpoint.run(START, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_copy_at_the_same_place_elsewhere_is_refused_once_the_original_has_run(
+        self, provider_jvm: ProviderJvm, checkpoint: Checkpoint, tmp_path: Path
+    ) -> None:
+        """As if a disk with the checkpoint was copied for another machine."""
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        shutil.copytree(checkpoint.folder, tmp_path / "disk")
+        checkpoint.run(START, *batch(1, 2, 2))
+        checkpoint.folder.rename(tmp_path / "original")
+        (tmp_path / "disk").rename(checkpoint.folder)
+        copy = Checkpoint(provider_jvm, checkpoint.folder)
+        assert copy.run(START, "begin 1")[1:] == [REFUSED]
+        assert "has gone on from another copy of this checkpoint" in copy.message(START, "begin 1")
+        checkpoint.folder.rename(tmp_path / "disk")
+        (tmp_path / "original").rename(checkpoint.folder)
+        assert checkpoint.run(START, *batch(2, 3, 3), "entries 3")[-1] == "1=1:1 2=1:2 3=1:3"
+
+    def test_a_run_that_another_one_has_followed_writes_nothing_that_counts(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor zombie", *batch(0, 1, 1)),
+            *("new-run", "executor successor", *batch(1, 2, 2)),
+            *("executor zombie", "attempt 1", "begin 1"),
+            *("executor successor", "attempt 0", *batch(2, 3, 3), "entries 3"),
+        )
+        assert FENCED in results[12]
+        assert results[-1] == "1=1:1 2=1:2 3=1:3"
+
+    def test_of_two_runs_that_claimed_at_once_none_goes_on(self, checkpoint: Checkpoint) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        (claim,) = (checkpoint.store / QUERY / "runs").iterdir()
+        claim.with_name(f"{claim.name[:20]}another.json").write_bytes(claim.read_bytes())
+        assert checkpoint.run(START, "begin 1")[1:] == [REFUSED]
+        assert "run another has gone on from another copy" in checkpoint.message(START, "begin 1")
+
+    def test_a_run_that_claimed_at_once_with_another_one_stops(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        script = checkpoint.script()
+        assert script.run(f"{checkpoint.start}\nexecutor a\nbegin 0\nput 1 1:1") == "\n\n\n"
+        (claim,) = (checkpoint.store / QUERY / "runs").iterdir()
+        claim.with_name(f"{claim.name[:20]}another.json").write_bytes(claim.read_bytes())
+        assert FENCED in script.run("executor b\nattempt 1\nbegin 0")
+
+    def test_executors_of_a_run_share_its_claim(self, checkpoint: Checkpoint) -> None:
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor a", *batch(0, 1, 1), "executor b", *batch(1, 2, 2)),
+            *("executor a", *batch(2, 3, 3), "entries 3"),
+        )
+        assert results[-1] == "1=1:1 2=1:2 3=1:3"
+        assert len([*(checkpoint.store / QUERY / "runs").iterdir()]) == 1
+
+    def test_a_reader_claims_nothing(self, checkpoint: Checkpoint) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        runs = checkpoint.store / QUERY / "runs"
+        before = sorted(runs.iterdir())
+        assert checkpoint.run(START, "entries 1", "changes 1 1")[1:] == ["1=1:1", "0:1=1:1"]
+        assert sorted(runs.iterdir()) == before
+
+    def test_few_claims_are_kept_however_many_runs_there_are(self, checkpoint: Checkpoint) -> None:
+        for number in range(5):
+            checkpoint.run(checkpoint.start, *batch(number, number, number + 1))
+        noted = [*(checkpoint.folder / "state" / "cowstate-runs").glob("[0-9a-f]*")]
+        assert len(noted) == 2
+        claims = sorted(path.name for path in (checkpoint.store / QUERY / "runs").iterdir())
+        assert [int(name[:19]) for name in claims] == [4, 5]
+
+
+class TestFilesInTheStore:
+    """The rules for files are those of a checkpoint."""
+
+    SNAPSHOTS = "minBatchesToRetain=2 stateStore.minDeltasForSnapshot=1"
+
+    def with_snapshot(self, checkpoint: Checkpoint) -> None:
+        start = f"{checkpoint.start} {self.SNAPSHOTS}"
+        checkpoint.run(start, *batch(0, 1, 1), "write-if-due", *batch(1, 2, 2), "write-if-due")
+
+    def newest(self, checkpoint: Checkpoint, kind: str) -> Path:
+        files = (checkpoint.store / QUERY / "state" / "0" / "0").glob(f"*.{kind}.arrow")
+        return max(files, key=lambda path: path.name)
+
+    @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+    def test_a_damaged_snapshot_is_passed_over(self, checkpoint: Checkpoint, share: float) -> None:
+        self.with_snapshot(checkpoint)
+        snapshot = self.newest(checkpoint, "snapshot")
+        data = bytearray(snapshot.read_bytes())
+        data[int(len(data) * share)] ^= 0xFF
+        snapshot.write_bytes(data)
+        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_snapshot_that_was_cut_is_passed_over(self, checkpoint: Checkpoint) -> None:
+        self.with_snapshot(checkpoint)
+        snapshot = self.newest(checkpoint, "snapshot")
+        snapshot.write_bytes(snapshot.read_bytes()[:-40])
+        assert checkpoint.run(START, "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_changelog_that_is_missing_is_named_with_its_url(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1), *batch(1, 2, 2))
+        self.newest(checkpoint, "changelog").unlink()
+        told = checkpoint.message(START, "entries 2")
+        assert f"does not exist in file://{checkpoint.store}/{QUERY}/state/0/0" in told
+        assert "restart the query from batch 1" in told
+
+    def test_what_no_retained_version_needs_is_deleted(self, checkpoint: Checkpoint) -> None:
+        start = f"{checkpoint.start} {self.SNAPSHOTS}"
+        batches = [line for n in range(8) for line in (*batch(n, n % 3, n + 1), "write-if-due")]
+        checkpoint.run(start, *batches, "clean")
+        versions = [int(Path(name).name[:19]) for name in checkpoint.files()]
+        assert min(versions) > 2
+        assert checkpoint.run(START, "entries 8")[-1] == "0=1:7 1=1:8 2=1:6"
+
+    def test_what_killed_writers_have_begun_is_deleted_after_a_day(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        begun = checkpoint.store / QUERY / ".unpublished"
+        begun.mkdir(parents=True)
+        for name, age_hours in {"old": 25, "young": 23}.items():
+            (begun / name).write_bytes(b"half")
+            then = time.time() - age_hours * 3600
+            os.utime(begun / name, (then, then))
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1), "clean")
+        assert [path.name for path in begun.iterdir()] == ["young"]

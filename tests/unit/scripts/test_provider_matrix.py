@@ -1,0 +1,37 @@
+"""The matrix of the provider runs all of its tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts import java_homes, provider_matrix
+
+ROOT = provider_matrix.ROOT
+# What only tests of the provider need.
+ITS_TOOLS = re.compile(r"\b(?:provider_jvm|ProviderRun|provider_application)\b")
+
+
+def test_each_file_with_the_providers_tools_is_in_the_matrix() -> None:
+    folders = ("spark", "property", "fault", "compatibility", "contract")
+    paths = [path for folder in folders for path in (ROOT / "tests" / folder).glob("test_*.py")]
+    with_tools = {
+        str(path.relative_to(ROOT)) for path in paths if ITS_TOOLS.search(path.read_text())
+    }
+    assert "tests/spark/test_provider_restore.py" in with_tools
+    assert with_tools - set(provider_matrix.files()) == set()
+
+
+def test_a_java_home_of_another_version_is_refused_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME_21", str(tmp_path))
+    with pytest.raises(SystemExit, match=rf"JAVA_HOME_21 is '{tmp_path}', which is not the home"):
+        java_homes.java_home(21)
+
+
+def test_a_java_that_no_release_has_is_asked_for_by_its_variable() -> None:
+    with pytest.raises(SystemExit, match="set JAVA_HOME_5 to the home of one"):
+        java_homes.java_home(5)

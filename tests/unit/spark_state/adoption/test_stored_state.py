@@ -1,0 +1,63 @@
+"""The URL of a store that a user names for the state of a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkpoint_store.errors import StoreAccessError
+from spark_state.errors import ConfigurationError
+from spark_state.spark.provider.stored_state import retry_time, store_options, store_url
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("s3://bucket/states/", "s3://bucket/states"),
+        ("/states", "file:///states"),
+        ("file:///states", "file:///states"),
+        ("file:/states", "file:///states"),
+    ],
+)
+def test_it_is_as_checkpoints_have_it(text: str, url: str) -> None:
+    assert store_url(text) == url
+
+
+def test_a_path_is_the_same_in_every_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert store_url("states") == (tmp_path / "states").as_uri()
+
+
+@pytest.mark.parametrize("text", ["s3://me:hidden@bucket/states", "https://host/states?sig=hidden"])
+def test_credentials_are_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="has credentials or a query") as raised:
+        store_url(text)
+    assert "hidden" not in str(raised.value)
+
+
+def test_options_are_a_json_object_and_are_not_shown_if_not() -> None:
+    assert store_options('{"anon": true}') == {"anon": True}
+    for text in ('["hidden"]', '{"hidden"', "hidden"):
+        with pytest.raises(ConfigurationError, match="is not a JSON object") as raised:
+            store_options(text)
+        assert "hidden" not in str(raised.value)
+
+
+def test_a_time_of_retries_is_a_whole_number() -> None:
+    assert retry_time("5") == 5
+    for text in ("0", "-1", "1.5", "soon"):
+        with pytest.raises(ConfigurationError, match="allowed are whole numbers from 1"):
+            retry_time(text)
+
+
+def test_an_account_before_the_host_is_no_credential() -> None:
+    with pytest.raises(StoreAccessError, match="install the package it names"):
+        store_url("abfs://container@account.dfs.core.windows.net/states")
+
+
+def test_a_protocol_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(StoreAccessError, match="no file system is known for nowhere://"):
+        store_url("nowhere://bucket/states")
