@@ -20,6 +20,7 @@ COMPACTED = "compacted"
 
 QUERY = "metadata"
 COMMITS = "commits"
+OFFSETS = "offsets"
 STATE = "state"
 STATE_PLACE = f"{STATE}/cowstate-store.json"
 
@@ -34,7 +35,7 @@ def is_of_table(name: str) -> bool:
 
 def is_of_checkpoint(name: str) -> bool:
     """Whether this is in the checkpoint of a query on the state store provider."""
-    return name.partition("/")[0] in (QUERY, COMMITS, STATE)
+    return name.partition("/")[0] in (QUERY, COMMITS, OFFSETS, STATE)
 
 
 def is_compacted(name: str) -> bool:

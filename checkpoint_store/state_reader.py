@@ -211,20 +211,35 @@ class StateReader:
         """
         numbers = self._history.versions()
         last = self._version_of(numbers, end)
-        shape, schema = last.shape, folded_schema(last.shape)
-        rules = fold_rules(shape, schema)
         if start is not None and start > last.info.version:
             raise ValueError(
                 f"changes from version {start} to {last.info.version}: the start is after the end"
             )
-        needs_before = preimages or shape.needs_state_before
         base = None
-        if needs_before and start is not None:
+        if start is not None and (preimages or last.shape.needs_state_before):
             base = self._version_of(numbers, start)
         added = self._between(start, last, numbers)
+        if key_groups is not None and (cut := _first_regrouped(added[:-1], start)) is not None:
+            # Keys leave these key groups there, and other ones come.
+            ends = ((start, cut), (cut, last.info.version))
+            parts = [self.changes(*each, key_groups, preimages=preimages) for each in ends]
+            return pa.concat_tables(parts)
+        return self._net_changes(base, added, last, key_groups, preimages)
+
+    def _net_changes(
+        self,
+        base: StateVersion | None,
+        added: _Added,
+        last: StateVersion,
+        key_groups: KeyGroupRange | None,
+        preimages: bool,
+    ) -> pa.Table:
+        """What the files in `added` made of the state at `base`."""
+        shape, schema = last.shape, folded_schema(last.shape)
+        rules = fold_rules(shape, schema)
         rows = self._rows_of_versions(added, shape, key_groups)
         infos = [version.info for version, _ in added]
-        if not needs_before:
+        if not (preimages or shape.needs_state_before):
             return _shown(
                 _joined([fold_upserts(table, rules) for table in rows], infos), shape, infos
             )
@@ -269,7 +284,8 @@ class StateReader:
             known_state = self._memory.state_at(self._history, base, part)
             if known_state is not None:
                 rows = changed.drop_columns([COMMIT_VERSION])
-                self._memory.followed(part, known_state, rows, last)
+                if not last.regroups:
+                    self._memory.followed(part, known_state, rows, last)
                 return known_state.rows() if shape.expires else known_state.rows_of(keys)
         flat = flatten(shape, schema)
         if shape.expires:
@@ -351,6 +367,15 @@ class StateReader:
 
     def _empty(self) -> VersionNotRetainedError:
         return VersionNotRetainedError(self._history.url, None, None, None)
+
+
+def _first_regrouped(earlier: _Added, start: int | None) -> int | None:
+    """The first version at which keys change their key groups, of those before the last. What comes
+    first from nothing is read from its state, and so after the change."""
+    regrouped = (version.info.version for version, _ in earlier if version.regroups)
+    return next(
+        (v for v in regrouped if start is not None or v != earlier[0][0].info.version), None
+    )
 
 
 def _joined(tables: Sequence[pa.Table], versions: Sequence[VersionInfo]) -> pa.Table:

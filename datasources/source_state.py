@@ -69,7 +69,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class TableFacts:
     """What was fixed when a table, the store of an operator, or a query's checkpoint was created.
-    `query_id`: that of a checkpoint, whose URL may get another query."""
+    `query_id`: that of a checkpoint, whose URL may get another query; its number of key groups is
+    not fixed, because the query may be rescaled."""
 
     keys: tuple[str, ...]
     max_parallelism: int
@@ -103,7 +104,8 @@ class TableFacts:
         has read. Raises StateReplacedError if they differ."""
         facts_now = self.encode()
         for name, value in read_before.encode().items():
-            if facts_now.get(name) != value:
+            is_fixed = name != "maxParallelism" or self.query_id is None
+            if is_fixed and facts_now.get(name) != value:
                 raise StateReplacedError(url, name, value, facts_now.get(name))
 
 

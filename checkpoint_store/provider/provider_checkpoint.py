@@ -6,9 +6,9 @@
     table = read_state(open_object_store("s3://bucket/checkpoint"), batch=41)
 
 Spark's commit log says which batches are complete and, in checkpoint format 2, which attempt of
-each store counts. What Spark wrote of an operator says how many partitions its stores have: all of
-them are read, one after the other, and one whose files are gone is missed. If the state is in an
-object store, which the checkpoint says, the files are read there.
+each store counts. All partitions of a store are read, one after the other, and one whose files are
+gone is missed. If the state is in an object store, which the checkpoint says, the files are read
+there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.provider.dealt_partitions import DealtPartitions
 from checkpoint_store.provider.provider_errors import VersionNotFoundError
 from checkpoint_store.provider.provider_state import (
     StorePartition,
@@ -27,16 +28,15 @@ from checkpoint_store.provider.provider_state import (
     read_partition_state,
 )
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
-from checkpoint_store.provider.spark_checkpoint import (
-    committed_batches,
-    committed_ids,
-    partitions_of,
-)
+from checkpoint_store.provider.query_partitions import QueryPartitions
+from checkpoint_store.provider.spark_checkpoint import committed_batches, committed_ids
 from checkpoint_store.provider.state_place import PlaceOpener, state_files
 
 __all__ = ["committed_batches", "read_changes", "read_state"]
 
-_ReadPartition = Callable[[ObjectStore, StorePartition, int, Set[str] | None], pa.Table]
+_ReadPartition = Callable[
+    [ObjectStore, StorePartition, int, Set[str] | None, QueryPartitions | None], pa.Table
+]
 
 
 def read_state(
@@ -55,7 +55,8 @@ def read_state(
     VersionNotFoundError for a batch that is not there; and the errors of `read_partition_state`.
     """
     files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
-    return _read(checkpoint, files, batch, (operator, store_name), read_partition_state)
+    after = _AfterBatch(checkpoint, files, batch, (operator, store_name))
+    return after.read(after.dealt.after(batch), read_partition_state)
 
 
 def read_changes(
@@ -72,28 +73,39 @@ def read_changes(
     there.
     """
     files = state_files(checkpoint, PlaceOpener(storage_options=store_options or {}))
-    return _read(checkpoint, files, batch, (operator, store_name), read_partition_changes)
+    after = _AfterBatch(checkpoint, files, batch, (operator, store_name))
+    return after.read(after.dealt.during(batch), read_partition_changes)
 
 
-def _read(
-    checkpoint: ObjectStore,
-    files: ObjectStore,
-    batch: int,
-    store: tuple[int, str],
-    read: _ReadPartition,
-) -> pa.Table:
-    operator, store_name = store
-    ids = committed_ids(checkpoint, batch, operator)
-    parts = []
-    for number in range(partitions_of(checkpoint, files, operator, store_name)):
-        where = StorePartition(operator, number, store_name)
-        try:
-            parts.append(read(files, where, batch + 1, ids))
-        except VersionNotFoundError as error:
-            # A batch that is committed wrote it, and retention deletes only what is older. Later
-            # versions may be there of a batch that was begun and not committed.
-            newest = committed_batches(checkpoint)[-1] + 1
-            if any(batch + 1 < version <= newest for version in error.present):
-                raise
-            raise missing_batch(files, where, batch) from error
-    return pa.concat_tables(parts)
+class _AfterBatch:
+    """A store as a batch left it."""
+
+    def __init__(
+        self, checkpoint: ObjectStore, files: ObjectStore, batch: int, store: tuple[int, str]
+    ) -> None:
+        self._checkpoint, self._files, self._batch = checkpoint, files, batch
+        self._operator, self._store_name = store
+        self._ids = committed_ids(checkpoint, batch, self._operator)
+        self.dealt = DealtPartitions.of(checkpoint, files, *store)
+
+    def read(self, partitions: int, read: _ReadPartition) -> pa.Table:
+        """The rows that `read` finds in so many partitions."""
+        named = self.dealt.after(self._batch)
+        parts = []
+        for number in range(partitions):
+            where = StorePartition(self._operator, number, self._store_name)
+            # The commit log has ids of the partitions after a rescale, not of those before it.
+            ids = self._ids if number < named else None
+            try:
+                parts.append(read(self._files, where, self._batch + 1, ids, self.dealt.query))
+            except VersionNotFoundError as error:
+                raise self._missed(where, error) from error
+        return pa.concat_tables(parts)
+
+    def _missed(self, where: StorePartition, error: VersionNotFoundError) -> Exception:
+        # A batch that is committed wrote it, and retention deletes only what is older. Later
+        # versions may be there of a batch that was begun and not committed.
+        newest = committed_batches(self._checkpoint)[-1] + 1
+        if any(self._batch + 1 < version <= newest for version in error.present):
+            return error
+        return missing_batch(self._files, where, self._batch)

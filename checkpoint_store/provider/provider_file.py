@@ -128,6 +128,9 @@ def _check_identity(metadata: dict[str, str], name: ProviderFileName) -> None:
     }
     if name.kind == "merged":
         expected["versions"] = str(name.versions)
+    if name.partitions is not None:
+        expected["former_partitions"] = str(name.former)
+        expected["partitions"] = str(name.partitions)
     for key, value in expected.items():
         stated = metadata[f"cowstate.{key}"]
         if stated != value:

@@ -4,6 +4,8 @@
         <version>-<generation>-<unique>-<base>.changelog.arrow    what one batch changed
         <version>-<generation>-<unique>-<base>-<versions>-<attempt>.merged.arrow    what several did
         <version>-<generation>-<unique>-<attempt>.snapshot.arrow    everything at the end of one
+        <version>-<generation>-<unique>-<base>-<former>-<partitions>-<attempt>.rescaled.arrow
+                                                    the same, for another number of partitions
 
 Batch n makes version n + 1. `unique` stands for the state that an attempt made; `base` is the
 unique of the state that it started from, "0" for the empty one. A merged file leads to its state
@@ -11,7 +13,10 @@ from the one `versions` before it, which is `base`; `attempt` is drawn by who me
 snapshot, and missing in files of early builds. If two attempts made one version, that of the higher
 generation counts, unless Spark's commit log names one (checkpoint format 2). A state is restored
 along its lineage: from the version asked for, over the bases, to a snapshot or to the empty state.
-`StateFiles.scala` has the same rules for the provider itself.
+
+A rescaled file is what `cowstate rescale` makes of the former partitions of a version: a state of
+its own, in place of `base`, or of none ("0"). It counts as long as the query has `partitions` at
+that version, as the offset log says. `StateFiles.scala` has the same rules for the provider itself.
 """
 
 from __future__ import annotations
@@ -25,12 +30,15 @@ _UNIQUE = "[0-9a-f]{16}"
 _NAME = re.compile(
     rf"(?P<version>[0-9]{{19}})-(?P<generation>[0-9]{{10}})-(?P<unique>{_UNIQUE})"
     rf"(-(?P<base>0|{_UNIQUE})"
-    rf"(\.changelog|-(?P<versions>[0-9]{{10}})(-(?P<merger>{_UNIQUE}))?\.merged)"
+    rf"(\.changelog|-(?P<versions>[0-9]{{10}})(-(?P<merger>{_UNIQUE}))?\.merged"
+    r"|-(?P<former>[0-9]{10})-(?P<partitions>[0-9]{10})"
+    rf"-(?P<rescale>{_UNIQUE})\.rescaled)"
     rf"|(-(?P<taker>{_UNIQUE}))?\.snapshot)"
     r"\.arrow"
 )
 _FOREIGN = re.compile(r"(?P<version>[0-9]+)\.(?P<kind>delta|snapshot)")
 _EMPTY_UNIQUE = "0"
+_MOST_PARTITIONS = (1 << 31) - 1
 _ROCKSDB = re.compile(r"(?P<version>[0-9]+)(_[^.]+)?\.(zip|changelog)")
 # The base of the first version on top of files of Spark's own provider.
 _ADOPTED_UNIQUE = "0000000000000adf"
@@ -46,7 +54,8 @@ class StateId:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFileName:
-    """A changelog, a merged file, which has several versions, or a snapshot, which has no base."""
+    """A changelog, a merged file, which has several versions, a snapshot, which has no base, or a
+    rescaled file, which has a number of partitions, and a former one."""
 
     version: int
     generation: int
@@ -54,6 +63,8 @@ class ProviderFileName:
     base: str | None
     versions: int = 1
     attempt: str | None = None
+    former: int | None = None
+    partitions: int | None = None
 
     @property
     def state(self) -> StateId:
@@ -61,13 +72,27 @@ class ProviderFileName:
         return StateId(self.version, self.unique)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it holds everything: it needs no other file."""
+        return self.base is None or self.partitions is not None
+
+    @property
     def origin(self) -> StateId | None:
-        """The state upon which the file applies; None for a snapshot."""
-        return None if self.base is None else StateId(self.version - self.versions, self.base)
+        """The state upon which the file applies; None if it holds everything."""
+        if self.base is None or self.is_whole:
+            return None
+        return StateId(self.version - self.versions, self.base)
+
+    @property
+    def replaced(self) -> str | None:
+        """The unique of the state that a rescaled one replaces."""
+        return None if self.partitions is None else self.base
 
     @property
     def kind(self) -> str:
         """As in the file's metadata."""
+        if self.partitions is not None:
+            return "rescaled"
         if self.base is None:
             return "snapshot"
         return "merged" if self.versions > 1 else "changelog"
@@ -75,6 +100,8 @@ class ProviderFileName:
     def __str__(self) -> str:
         upon = "" if self.base is None else f"-{self.base}"
         span = f"-{self.versions:010d}" if self.versions > 1 else ""
+        if self.partitions is not None:
+            span = f"-{self.former:010d}-{self.partitions:010d}"
         by = "" if self.attempt is None else f"-{self.attempt}"
         start = f"{self.version:019d}-{self.generation:010d}-{self.unique}"
         return f"{start}{upon}{span}{by}.{self.kind}.arrow"
@@ -101,13 +128,18 @@ def parse_provider_file(name: str) -> ProviderFileName | None:
     version, versions = int(match["version"]), int(match["versions"] or 1)
     if match["versions"] and not 1 < versions <= version:
         return None
+    former, partitions = (int(match[name] or 0) for name in ("former", "partitions"))
+    if match["partitions"] and not (0 < former <= _MOST_PARTITIONS >= partitions > 0):
+        return None
     return ProviderFileName(
         version,
         int(match["generation"]),
         match["unique"],
         match["base"],
         versions,
-        match["merger"] or match["taker"],
+        match["merger"] or match["taker"] or match["rescale"],
+        former or None,
+        partitions or None,
     )
 
 
@@ -124,7 +156,7 @@ class ProviderFiles:
             foreign = _FOREIGN.fullmatch(name)
             rocksdb = _ROCKSDB.fullmatch(name)
             if file is not None:
-                by_state = self._snapshots if file.base is None else self._changes
+                by_state = self._snapshots if file.is_whole else self._changes
                 by_state[file.state].append(file)
             elif foreign is not None:
                 self._foreign[int(foreign["version"])].add(foreign["kind"])
@@ -132,6 +164,19 @@ class ProviderFiles:
                 self._rocksdb[int(rocksdb["version"])] = name
         for files in self._changes.values():
             files.sort(key=lambda file: (file.versions, file.generation))
+
+    @property
+    def has_rescaled(self) -> bool:
+        """Whether the query was given another number of partitions."""
+        return any(self._rescaled())
+
+    def is_rescaled_at(self, version: int) -> bool:
+        """Whether there are files of a version for other numbers of partitions than it was made
+        with: then `state_at` has to know how many the query has there."""
+        return any(file.version == version for file in self._rescaled())
+
+    def _rescaled(self) -> Iterator[ProviderFileName]:
+        return (file for files in self._snapshots.values() for file in files if file.partitions)
 
     def rocksdb_file_of(self, version: int) -> str | None:
         """A file of Spark's RocksDBStateStoreProvider with this version; the newest that there is
@@ -163,16 +208,25 @@ class ProviderFiles:
         states = {*self._snapshots, *self._changes}
         return sorted({*(state.version for state in states), *self._foreign})
 
-    def state_at(self, version: int, uniques: Collection[str] | None = None) -> StateId | None:
+    def state_at(
+        self,
+        version: int,
+        uniques: Collection[str] | None = None,
+        partitions: int | None = None,
+    ) -> StateId | None:
         """The state that counts as `version`, of those in `uniques` if that is given; None if there
         is no file of it. A state has the generation of its changelog, or of another file if that is
-        gone."""
+        gone. A rescaled state counts if it is for so many partitions; it goes by its own name and
+        by that of the state which it replaces."""
         there: list[ProviderFileName] = []
         for state in {*self._snapshots, *self._changes}:
-            if state.version == version and (uniques is None or state.unique in uniques):
+            if state.version == version:
                 made = self.changelog_of(state)
                 others = [*self._snapshots.get(state, ()), *self._changes.get(state, ())]
                 there += others if made is None else [made]
+        there = [file for file in there if file.partitions in (None, partitions)]
+        if uniques is not None:
+            there = [file for file in there if {file.unique, file.replaced} & {*uniques}]
         if there:
             return max(there, key=lambda file: (file.generation, file.unique)).state
         if uniques is None and version in self._foreign:
@@ -208,6 +262,26 @@ class ProviderFiles:
         if at.unique == _ADOPTED_UNIQUE and at.version in self._foreign:
             return Lineage(foreign=f"{at.version}.{max(self._foreign[at.version])}")
         return Lineage() if at.unique == _EMPTY_UNIQUE else None
+
+    def made_by_batch(self, state: StateId) -> StateId | None:
+        """The state that the batch made, if a rescaled one has replaced it; None if this partition
+        was not there then."""
+        for rescaled in self._replacing(state):
+            assert rescaled.base is not None
+            state = StateId(state.version, rescaled.base)
+        return None if state.unique == _EMPTY_UNIQUE else state
+
+    def partitions_of_batch(self, state: StateId) -> int | None:
+        """How many partitions the batch had that made a state which was rescaled since; None if it
+        was not."""
+        return next((file.former for file in reversed([*self._replacing(state)])), None)
+
+    def _replacing(self, state: StateId) -> Iterator[ProviderFileName]:
+        """The rescaled file of a state, that of the state which it replaces, and so on."""
+        while rescaled := next((f for f in self._snapshots.get(state, ()) if f.partitions), None):
+            yield rescaled
+            assert rescaled.base is not None
+            state = StateId(state.version, rescaled.base)
 
     def changelog_of(self, state: StateId) -> ProviderFileName | None:
         """The changelog that made `state`, if it is there."""

@@ -15,6 +15,9 @@ A reader of one partition lists this partition and partition 0, and no other one
 for all: its oldest version is the oldest, and the sizes of its files are about those of all others,
 because Spark's hash deals keys out evenly.
 
+A query may get another number of partitions between two batches. Its state after the first of them
+has the new number, and what that batch changed the former one.
+
 If the state is in an object store, the files are read there. Somebody may move it while a reader is
 open: files that are missed are looked for in the place that the checkpoint names then.
 """
@@ -39,6 +42,7 @@ from checkpoint_store.files.spark_schema import UnsupportedSparkTypeError
 from checkpoint_store.files.state_handle import StateFileKind, StateHandle
 from checkpoint_store.object_names import COMMITS
 from checkpoint_store.objects.object_store import ObjectInfo, ObjectStore
+from checkpoint_store.provider.dealt_partitions import DealtPartitions
 from checkpoint_store.provider.provider_columns import ProviderColumns
 from checkpoint_store.provider.provider_errors import UnreadableStateError, VersionNotFoundError
 from checkpoint_store.provider.provider_file import ProviderFile
@@ -49,7 +53,9 @@ from checkpoint_store.provider.provider_state import (
     missing_batch,
 )
 from checkpoint_store.provider.provider_store import ProviderStore
+from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.spark_checkpoint import (
+    StorePartitions,
     committed_ids,
     listed_commits,
     partitions_of,
@@ -67,32 +73,31 @@ from checkpoint_store.states.state_history import (
 
 @dataclass(frozen=True)
 class _Listed:
-    """What was there when the checkpoint was looked at: commits by batch, and the files of the
-    first partition. All batches from the oldest on that these files lead to are versions; one among
-    them that they do not lead to is damaged, and reading it is an error."""
+    """What was there when the checkpoint was looked at: partitions, with the files of the first
+    one, and commits by batch. All batches from the oldest on that these files lead to are versions;
+    one among them that they do not lead to is damaged, and reading it is an error."""
 
+    dealt: DealtPartitions
     commits: Mapping[int, ObjectInfo] = field(default_factory=dict)
-    first_partition: PartitionReader | None = None
 
     @cached_property
     def versions(self) -> list[int]:
         """The batches whose state is there, rising."""
-        first = self.first_partition
+        first = self.dealt.first
         oldest = None if first is None else first.oldest_restorable
         return [batch for batch in self.commits if oldest is None or batch + 1 >= oldest]
 
 
 @dataclass
 class ProviderHistory:
-    """The StateHistory of one store of an operator. `partitions` is how many the store has, `files`
-    what has its files now, and `open_place` opens what has them another time."""
+    """The StateHistory of one store of an operator. `files` is what has its files now, and
+    `open_place` opens what has them another time."""
 
     checkpoint: ObjectStore
     store: ProviderStore
-    partitions: int
     files: ObjectStore
     open_place: OpenStore
-    _listed: _Listed = field(default_factory=_Listed, repr=False, compare=False)
+    _listed: _Listed = field(repr=False, compare=False)
 
     @classmethod
     def of(
@@ -100,8 +105,9 @@ class ProviderHistory:
     ) -> ProviderHistory:
         """Raises StoreNotFoundError, which names the stores that there are; CorruptObjectError."""
         files = state_files(checkpoint, open_place)
-        partitions = partitions_of(checkpoint, files, store.operator_id, store.name)
-        return cls(checkpoint, store, partitions, files, open_place)
+        stored = partitions_of(checkpoint, files, store.operator_id, store.name)
+        dealt = DealtPartitions(stored, QueryPartitions(checkpoint), None)
+        return cls(checkpoint, store, files, open_place, _Listed(dealt))
 
     @property
     def url(self) -> str:
@@ -110,8 +116,8 @@ class ProviderHistory:
 
     @property
     def max_parallelism(self) -> int:
-        """See StateHistory."""
-        return self.partitions
+        """See StateHistory. It grows if the query gets more partitions."""
+        return self._listed.dealt.most
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -126,7 +132,9 @@ class ProviderHistory:
     def attempt_at(self, version: int) -> str:
         """What tells the run of a batch that counts from other runs of it, of a query that went
         back. Raises what `read` raises."""
-        _, made = self._state_of(0, version)
+        partition, state = self._state_of(0, version)
+        made = partition.made_by_batch(state)
+        assert made is not None, "partition 0 is always there"
         return made.unique
 
     def versions(self) -> list[int]:
@@ -139,16 +147,18 @@ class ProviderHistory:
         listed = self._listed
         if version not in listed.commits or version not in listed.versions:
             listed = self._refreshed()
-        if version not in listed.versions or listed.first_partition is None:
+        if version not in listed.versions or listed.dealt.first is None:
             raise self.absent(version, listed.versions)
         committed_ms = listed.commits[version].modified_ms
-        whole, changed = listed.first_partition.sizes_at(version + 1)
+        whole, changed = listed.dealt.first.sizes_at(version + 1)
+        after, during = listed.dealt.after(version), listed.dealt.during(version)
         store = f"{self.store.operator_id}/{self.store.name}"
 
-        def handles(kind: StateFileKind, length: int) -> tuple[StateHandle, ...]:
-            # The time tells a batch from the same batch of a query that went back and ran it again.
-            name = f"{store}/{version}@{committed_ms}.{kind}"
-            groups = (KeyGroupRange(number, number) for number in range(self.partitions))
+        def handles(kind: StateFileKind, length: int, partitions: int) -> tuple[StateHandle, ...]:
+            # The time tells a batch from the same batch of a query that went back and ran it again,
+            # the number of partitions a state from the same one that was rescaled.
+            name = f"{store}/{version}@{committed_ms}.{kind}-{partitions}"
+            groups = (KeyGroupRange(number, number) for number in range(partitions))
             return tuple(
                 StateHandle(kind, f"{name}/{group.start}", length, "", group, version, 0)
                 for group in groups
@@ -157,9 +167,10 @@ class ProviderHistory:
         return StateVersion(
             info=VersionInfo(version, committed_ms),
             shape=self._columns.shape,
-            changes=handles("changelog", changed),
-            state=handles("snapshot", whole),
+            changes=handles("changelog", changed, during),
+            state=handles("snapshot", whole, after),
             base=version - 1 if version else None,
+            regroups=after != during,
         )
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
@@ -193,10 +204,10 @@ class ProviderHistory:
 
     def _listed_files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
         """As `_files_of`, by one listing. Raises ObjectMissingError for files that went since."""
-        partition, made = self._state_of(handle.key_groups.start, handle.epoch)
+        partition, state = self._state_of(handle.key_groups.start, handle.epoch)
         if handle.kind == "changelog":
-            return partition, [partition.changelog(made)]
-        return partition, partition.restored(made)
+            return partition, [partition.changes(state)]
+        return partition, partition.restored(state)
 
     def _state_of(self, number: int, batch: int) -> tuple[PartitionReader, StateId]:
         """A partition as it is now, and its state after a batch."""
@@ -205,6 +216,9 @@ class ProviderHistory:
         except VersionNotFoundError:
             raise self.absent(batch, self._refreshed(anew=True).versions) from None
         partition = self._partition(number)
+        if number >= self._listed.dealt.after(batch):
+            # The commit log has ids of the partitions after a rescale, not of those before it.
+            uniques = None
         try:
             return partition, partition.state_at(batch + 1, uniques)
         except VersionNotFoundError as error:
@@ -218,8 +232,16 @@ class ProviderHistory:
             self.files = state_files(self.checkpoint, self.open_place)
         listed, commits = self._listed, listed_commits(self.checkpoint)
         if anew or commits != listed.commits:
-            listed = self._listed = _Listed(commits, self._partition(0))
+            query = QueryPartitions(self.checkpoint)
+            first = PartitionReader(self.files, self._where(0), query)
+            stored = listed.dealt.stored
+            if anew or first.has_rescaled or listed.dealt.was_rescaled:
+                stored = self._stored()
+            listed = self._listed = _Listed(DealtPartitions(stored, query, first), commits)
         return listed
+
+    def _stored(self) -> StorePartitions:
+        return partitions_of(self.checkpoint, self.files, self.store.operator_id, self.store.name)
 
     @cached_property
     def _columns(self) -> ProviderColumns:
@@ -234,7 +256,7 @@ class ProviderHistory:
             raise CorruptObjectError(self.url, name, f"no schemas: {error!r}") from error
 
     def _partition(self, number: int) -> PartitionReader:
-        return PartitionReader(self.files, self._where(number))
+        return PartitionReader(self.files, self._where(number), self._listed.dealt.query)
 
     def _where(self, number: int) -> StorePartition:
         return StorePartition(self.store.operator_id, number, self.store.name)

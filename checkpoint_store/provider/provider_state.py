@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from checkpoint_store.provider.provider_file_names import (
     StateId,
 )
 from checkpoint_store.provider.provider_store import DEFAULT_STORE
+from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.provider.unsafe_rows import MalformedRowError, decode_rows
 
 _LOG = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ def read_partition_state(
     where: StorePartition,
     version: int,
     uniques: Collection[str] | None = None,
+    query: QueryPartitions | None = None,
 ) -> pa.Table:
     """All entries of a version, with the columns of Spark's statestore reader:
 
@@ -84,12 +86,13 @@ def read_partition_state(
         partition_id  int32
 
     `uniques` have that of the attempt that counts, as Spark's commit log says in checkpoint
-    format 2; without them the attempt of the highest generation counts.
+    format 2; without them the attempt of the highest generation counts. `query` is that of the
+    checkpoint, if the files are elsewhere.
 
     Raises VersionNotFoundError; ObjectMissingError and CorruptObjectError for a file on the way;
     UnreadableStateError, UnsupportedFormatError.
     """
-    reader = PartitionReader(files, where)
+    reader = PartitionReader(files, where, query)
     return reader.table(reader.restored(reader.state_at(version, uniques)))
 
 
@@ -98,6 +101,7 @@ def read_partition_changes(
     where: StorePartition,
     version: int,
     uniques: Collection[str] | None = None,
+    query: QueryPartitions | None = None,
 ) -> pa.Table:
     """What the batch that made a version changed, in its order; a key may occur more than once:
 
@@ -106,11 +110,12 @@ def read_partition_changes(
         value         struct of the value's, null for "delete"
         partition_id  int32
 
-    `uniques` and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
+    Arguments and errors as of `read_partition_state`; ChangesNotKnownError if only the state after
     that batch is there.
     """
-    reader = PartitionReader(files, where)
-    changes = reader.table([reader.changelog(reader.state_at(version, uniques))], keeps_all=True)
+    reader = PartitionReader(files, where, query)
+    changed = reader.changes(reader.state_at(version, uniques))
+    changes = reader.table([changed], keeps_all=True)
     present = pc.is_valid(changes["value"])
     return changes.add_column(0, "change_type", pc.if_else(present, "update", "delete"))
 
@@ -124,14 +129,23 @@ def missing_batch(files: ObjectStore, where: StorePartition, batch: int) -> Obje
 class PartitionReader:
     """Reads one directory as it was when it was listed."""
 
-    def __init__(self, objects: ObjectStore, where: StorePartition) -> None:
+    def __init__(
+        self, objects: ObjectStore, where: StorePartition, query: QueryPartitions | None = None
+    ) -> None:
+        """`query`: asked if it was rescaled. Without it `objects` is its checkpoint."""
         self._objects = objects
+        self._query = query or QueryPartitions(objects)
         self._where = where
         listed = {
             info.name.rpartition("/")[2]: info.length for info in objects.list(where.directory)
         }
         self._lengths = listed
         self._files = ProviderFiles(listed)
+
+    @property
+    def has_rescaled(self) -> bool:
+        """Whether there are files of a rescale."""
+        return self._files.has_rescaled
 
     @property
     def oldest_restorable(self) -> int | None:
@@ -145,14 +159,17 @@ class PartitionReader:
             state = self.state_at(version, None)
         except VersionNotFoundError:
             return 0, 0
-        lineage, changelog = self._files.lineage_of(state), self._files.changelog_of(state)
+        lineage, made = self._files.lineage_of(state), self._files.made_by_batch(state)
+        changelog = None if made is None else self._files.changelog_of(made)
         if lineage.foreign is not None and changelog is None:
             raise self._foreign(lineage.foreign)
         changed = 0 if changelog is None else self._lengths[str(changelog)]
         return sum(self._lengths[str(name)] for name in lineage.files), changed
 
     def state_at(self, version: int, uniques: Collection[str] | None) -> StateId:
-        state = self._files.state_at(version, uniques)
+        is_rescaled = self._files.is_rescaled_at(version)
+        partitions = self._query.after(version - 1) if is_rescaled else None
+        state = self._files.state_at(version, uniques, partitions)
         if state is None and (rocksdb := self._files.rocksdb_file_of(version)) is not None:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
         if state is None:
@@ -161,7 +178,28 @@ class PartitionReader:
             )
         return state
 
-    def changelog(self, state: StateId) -> ProviderFile:
+    def made_by_batch(self, state: StateId) -> StateId | None:
+        """The state that the batch made, if a rescaled one has replaced it; None if this partition
+        was not there then."""
+        return self._files.made_by_batch(state)
+
+    def partitions_of_batch(self, version: int) -> int | None:
+        """How many partitions the batch had that made a version which was rescaled since; None if
+        it was not, or if there is no file of it."""
+        if not self._files.is_rescaled_at(version):
+            return None
+        return self._files.partitions_of_batch(self.state_at(version, None))
+
+    def changes(self, state: StateId) -> ProviderFile:
+        """What the batch changed that made a state. One that was rescaled in a partition that was
+        not there before has no changes."""
+        made = self.made_by_batch(state)
+        if made is None:
+            (rescaled,) = self.restored(state)
+            return replace(rescaled, batches=())
+        return self._changelog(made)
+
+    def _changelog(self, state: StateId) -> ProviderFile:
         name = self._files.changelog_of(state)
         if name is not None:
             return self._read(name)
@@ -191,7 +229,7 @@ class PartitionReader:
             except (ObjectMissingError, CorruptObjectError, UnsupportedFormatError) as error:
                 paths = {self._path(name): name for name in lineage.files}
                 unusable = paths.get(error.name)
-                if unusable is None or unusable.kind == "changelog":
+                if unusable is None or unusable.kind in ("changelog", "rescaled"):
                     raise
                 _LOG.warning("a %s file is passed over: %s", unusable.kind, error)
                 damaged[unusable] = error

@@ -63,11 +63,20 @@ def committed_batches(checkpoint: ObjectStore) -> list[int]:
     return batches
 
 
+@dataclass(frozen=True, slots=True)
+class StorePartitions:
+    """How many partitions of a store Spark has noted, and where; how many directories there are."""
+
+    noted: int
+    directories: int
+    noted_in: str
+
+
 def partitions_of(
     checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
-) -> int:
-    """How many partitions a store has; `files` has the files of the stores. Raises
-    StoreNotFoundError, which names those that are there, and CorruptObjectError.
+) -> StorePartitions:
+    """The partitions of a store; `files` has the files of the stores. Raises StoreNotFoundError,
+    which names those that are there, and CorruptObjectError.
 
     Spark notes as many as its shuffles have. An operator that takes all rows at once, a limit or an
     aggregation without keys, has one all the same.
@@ -79,13 +88,17 @@ def partitions_of(
     if store_name not in stores:
         present = tuple((number, tuple(other.stores)) for number, other in operators.items())
         raise StoreNotFoundError(checkpoint.url, operator, store_name, present)
-    noted = stores[store_name]
-    if noted > 1 and _numbers(files, f"state/{operator}") == [0]:
+    noted, directories = stores[store_name], operators[operator].directories
+    if noted > 1 and directories == [0]:
         key_schema_json, _ = state_schemas(checkpoint, operator, store_name)
         takes_all_rows = not json.loads(key_schema_json)["fields"]
         if takes_all_rows or operators[operator].name == _LIMIT:
-            return 1
-    return noted
+            noted = 1
+    return StorePartitions(noted, max(directories, default=-1) + 1, _noted_in(operator))
+
+
+def _noted_in(operator: int) -> str:
+    return f"state/{operator}/_metadata/metadata"
 
 
 def state_schemas(checkpoint: ObjectStore, operator: int, store_name: str) -> tuple[str, str]:
@@ -130,10 +143,12 @@ def committed_ids(checkpoint: ObjectStore, batch: int, operator: int) -> set[str
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """An operator: its name, None if it is not noted, and its stores with their partitions."""
+    """An operator: its name, None if it is not noted, its stores with their partitions as noted,
+    and the directories of partitions."""
 
     name: str | None
     stores: Mapping[str, int]
+    directories: list[int]
 
 
 def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Operator:
@@ -143,23 +158,21 @@ def _operator(checkpoint: ObjectStore, files: ObjectStore, operator: int) -> _Op
     The files of the only store are in the partition's directory, those of several one below it.
     """
     directory = f"state/{operator}"
-    name = f"{directory}/_metadata/metadata"
+    name = _noted_in(operator)
+    partitions = _numbers(files, directory)
     try:
         lines = checkpoint.get(name).split(b"\n", 1)
     except ObjectMissingError:
-        partitions = _numbers(files, directory)
         partition = f"{directory}/{min(partitions, default=0)}"
         unnamed = _visible([info.name for info in files.list(partition)])
         named = [] if unnamed else _visible(files.list_directories(partition))
         count = max(partitions, default=-1) + 1
-        return _Operator(None, dict.fromkeys(named or [DEFAULT_STORE], count))
+        return _Operator(None, dict.fromkeys(named or [DEFAULT_STORE], count), partitions)
     try:
         noted = json.loads(lines[1])
         infos = noted["stateStoreInfo"]
         stores = {str(store["storeName"]): int(store["numPartitions"]) for store in infos}
-        if max(_numbers(files, directory), default=-1) >= max(stores.values()):
-            raise ValueError(f"it says {stores}, and there are more partitions")
-        return _Operator(str(noted["operatorInfo"]["operatorName"]), stores)
+        return _Operator(str(noted["operatorInfo"]["operatorName"]), stores, partitions)
     except (LookupError, TypeError, ValueError) as error:
         problem = f"not what Spark wrote of an operator: {error!r}"
         raise CorruptObjectError(checkpoint.url, name, problem) from error

@@ -81,7 +81,8 @@ class StateVersion:
     """A version: `changes` are the files that it added, `state` those of the whole state, both in
     the order in which they apply. `watermarks`: how far in event time its writers are. `base`: the
     version that it was built upon, None if it is the first. `now_ms`: the time of the version's
-    batch, in ms since 1970: what has expired by then is not there; None: nothing has."""
+    batch, in ms since 1970: what has expired by then is not there; None: nothing has. `regroups`:
+    keys are in other key groups in `state` than in `changes` and in the version before."""
 
     info: VersionInfo
     shape: StateShape
@@ -90,6 +91,7 @@ class StateVersion:
     watermarks: WriterWatermarks = field(default_factory=WriterWatermarks)
     base: int | None = None
     now_ms: int | None = None
+    regroups: bool = False
 
 
 class StateHistory(Protocol):

@@ -79,7 +79,8 @@ def _missing(
     except CorruptObjectError:
         return None
     is_same = known_state.is_of(files_of(then.state, key_groups), then.changes)
-    if not is_same or lost_version(known_state.version, later, numbers) is not None:
+    is_led_to = not any(each.regroups for each in later)
+    if not (is_same and is_led_to) or lost_version(known_state.version, later, numbers) is not None:
         return None
     missing = files_of(
         tuple(file for later_version in later for file in later_version.changes), key_groups

@@ -12,13 +12,7 @@ from pyspark.sql import SparkSession
 
 from cowstate.command_session import command_session
 from spark_state.spark.adoption import adoption, operator_adoption
-from spark_state.spark.adoption.adoption_record import (
-    QUIET_SECONDS,
-    AdoptionError,
-    last_folder,
-    read_record,
-    seconds_since_change,
-)
+from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.adoption_report import (
     applied_as_json,
     applied_as_text,
@@ -26,7 +20,6 @@ from spark_state.spark.adoption.adoption_report import (
     plan_as_text,
     reverted_as_json,
     reverted_as_text,
-    shown_progress,
 )
 from spark_state.spark.adoption.operator_adoption_plan import holds_transform_with_state
 from spark_state.spark.adoption.operator_adoption_report import (
@@ -39,6 +32,12 @@ from spark_state.spark.adoption.operator_adoption_report import (
 )
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
+from spark_state.spark.stopped_query.checkpoint_change import (
+    ADOPTION,
+    last_change,
+    seconds_since_change,
+)
+from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,46 +75,45 @@ def adopt_and_print(options: AdoptOptions) -> None:
 def _run(spark: SparkSession, options: AdoptOptions) -> tuple[str, dict[str, object]]:
     files = CheckpointFiles(spark, options.checkpoint)
     if options.revert:
-        return _revert(spark, files, options)
+        return _revert(files, options)
     checkpoint = read_checkpoint(files)
     if holds_transform_with_state(checkpoint):
         return _run_for_operator(spark, files, checkpoint, options)
     target = adoption.AdoptionTarget(options.to, options.store)
     if options.apply:
-        with shown_progress() as progress:
+        with shown_progress("converting", "converted", "store") as progress:
             applied = adoption.apply(
                 spark, options.checkpoint, target, progress, force=options.force
             )
         return applied_as_text(applied), applied_as_json(applied)
     plan = target.plan(checkpoint)
     quiet = _seconds_quiet(files, checkpoint)
-    return plan_as_text(plan, quiet, QUIET_SECONDS), plan_as_json(plan)
+    return plan_as_text(plan, quiet), plan_as_json(plan)
 
 
 def _run_for_operator(
     spark: SparkSession, files: CheckpointFiles, checkpoint: QueryCheckpoint, options: AdoptOptions
 ) -> tuple[str, dict[str, object]]:
     if options.apply:
-        with shown_progress("task") as progress:
+        with shown_progress("converting", "converted", "task") as progress:
             applied = operator_adoption.apply(
                 spark, files, checkpoint, options.to, progress, force=options.force
             )
         return adopted_as_text(applied), adopted_as_json(applied)
     checked = operator_adoption.check(spark, checkpoint, options.to)
     quiet = _seconds_quiet(files, checkpoint)
-    return checked_as_text(checked, quiet, QUIET_SECONDS), checked_as_json(checked)
+    return checked_as_text(checked, quiet), checked_as_json(checked)
 
 
-def _revert(
-    spark: SparkSession, files: CheckpointFiles, options: AdoptOptions
-) -> tuple[str, dict[str, object]]:
-    folder = last_folder(files)
-    record = read_record(files, folder)
+def _revert(files: CheckpointFiles, options: AdoptOptions) -> tuple[str, dict[str, object]]:
+    folder = last_change(files, ADOPTION)
+    record = AdoptionRecord.of(folder)
     if record is None or record.store is None:
-        reverted = adoption.revert(spark, options.checkpoint, force=options.force)
+        reverted = adoption.revert(folder, force=options.force)
         return reverted_as_text(reverted), reverted_as_json(reverted)
-    operator_adoption.revert(files, folder, record)
-    return put_back_as_text(files.url, folder, record), put_back_as_json(files.url, folder, record)
+    operator_adoption.revert(folder, record)
+    place = files.url, folder.path
+    return put_back_as_text(*place, record), put_back_as_json(*place, record)
 
 
 def _seconds_quiet(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> float:

@@ -17,6 +17,7 @@ from cowstate.cli.compact import add_compact
 from cowstate.cli.demo import add_demo
 from cowstate.cli.jar import add_jar
 from cowstate.cli.progress import add_progress
+from cowstate.cli.rescale import add_rescale
 from cowstate.cli.savepoint import add_restore, add_savepoint
 from spark_state.errors import CowstateError
 
@@ -34,6 +35,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_demo,
         add_jar,
         add_adopt,
+        add_rescale,
         add_compact,
         add_progress,
         add_savepoint,

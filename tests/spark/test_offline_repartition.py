@@ -15,7 +15,8 @@ from cowstate.cli.command_line import main
 from spark_state import UnsupportedOperationError, configure
 from spark_state.spark.provider.provider_class import PROVIDER_KEY
 from tests.support.adoption_jobs import contents, delete
-from tests.support.provider_jobs import COWSTATE, HDFS, configured
+from tests.support.provider_jobs import COWSTATE, HDFS, ROCKSDB, configured
+from tests.support.rescaled_jobs import rescaled
 from tests.support.streams import Stream, random_rows, totals_of
 
 pytestmark = pytest.mark.spark
@@ -54,7 +55,8 @@ def test_a_checkpoint_on_cowstate_is_refused_before_anything_changes(
 ) -> None:
     stream = stopped_query(spark, tmp_path, COWSTATE)
     before = contents(stream.checkpoint)
-    with pytest.raises(UnsupportedOperationError, match="is on cowstate, and Spark repartitions"):
+    message = "is on cowstate, and Spark repartitions .* cowstate rescale .* --partitions 5"
+    with pytest.raises(UnsupportedOperationError, match=message):
         manager.repartition(str(stream.checkpoint), 5)
     assert contents(stream.checkpoint) == before
     assert goes_on(stream)
@@ -82,6 +84,17 @@ def test_a_repartitioning_that_failed_is_undone_by_deleting_its_batch(
     with pytest.raises(StreamingQueryException, match="UNFINISHED_REPARTITION"):
         stream.run(totals(stream))
     assert main(["adopt", str(stream.checkpoint), "--to", "hdfs"]) == 2
-    assert "delete this file and offsets/.2.crc" in capsys.readouterr().err
+    assert "Delete this file and offsets/.2.crc" in capsys.readouterr().err
     delete(stream.checkpoint / "offsets" / "2")
+    assert goes_on(stream)
+
+
+@pytest.mark.parametrize("number", [5, 1])
+def test_state_that_spark_has_repartitioned_is_adopted_and_rescaled_again(
+    spark: SparkSession, manager: StreamingCheckpointManager, tmp_path: Path, number: int
+) -> None:
+    stream = stopped_query(spark, tmp_path, ROCKSDB)
+    manager.repartition(str(stream.checkpoint), number)
+    assert main(["adopt", str(stream.checkpoint), "--apply", "--force"]) == 0
+    rescaled(stream.checkpoint, 3)
     assert goes_on(stream)

@@ -32,6 +32,16 @@ def snapshot(version: int, generation: int = 1, attempt: int = 1) -> ProviderFil
     return ProviderFileName(version, generation, unique(version), None, attempt=unique(attempt))
 
 
+def rescaled(
+    version: int, former: int, partitions: int, base: str, number: int = 0x100
+) -> ProviderFileName:
+    """A rescaled file whose unique is the number and its version; in place of `base`."""
+    made, attempt = unique(number + version), unique(number)
+    return ProviderFileName(
+        version, number >> 7, made, base, attempt=attempt, former=former, partitions=partitions
+    )
+
+
 def merged(version: int, versions: int, generation: int = 1) -> ProviderFileName:
     """What the changelogs of the last `versions` versions up to `version` come to."""
     upon = changelog(version, version - versions, generation)
@@ -105,6 +115,9 @@ def file_bytes(
     }
     if name.versions > 1:
         metadata["cowstate.versions"] = str(name.versions)
+    if name.partitions is not None:
+        metadata["cowstate.former_partitions"] = str(name.former)
+        metadata["cowstate.partitions"] = str(name.partitions)
     if sums is not None:
         columns.append(pa.field("checksum", pa.int32(), nullable=False))
         arrays.append(pa.array(sums, pa.int32()))

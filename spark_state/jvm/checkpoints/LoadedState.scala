@@ -103,6 +103,8 @@ private[cowstate] final class TakenView(
 private[cowstate] trait StoreSession {
   /** Whether a snapshot is written before the commit returns. */
   def forcesSnapshot: Boolean
+  /** The id by which Spark has named the state that the batch begins upon. */
+  def askedFor: Option[String]
   def begin(state: LoadedState, base: StateId): CowStateStore
   def committed(store: CowStateStore): Unit
   def aborted(): Unit

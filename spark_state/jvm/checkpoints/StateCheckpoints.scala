@@ -1,11 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
+import java.io.Closeable
 import java.util
-import java.util.concurrent.{Callable, ExecutionException, ExecutorService, Executors}
-import java.util.concurrent.ThreadFactory
 
+import scala.annotation.tailrec
 import scala.collection.mutable
-import scala.util.{Try, Using}
+import scala.util.Using
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.types.StructType
@@ -39,7 +39,13 @@ final class StateCheckpoints(
   /** A file, begun when its first bytes are to be written. */
   def create(name: StateFileName): PendingStateFile = new PendingStateFile(
     () => directory.create(name.toString, isDurable = syncsChanges || !name.isChangelog), codec,
-    StateFileMetadata.header(name, keySchema, valueSchema), checksums)
+    headerOf(name), checksums)
+
+  private def headerOf(name: StateFileName): Seq[(String, String)] =
+    StateFileMetadata.header(name, keySchema, valueSchema) ++
+      name.rescale.toSeq.flatMap { rescale =>
+        Seq(Former -> rescale.former.toString, Partitions -> rescale.partitions.toString)
+      }
 
   /** Write a view as the snapshot of a state. */
   def writeSnapshot(name: StateFileName, view: MapView): FileSize = written(name) { rows =>
@@ -138,16 +144,48 @@ final class StateCheckpoints(
   /** Call `f` with each record batch of the files, in order. Other threads read ahead. */
   private def foreachBatch(
       files: Seq[StateFileName], onFile: OpenFile => Unit)(
-      f: (StateFileName, StateFileBatch) => Unit): Unit = {
-    val opened = files.iterator.map(name => () => openFile(name))
-    inOrder(opened, close = (_: OpenFile).input.close()) { file =>
-      try {
-        onFile(file)
-        file.first.foreach(f(file.name, _))
-        val rest = Iterator.range(1, file.reader.batchCount)
-        inOrder(rest.map(i => () => file.reader.batch(i)), close = (_: StateFileBatch) => ())(
-          f(file.name, _))
-      } finally file.input.close()
+      f: (StateFileName, StateFileBatch) => Unit): Unit =
+    Using.resource(new Batches(files, onFile))(_.foreach(f.tupled))
+
+  /** The record batches of the files, in order. Other threads read ahead until it is closed. */
+  def batches(files: Seq[StateFileName]): Iterator[(StateFileName, StateFileBatch)] with Closeable =
+    new Batches(files, _ => ())
+
+  private final class Batches(files: Seq[StateFileName], onFile: OpenFile => Unit)
+    extends Iterator[(StateFileName, StateFileBatch)] with Closeable {
+    private val opened = new ReadAhead[OpenFile](
+      files.iterator.map(name => () => openFile(name)), _.input.close())
+    private var open = Option.empty[OpenFile]
+    private var batches = new ReadAhead[StateFileBatch](Iterator.empty, _ => ())
+
+    @tailrec
+    override def hasNext: Boolean =
+      batches.hasNext || {
+        closeFile()
+        opened.hasNext && {
+          val file = opened.next()
+          open = Some(file)
+          onFile(file)
+          val rest = Iterator.range(1, file.reader.batchCount).map(i => () => file.reader.batch(i))
+          batches = new ReadAhead(file.first.map(first => () => first).iterator ++ rest, _ => ())
+          hasNext
+        }
+      }
+
+    override def next(): (StateFileName, StateFileBatch) = {
+      if (!hasNext) throw new NoSuchElementException
+      (open.get.name, batches.next())
+    }
+
+    private def closeFile(): Unit = {
+      batches.close()
+      open.foreach(_.input.close())
+      open = None
+    }
+
+    override def close(): Unit = {
+      closeFile()
+      opened.close()
     }
   }
 
@@ -172,7 +210,7 @@ final class StateCheckpoints(
   }
 
   private def check(name: StateFileName, reader: StateFileReader): Unit = {
-    val header = StateFileMetadata.header(name, keySchema, valueSchema)
+    val header = headerOf(name)
     val expected = header.toMap
     val keys = header.map(_._1)
       .filterNot(key => key == StateFileMetadata.KeySchema || key == StateFileMetadata.ValueSchema)
@@ -231,73 +269,13 @@ final class PendingStateFile(
 }
 
 object StateCheckpoints {
-  private val ReadAhead = 4
-
-  private val readers: ExecutorService = Executors.newFixedThreadPool(
-    Runtime.getRuntime.availableProcessors,
-    new ThreadFactory {
-      override def newThread(task: Runnable): Thread = {
-        val thread = new Thread(task, "cowstate-restore")
-        thread.setDaemon(true)
-        thread
-      }
-    })
+  /** In rescaled files: how many partitions the query had, and how many it has. */
+  private val Former = "cowstate.former_partitions"
+  private val Partitions = "cowstate.partitions"
 
   private final class OpenFile(
       val name: StateFileName,
       val input: StateFileInput,
       val reader: StateFileReader,
       val first: Option[StateFileBatch])
-
-  /** Run `tasks` in the readers' threads, some ahead, and `f` with each result in order. */
-  private def inOrder[T](tasks: Iterator[() => T], close: T => Unit)(f: T => Unit): Unit = {
-    val ahead = new mutable.Queue[Ahead[T]]
-    def fill(): Unit = while (ahead.size < ReadAhead && tasks.hasNext) {
-      ahead.enqueue(new Ahead(tasks.next(), close))
-    }
-    try {
-      fill()
-      while (ahead.nonEmpty) {
-        val next = ahead.head.take()
-        ahead.dequeue()
-        fill()
-        f(next)
-      }
-    } finally ahead.foreach(_.giveUp())
-  }
-
-  /**
-   * A task in a reader's thread. What it makes is either taken or closed, also when it is given up
-   * while it runs, or when the wait for it is interrupted.
-   */
-  private final class Ahead[T](task: () => T, close: T => Unit) {
-    private var made = Option.empty[T]
-    private var isGivenUp = false
-    private val running = readers.submit(new Callable[Unit] {
-      override def call(): Unit = run()
-    })
-
-    private def run(): Unit = if (!synchronized(isGivenUp)) {
-      val result = task()
-      synchronized {
-        if (isGivenUp) close(result) else made = Some(result)
-      }
-    }
-
-    def take(): T = {
-      try running.get()
-      catch { case e: ExecutionException => throw e.getCause }
-      synchronized {
-        val taken = made.get
-        made = None
-        taken
-      }
-    }
-
-    def giveUp(): Unit = synchronized {
-      isGivenUp = true
-      made.foreach(result => Try(close(result)))
-      made = None
-    }
-  }
 }

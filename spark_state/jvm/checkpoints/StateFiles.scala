@@ -40,6 +40,20 @@ final class StateFiles(
 
   def latestVersion: Option[Long] = (latestOwn ++ adopted.latestVersion).maxOption
 
+  /**
+   * This listing without the files that rescales made of `version` for other numbers of partitions
+   * than the query has there. `partitions` is asked only if there are such files.
+   */
+  def dealtOut(version: Long, partitions: Long => Int): StateFiles = {
+    val rescaled = names.filter(file => file.isRescaled && file.version == version)
+    if (rescaled.isEmpty) this
+    else {
+      val count = partitions(version)
+      new StateFiles(
+        names.filterNot(rescaled.filterNot(_.rescale.exists(_.partitions == count)).toSet), adopted)
+    }
+  }
+
   /** The snapshot of a state, the newest if there are several; None if there is none but `damaged`. */
   private def snapshotOf(state: StateId, damaged: Set[StateFileName]): Option[StateFileName] =
     snapshots.getOrElse(state, Nil).filterNot(damaged)
@@ -48,7 +62,8 @@ final class StateFiles(
   /**
    * The state that counts as `version`: of the highest generation, unless `unique` names one. None
    * if there is no file of it. A state has the generation of its changelog; snapshots and merged
-   * files, which are written later, have no say unless that is gone.
+   * files, which are written later, have no say unless that is gone. A rescaled state goes by its
+   * own name, and by that of the state which it replaces: the commit log may name either.
    */
   def stateAt(version: Long, unique: Option[String]): Option[StateId] = {
     if (version == 0) return Some(StateId.Empty)
@@ -57,12 +72,16 @@ final class StateFiles(
       file.version == version && !file.isChangelog && !made.exists(_.unique == file.unique)
     }
     unique match {
-      case Some(id) => there.find(_.unique == id).map(_.state)
+      case Some(id) =>
+        newest(there.filter(file => file.unique == id || file.isRescaled && file.base.contains(id)))
       case None =>
-        there.maxByOption(file => (file.generation, file.unique)).map(_.state).orElse(
+        newest(there).orElse(
           Option.when(adopted.has(version))(StateId(version, StateId.Adopted)))
     }
   }
+
+  private def newest(files: Iterable[StateFileName]): Option[StateId] =
+    files.maxByOption(file => (file.generation, file.unique)).map(_.state)
 
   /**
    * The lineage of a state, which prefers files of many versions; or, if a file is missing, the

@@ -16,8 +16,6 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  */
 private[cowstate] final class PlacedStateDirectory(
     id: StateStoreId, settings: StoreSettings, conf: Configuration) extends StateDirectory {
-  import PlacedStateDirectory._
-
   private val root = new Path(id.checkpointRootLocation)
   private val inCheckpoint = StateDirectory.of(id.storeCheckpointLocation(), conf)
   private var place = Option.empty[StateMarker]
@@ -47,8 +45,7 @@ private[cowstate] final class PlacedStateDirectory(
     val before = directory
     val now = settled(StatePlaces.ofWriter(root, settings, conf, isBegun = hasFiles))
     if (place.isDefined && !isNoted) {
-      val partition = new Path(root, s"${id.operatorId}/${id.partitionId}")
-      StateMarker.writeOnce(new Path(partition, Note), conf, NoteText)
+      PlacedStateDirectory.note(id, conf)
       isNoted = true
     }
     now.beginWriting() || before.exists(_ ne now)
@@ -68,7 +65,13 @@ private[cowstate] final class PlacedStateDirectory(
   override def sweepOrphans(): Unit = current.sweepOrphans()
 }
 
-private object PlacedStateDirectory {
+private[cowstate] object PlacedStateDirectory {
   private val Note = "_cowstate-store"
   private val NoteText = s"The files of this partition are where ../../${StateMarker.Name} says."
+
+  /** Leave the note of a partition whose files are in an object store. */
+  def note(id: StateStoreId, conf: Configuration): Unit = {
+    val partition = new Path(id.checkpointRootLocation, s"${id.operatorId}/${id.partitionId}")
+    StateMarker.writeOnce(new Path(partition, Note), conf, NoteText)
+  }
 }

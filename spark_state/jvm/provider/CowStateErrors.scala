@@ -33,8 +33,8 @@ object CowStateException {
   def noChanges(url: String, state: StateId, first: Option[Long]): CowStateException = {
     val why =
       if (state.unique == StateId.Adopted) "it was adopted from another provider"
-      else "its state was converted by cowstate adopt, or its changelog was merged or deleted as " +
-        "one of an expired batch"
+      else "its state was converted by cowstate adopt or rescale, or its changelog was merged or " +
+        "deleted as one of an expired batch"
     val from = first.map(version =>
       s"batch ${version - 1} on: set changeStartBatchId to that or a later one").getOrElse(
       "the next batch on that runs with this provider")

@@ -216,7 +216,7 @@ private[cowstate] final class CowStateStore(
       id.partitionId,
       newState.version,
       Option.when(uses)(newState.unique),
-      Option.when(uses && base.version > 0)(base.unique))
+      Option.when(uses && base.version > 0)(session.askedFor.getOrElse(base.unique)))
   }
 
   private def releaseViews(): Unit = {

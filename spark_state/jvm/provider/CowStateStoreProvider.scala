@@ -38,6 +38,7 @@ class CowStateStoreProvider
   @volatile private var hadoopConf: Configuration = _
   @volatile private var conf: CowStateConf = _
   @volatile private var checkpoints: StateCheckpoints = _
+  @volatile private var partitions: QueryPartitions = _
   @volatile private var lock: StoreLock = _
   @volatile private var loaded: LoadedState = _
   @volatile private var cleanup: StateFileCleanup = _
@@ -70,6 +71,7 @@ class CowStateStoreProvider
       new PlacedStateDirectory(id, conf.store, hadoopConf),
       new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), keySchema,
       valueSchema, codec, RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
+    partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }
 
@@ -138,7 +140,7 @@ class CowStateStoreProvider
       unique: Option[String],
       forceSnapshot: Boolean,
       loadEmpty: Boolean): CowStateStore = {
-    val session = new WriteSession(forceSnapshot)
+    val session = new WriteSession(forceSnapshot, unique)
     lock.acquire(session)
     try {
       val isOutdated = checkpoints.directory.beginWriting()
@@ -159,7 +161,9 @@ class CowStateStoreProvider
     Option(TaskContext.get()).forall(t => t.attemptNumber() == 0 && t.stageAttemptNumber() == 0)
 
   /** A batch's hold on the store, from the beginning of the task to its commit or abort. */
-  private final class WriteSession(override val forcesSnapshot: Boolean) extends StoreSession {
+  private final class WriteSession(
+      override val forcesSnapshot: Boolean, override val askedFor: Option[String])
+    extends StoreSession {
     override def begin(state: LoadedState, base: StateId): CowStateStore =
       open(state, base, this)
 
@@ -231,7 +235,7 @@ class CowStateStoreProvider
    * given up first: two at once may be more than memory permits.
    */
   private def reload(version: Long, unique: Option[String]): (LoadedState, StateId) = {
-    val files = checkpoints.list()
+    val files = filesOf(version)
     val at = stateAt(version, unique, files)
     giveUp()
     install(load(files, at))
@@ -246,9 +250,13 @@ class CowStateStoreProvider
 
   /** Restore a version from files. */
   private def load(version: Long, unique: Option[String]): LoadedState = {
-    val files = checkpoints.list()
+    val files = filesOf(version)
     load(files, stateAt(version, unique, files))
   }
+
+  /** The directory as it counts for a version. */
+  private def filesOf(version: Long): StateFiles =
+    checkpoints.list().dealtOut(version, partitions.at)
 
   private def stateAt(version: Long, unique: Option[String], files: StateFiles): StateId =
     files.stateAt(version, unique).getOrElse(throw missing(version, unique, files))
@@ -402,6 +410,7 @@ class CowStateStoreProvider
       snapshotVersion, endVersion, snapshotVersionStateStoreCkptId, endVersionStateStoreCkptId)
     val session = new StoreSession {
       override def forcesSnapshot: Boolean = false
+      override def askedFor: Option[String] = endVersionStateStoreCkptId
       override def begin(state: LoadedState, base: StateId): CowStateStore =
         open(state, base, this)
       override def committed(store: CowStateStore): Unit = state.close()
@@ -425,7 +434,7 @@ class CowStateStoreProvider
       endVersion: Long,
       snapshotUnique: Option[String],
       endUnique: Option[String]): LoadedState = loading(endVersion) {
-    val files = checkpoints.list()
+    val files = filesOf(endVersion)
     val end = files.stateAt(endVersion, endUnique)
       .getOrElse(throw missing(endVersion, endUnique, files))
     val lineage = files.lineageOf(end, fromSnapshot = Some(snapshotVersion)) match {
@@ -459,7 +468,7 @@ class CowStateStoreProvider
   private def changes(
       startVersion: Long, endVersion: Long, endVersionStateStoreCkptId: Option[String])
       : ChangeFeed = {
-    val files = checkpoints.list()
+    val files = filesOf(endVersion)
     val end = files.stateAt(endVersion, endVersionStateStoreCkptId)
       .getOrElse(throw missing(endVersion, endVersionStateStoreCkptId, files))
     val url = checkpoints.directory.url

@@ -1,24 +1,17 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.FileNotFoundException
-import java.util.UUID
-import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
-import scala.jdk.CollectionConverters._
-import scala.util.Using
 import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileSystem, Path}
 import org.json4s.{DefaultFormats, Formats}
-import org.json4s.jackson.{JsonMethods, Serialization}
+import org.json4s.jackson.JsonMethods
 
-import org.apache.spark.{SimpleFutureAction, SparkStatusTracker, TaskContext}
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.TaskContext
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.SerializableConfiguration
 
 /** A store of a checkpoint; `unique` is the id of its state in checkpoint format 2. */
@@ -53,40 +46,7 @@ final case class ConvertedStore(
     rowsWritten: Long = 0,
     unique: Option[String] = None,
     files: Seq[MovableFile] = Nil,
-    error: Option[String] = None)
-
-/** A running conversion. `results` has the stores that are done, by number. */
-final class StateConversion private (
-    tracker: SparkStatusTracker,
-    val total: Int,
-    results: ConcurrentHashMap[Int, ConvertedStore],
-    job: SimpleFutureAction[Unit]) {
-  import StateConversion._
-
-  def finished: Int = results.size
-
-  def isDone: Boolean = job.isCompleted || failed
-
-  def failed: Boolean = results.values.asScala.exists(_.error.isDefined)
-
-  /** End what still runs, and wait until no task writes any more. */
-  def cancel(): Unit = {
-    job.cancel()
-    val limit = System.nanoTime + TimeUnit.SECONDS.toNanos(CancelSeconds)
-    while (activeTasks > 0 && System.nanoTime < limit) Thread.sleep(20)
-  }
-
-  private def activeTasks: Int = {
-    val stages = job.jobIds.flatMap(tracker.getJobInfo).flatMap(_.stageIds())
-    stages.flatMap(tracker.getStageInfo).map(_.numActiveTasks()).sum
-  }
-
-  /** The stores that are done, as JSON, after `isDone`. Throws the job's own failure. */
-  def result(): String = {
-    if (!failed) job.get()
-    Serialization.write(results.asScala.toSeq.sortBy(_._1).map(_._2))
-  }
-}
+    error: Option[String] = None) extends StoreOutcome
 
 /**
  * Converts the state of a checkpoint from one provider's files to another's, through the providers'
@@ -96,70 +56,28 @@ final class StateConversion private (
  * written: the rows must be as many, and their bytes the same, as those that were read.
  */
 object StateConversion {
-  private[cowstate] implicit val formats: Formats = DefaultFormats
+  private implicit val formats: Formats = DefaultFormats
   private val Hdfs = classOf[HDFSBackedStateStoreProvider].getName
-  private val CancelSeconds = 60L
-  private val Settings = "spark.sql.streaming.stateStore."
 
   /** Begin. Throws CowStateException when a store has no schema, or not one that can be used. */
-  def start(session: SparkSession, orderJson: String): StateConversion = {
+  def start(session: SparkSession, orderJson: String): StoreJob[ConvertedStore] = {
     val order = JsonMethods.parse(orderJson).extract[ConversionOrder]
-    val hadoopConf = session.sessionState.newHadoopConf()
-    hadoopConf.set(StreamExecution.RUN_ID_KEY, UUID.randomUUID().toString)
-    val schemas = order.stores.map(s => (s.operator, s.store)).distinct
-      .map(key => key -> schemaOf(order.checkpoint, key._1, key._2, hadoopConf)).toMap
+    val hadoopConf = CheckpointStores.hadoopConfOf(session)
+    val schemas = order.stores.map(s => (s.operator, s.store)).distinct.map(key =>
+      key -> CheckpointStores.schemaOf(order.checkpoint, key._1, key._2, hadoopConf)).toMap
     val tasks = order.stores.map { store =>
       val (key, value) = schemas((store.operator, store.store))
       (store, StoreShape(key, value, store.prefixColumns))
     }
-    val storeConf = storeConfOf(session, order.settings)
+    val storeConf = CheckpointStores.storeConfOf(session, order.settings)
     val broadcastConf = session.sparkContext.broadcast(new SerializableConfiguration(hadoopConf))
     val withoutStores = order.copy(stores = Nil)
-    val results = new ConcurrentHashMap[Int, ConvertedStore]
-    val job = session.sparkContext.submitJob(
-      session.sparkContext.parallelize(tasks, math.max(tasks.size, 1)),
-      (rows: Iterator[(StoreToConvert, StoreShape)]) =>
-        rows.map { case (store, shape) =>
-          new StoreConversion(withoutStores, store, shape, storeConf,
-            broadcastConf.value.value).run()
-        }.toSeq,
-      tasks.indices,
-      (number: Int, done: Seq[ConvertedStore]) => done.foreach(results.put(number, _)),
-      ())
-    new StateConversion(session.sparkContext.statusTracker, tasks.size, results, job)
-  }
-
-  private def storeConfOf(session: SparkSession, settings: Map[String, String]): StateStoreConf = {
-    val conf = session.sessionState.conf.clone()
-    settings.foreach { case (key, value) =>
-      if (key.startsWith(Settings)) conf.setConfString(key, value)
-    }
-    // Where files are is what the checkpoint says, and what the order says.
-    conf.unsetConf(CowStateConf.Store)
-    conf.setConfString(s"${Settings}commitValidation.enabled", "false")
-    conf.setConfString(s"${Settings}coordinatorReportSnapshotUploadLag", "false")
-    new StateStoreConf(conf)
-  }
-
-  private def schemaOf(
-      checkpoint: String, operator: Long, store: String, conf: Configuration)
-      : (StructType, StructType) = {
-    val location = StateStoreId(s"$checkpoint/state", operator,
-      StateStore.PARTITION_ID_TO_CHECK_SCHEMA, store).storeCheckpointLocation()
-    val file = StateSchemaCompatibilityChecker.schemaFile(location)
-    val schemas =
-      try Using.resource(file.getFileSystem(conf).open(file))(
-          StateSchemaCompatibilityChecker.readSchemaFile)
-      catch {
-        case _: FileNotFoundException => throw new CowStateException(
-            s"$file is missing, so the types of the state are not known. Run the query once with " +
-              "its present provider and " +
-              "spark.sql.streaming.stateStore.stateSchemaCheck = true: it writes it")
-      }
-    schemas match {
-      case List(only) => (only.keySchema, only.valueSchema)
-      case several => throw new CowStateException(
-          s"$file has ${several.size} column families; only stores with one can be converted")
+    StoreJob.submit(
+      session.sparkContext.parallelize(tasks, math.max(tasks.size, 1)), tasks.size) { rows =>
+      rows.map { case (store, shape) =>
+        new StoreConversion(withoutStores, store, shape, storeConf,
+          broadcastConf.value.value).run()
+      }.toSeq
     }
   }
 
@@ -188,12 +106,6 @@ object StateConversion {
   }
 
   private[cowstate] def isHdfs(providerClass: String): Boolean = providerClass == Hdfs
-}
-
-/** The number of rows, and the sum of their hashes, which is the same in any order. */
-private final case class Tally(rows: Long = 0, hash: Long = 0) {
-  def plus(key: UnsafeRow, value: UnsafeRow): Tally =
-    Tally(rows + 1, hash + key.hashCode.toLong * 1000003L + value.hashCode)
 }
 
 /** Converts one store, inside a task. */
@@ -234,7 +146,7 @@ private final class StoreConversion(
         store, read.rows, written.rows, Option.when(store.unique.isDefined)(unique),
         newFiles(unique))
     } catch {
-      case NonFatal(e) => ConvertedStore(store, error = Some(s"$inPlace: ${reasonOf(e)}"))
+      case NonFatal(e) => ConvertedStore(store, error = Some(StoreJob.reasonOf(inPlace.toString, e)))
     }
 
   /** The unique of a state that only moves, so that who has read it before goes on from it. */
@@ -243,23 +155,10 @@ private final class StoreConversion(
     else {
       val source = idIn(s"${order.checkpoint}/state")
       val there = new PlacedStateDirectory(source, CowStateConf(storeConf).store, hadoopConf)
-      checkpointsIn(there).list().stateAt(order.version, store.unique).map(_.unique)
-        .filterNot(_ == StateId.Adopted)
+      val partitions = new QueryPartitions(source.checkpointRootLocation, hadoopConf)
+      checkpointsIn(there).list().dealtOut(order.version, partitions.at)
+        .stateAt(order.version, store.unique).map(_.unique).filterNot(_ == StateId.Adopted)
     }
-
-  /** What happened; our own errors tell the way out, too. */
-  private def reasonOf(e: Throwable): String = {
-    val causes = Iterator.iterate(e)(_.getCause).takeWhile(_ != null).toSeq
-    val ours = causes.find {
-      case _: CowStateException | _: ObjectStoreException => true
-      case _ => false
-    }
-    ours.map(_.getMessage).getOrElse {
-      val innermost = causes.last
-      val what = Option(innermost.getMessage).getOrElse(innermost.getClass.getName)
-      s"its files cannot be read: $what. Restore them ${WaysOut.RestoreOrRestart}"
-    }
-  }
 
   /** The provider's version of a state that was put into an empty store. */
   private val HdfsVersion = 1L
@@ -267,16 +166,8 @@ private final class StoreConversion(
   private def idIn(root: String): StateStoreId =
     StateStoreId(root, store.operator, store.partition, store.store)
 
-  private def open(providerClass: String, root: String): StateStoreProvider = {
-    val spec =
-      if (store.prefixColumns == 0) NoPrefixKeyStateEncoderSpec(shape.keySchema)
-      else PrefixKeyScanStateEncoderSpec(shape.keySchema, store.prefixColumns)
-    val provider = StateStoreProvider.create(providerClass)
-    provider.init(
-      idIn(root), shape.keySchema, shape.valueSchema, spec, useColumnFamilies = false, storeConf,
-      hadoopConf, useMultipleValuesPerKey = false, None)
-    provider
-  }
+  private def open(providerClass: String, root: String): StateStoreProvider =
+    CheckpointStores.open(providerClass, idIn(root), shape, storeConf, hadoopConf)
 
   private def withStore[T](
       providerClass: String, root: String, version: Long, unique: Option[String])(
@@ -289,19 +180,19 @@ private final class StoreConversion(
     } finally provider.close()
   }
 
-  private def tallyOf(rows: Iterator[UnsafeRowPair]): Tally =
-    rows.foldLeft(Tally()) { (tally, pair) =>
+  private def tallyOf(rows: Iterator[UnsafeRowPair]): StateTally =
+    rows.foldLeft(StateTally()) { (tally, pair) =>
       task.killTaskIfInterrupted()
       tally.plus(pair.key, pair.value)
     }
 
-  private def tallied(rows: Iterator[UnsafeRowPair])(f: UnsafeRowPair => Unit): Tally =
+  private def tallied(rows: Iterator[UnsafeRowPair])(f: UnsafeRowPair => Unit): StateTally =
     tallyOf(rows.map { pair =>
       f(pair)
       pair
     })
 
-  private def writeHdfs(rows: Iterator[UnsafeRowPair]): Tally = {
+  private def writeHdfs(rows: Iterator[UnsafeRowPair]): StateTally = {
     val provider = open(order.targetClass, scratch)
     try {
       val target = OfSpark.storeWithSnapshot(provider, HdfsVersion - 1)
@@ -311,7 +202,7 @@ private final class StoreConversion(
     } finally provider.close()
   }
 
-  private def writeOwn(rows: Iterator[UnsafeRowPair], unique: String): Tally = {
+  private def writeOwn(rows: Iterator[UnsafeRowPair], unique: String): StateTally = {
     val there = inStore.getOrElse(StateDirectory.of(inPlace, hadoopConf))
     val written = inStore.getOrElse(StateDirectory.of(inScratch, hadoopConf))
     val generation = checkpointsIn(there).list().nextGeneration

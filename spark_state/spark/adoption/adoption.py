@@ -1,6 +1,6 @@
 """Lets a stopped query go on from its checkpoint with another state store provider.
 
-The folder of the adoption, see adoption_record, has beside its record and copies:
+The folder of the adoption, see checkpoint_change, has beside its record and copies:
 
     converted/         state that is being written for the other provider; deleted at the end
 
@@ -15,51 +15,47 @@ yet. The checkpoint's word of the place takes the part of that entry if the prov
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.provider.state_place import StatePlace
-from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
     IN_CHECKPOINT,
     AdoptionPlan,
     plan_adoption,
-    short_name,
 )
 from spark_state.spark.adoption.adoption_record import (
     AdoptionError,
     AdoptionRecord,
+    note_place,
+    noted_place,
+)
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.provider_class import short_name
+from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
+from spark_state.spark.provider.stored_state import StoredState, store_url
+from spark_state.spark.stopped_query.checkpoint_change import (
+    ADOPTION,
+    ChangeFolder,
     Progress,
-    back_up,
     check_edited,
     check_finished,
+    check_not_run_since,
     check_quiet,
     check_unchanged,
     digest,
-    forget,
-    last_folder,
-    new_folder,
-    note_place,
-    noted_place,
+    finish_last,
     put_back_edited,
-    read_record,
-    saved,
 )
-from spark_state.spark.provider.checkpoint_files import CheckpointFiles
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, read_checkpoint
-from spark_state.spark.provider.stored_state import StoredState, store_url
+from spark_state.spark.stopped_query.store_job import run_store_job
 
 _CONVERTED = "converted"
-_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,30 +119,32 @@ def apply(
     AdoptionError. After an error the checkpoint is as it was.
     """
     files = CheckpointFiles(spark, location)
+    finish_last(files)
     adoption = target.plan(read_checkpoint(files))
     check_finished(files, adoption.checkpoint)
-    folder = new_folder()
+    folder = ChangeFolder.new(files, ADOPTION)
     try:
         if not force:
-            check_quiet(files, adoption.checkpoint, folder)
+            check_quiet(adoption.checkpoint, folder)
         if adoption.place is not None:
-            note_place(files, folder, adoption.place)
-        converted = _convert(files, adoption, folder, progress)
+            note_place(folder, adoption.place)
+        converted = _convert(folder, adoption, progress)
         texts = _new_texts(adoption, converted.ids)
         record = _record_of(adoption, texts, converted)
-        back_up(files, folder, record)
-        check_unchanged(files, adoption.checkpoint)
+        folder.back_up((*record.replaced, *record.removed))
+        folder.write_record(record.content())
+        check_unchanged(adoption.checkpoint, folder)
     except BaseException:
-        _empty_place(files, folder)
-        forget(files, folder)
+        _empty_place(folder)
+        folder.forget()
         raise
     try:
         _change(files, adoption, converted, texts)
     except BaseException:
-        _restore(files, folder, record)
+        _restore(folder, record)
         raise
-    files.delete(f"{folder}/{_CONVERTED}")
-    return AppliedAdoption(adoption, folder, converted.rows, record.created)
+    files.delete(f"{folder.path}/{_CONVERTED}")
+    return AppliedAdoption(adoption, folder.path, converted.rows, record.created)
 
 
 def _change(
@@ -163,46 +161,43 @@ def _change(
         files.delete(STATE_PLACE)
 
 
-def revert(spark: SparkSession, location: str, *, force: bool = False) -> RevertedAdoption:
+def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
     """Undo the last adoption, even one that was killed. `force` is as in `apply`.
 
-    Raises ConfigurationError if there is no adoption, if the query has run since, or if it seems to
-    be running.
+    Raises ConfigurationError if the query has run since, or if it seems to be running.
     """
-    files = CheckpointFiles(spark, location)
-    folder = last_folder(files)
-    record = read_record(files, folder)
+    files = folder.files
+    record = AdoptionRecord.of(folder)
     if record is None:
-        _empty_place(files, folder)
-        forget(files, folder)
-        return RevertedAdoption(files.url, folder, None)
+        _empty_place(folder)
+        folder.forget()
+        return RevertedAdoption(files.url, folder.path, None)
     checkpoint = read_checkpoint(files)
-    _check_not_run_since(files, checkpoint, folder, record)
+    check_not_run_since(
+        checkpoint, record.content(), _after_later_batches(checkpoint, folder, record)
+    )
+    check_edited(folder, record.replaced, {})
     if not force:
-        check_quiet(files, checkpoint, folder)
-    _restore(files, folder, record)
-    return RevertedAdoption(files.url, folder, record)
+        check_quiet(checkpoint, folder)
+    _restore(folder, record)
+    return RevertedAdoption(files.url, folder.path, record)
 
 
-def _check_not_run_since(
-    files: CheckpointFiles, checkpoint: QueryCheckpoint, folder: str, record: AdoptionRecord
-) -> None:
-    then = -1 if record.committed is None else record.committed
-    now = -1 if checkpoint.committed is None else checkpoint.committed
-    if checkpoint.planned > record.planned or now > then:
-        if not _went_on_there(checkpoint, record, noted_place(files, folder)):
-            raise ConfigurationError(
-                f"{files.url} is on {short_name(record.source)} already, so there is nothing to "
-                f"revert: the query ran during the adoption {folder}, and went on with its former "
-                f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
-                "cowstate adopt again"
-            )
-        raise ConfigurationError(
-            f"{files.url} has gone on to batch {checkpoint.planned} since {folder}: going back to "
-            f"batch {record.planned} would lose state. Run cowstate adopt{_way_back(record)} "
-            "instead"
+def _after_later_batches(
+    checkpoint: QueryCheckpoint, folder: ChangeFolder, record: AdoptionRecord
+) -> str:
+    url = checkpoint.url
+    if not _went_on_there(checkpoint, record, noted_place(folder)):
+        return (
+            f"{url} is on {short_name(record.source)} already, so there is nothing to "
+            f"revert: the query ran during the adoption {folder.path}, and went on with its former "
+            f"provider to batch {checkpoint.planned}. To adopt it, stop the query and run "
+            "cowstate adopt again"
         )
-    check_edited(files, folder, record)
+    return (
+        f"{url} has gone on to batch {checkpoint.planned} since {folder.path}: going back to "
+        f"batch {record.planned} would lose state. Run cowstate adopt{_way_back(record)} instead"
+    )
 
 
 def _went_on_there(
@@ -220,13 +215,13 @@ def _way_back(record: AdoptionRecord) -> str:
     return "" if record.target == HDFS_CLASS else " --to hdfs"
 
 
-def _convert(
-    files: CheckpointFiles, adoption: AdoptionPlan, folder: str, progress: Progress
-) -> _Converted:
+def _convert(folder: ChangeFolder, adoption: AdoptionPlan, progress: Progress) -> _Converted:
     """Write the state for the other provider, below `folder`. Raises AdoptionError."""
     if not adoption.conversions:
         return _Converted()
-    stores = _run_conversion(files, _order(files, adoption, f"{folder}/{_CONVERTED}"), progress)
+    files = folder.files
+    order = _order(files, adoption, f"{folder.path}/{_CONVERTED}")
+    stores = run_store_job(lambda: files.start_conversion(order), progress, AdoptionError)
     moves: dict[str, str] = {}
     ids: dict[str, str] = {}
     for store in stores:
@@ -278,28 +273,6 @@ def _order(files: CheckpointFiles, adoption: AdoptionPlan, scratch: str) -> dict
     }
 
 
-def _run_conversion(
-    files: CheckpointFiles, order: dict[str, Any], progress: Progress
-) -> list[dict[str, Any]]:
-    try:
-        job = files.start_conversion(order)
-        try:
-            while not job.isDone():
-                progress(job.finished(), job.total())
-                time.sleep(_POLL_SECONDS)
-            progress(job.finished(), job.total())
-            stores: list[dict[str, Any]] = json.loads(job.result())
-        finally:
-            job.cancel()
-    except Py4JJavaError as error:
-        reason = error.java_exception.getMessage()
-        raise AdoptionError(f"{reason}. Nothing was changed") from error
-    for store in stores:
-        if "error" in store:
-            raise AdoptionError(f"{store['error']}. Nothing was changed")
-    return stores
-
-
 def _new_texts(adoption: AdoptionPlan, ids: dict[str, str]) -> dict[str, str]:
     """The new texts of log entries, by path. The newest entry of the offset log comes last."""
     texts = {}
@@ -334,19 +307,19 @@ def _record_of(
     )
 
 
-def _empty_place(files: CheckpointFiles, folder: str) -> None:
+def _empty_place(folder: ChangeFolder) -> None:
     """Delete what was written to an object store. Nothing names it."""
-    place = noted_place(files, folder)
+    place = noted_place(folder)
     if place is not None:
-        StoredState(files, place).delete_all_but(())
+        StoredState(folder.files, place).delete_all_but(())
 
 
-def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+def _restore(folder: ChangeFolder, record: AdoptionRecord) -> None:
     """Put back all files, the newest entry of the offset log first. May be called again."""
-    put_back_edited(files, folder, record)
+    put_back_edited(folder, record.edited, record.created)
     for path in record.created:
-        files.delete(path)
+        folder.files.delete(path)
     for path in record.removed:
-        files.copy(saved(folder, path), path)
-    _empty_place(files, folder)
-    forget(files, folder)
+        folder.files.copy(folder.saved(path), path)
+    _empty_place(folder)
+    folder.forget()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from checkpoint_store.provider.state_place import StatePlace
 from spark_state.errors import ConfigurationError, UnsupportedOperationError
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
-from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY, short_name
 from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint, StoreDirectory
 
 _BUILT_IN = "org.apache.spark.sql.execution.streaming.state"
@@ -33,10 +33,6 @@ CHECKPOINT_FORMAT = f"{_STATE_STORE}.checkpointFormatVersion"
 _JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 IN_CHECKPOINT = "checkpoint"
 """The value of `--store` that moves the state of a query back into its checkpoint."""
-
-
-def short_name(provider: str) -> str:
-    return provider.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,88 +1,18 @@
-"""The reports of `cowstate adopt`, as text and as JSON, and its progress bar."""
+"""The reports of `cowstate adopt`, as text and as JSON."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from checkpoint_store.amounts import size_text
 from checkpoint_store.object_names import STATE_PLACE
 from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption
-from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan, short_name
-from spark_state.spark.adoption.adoption_record import Progress
-from spark_state.spark.provider.provider_class import PROVIDER_KEY
-from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, StatefulOperator
-
-_TENTHS = 10
-
-
-@contextmanager
-def shown_progress(unit: str = "store") -> Iterator[Progress]:
-    """Progress on standard error: tqdm's bar, or a line for each tenth if there is no terminal or
-    no tqdm. `unit`: what is counted."""
-    if importlib.util.find_spec("tqdm") is None or not sys.stderr.isatty():
-        yield _lines(unit)
-        return
-    from tqdm import tqdm
-
-    with tqdm(unit=unit, desc="converting", leave=False) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield show
-
-
-def _lines(unit: str) -> Progress:
-    shown = 0
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        tenths = done * _TENTHS // total
-        if tenths > shown:
-            shown = tenths
-            print(f"converted {done} of {total} {unit}s", file=sys.stderr, flush=True)
-
-    return show
-
-
-def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
-    """The number of files of the operator's stores, and their bytes."""
-    below = f"state/{operator.number}/"
-    lengths = {file.path: file.length for file in checkpoint.files} | dict(checkpoint.stored)
-    own = [length for path, length in lengths.items() if path.startswith(below)]
-    return len(own), sum(own)
-
-
-def checkpoint_as_json(checkpoint: QueryCheckpoint) -> dict[str, Any]:
-    """What was found."""
-    operators = []
-    for operator in checkpoint.operators:
-        files, size = _usage(checkpoint, operator)
-        operators.append(
-            {
-                "operator": operator.number,
-                "name": operator.name,
-                "stores": list(operator.stores),
-                "partitions": operator.partitions,
-                "files": files,
-                "bytes": size,
-            }
-        )
-    return {
-        "checkpoint": checkpoint.url,
-        "query": checkpoint.query_id,
-        "provider": checkpoint.provider,
-        "place": None if checkpoint.place is None else checkpoint.place.root,
-        "last_planned_batch": checkpoint.planned,
-        "last_committed_batch": checkpoint.committed,
-        "version": checkpoint.version,
-        "operators": operators,
-    }
+from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan
+from spark_state.spark.provider.provider_class import PROVIDER_KEY, short_name
+from spark_state.spark.stopped_query.checkpoint_report import (
+    checkpoint_as_json,
+    checkpoint_as_lines,
+    when_to_apply,
+)
 
 
 def plan_as_json(plan: AdoptionPlan) -> dict[str, Any]:
@@ -118,28 +48,6 @@ def reverted_as_json(reverted: RevertedAdoption) -> dict[str, Any]:
     }
 
 
-def checkpoint_as_lines(checkpoint: QueryCheckpoint) -> list[str]:
-    """What was found, for people."""
-    planned, committed = checkpoint.planned, checkpoint.committed
-    done = "no batch is committed" if committed is None else f"batch {committed} is committed"
-    lines = [
-        f"Checkpoint  {checkpoint.url}",
-        f"Query       {checkpoint.query_id}",
-        f"Provider    {short_name(checkpoint.provider)}",
-        *([] if checkpoint.place is None else [f"Store       {checkpoint.place.root}"]),
-        f"Progress    batch {planned} is planned, {done}; the next batch starts from version "
-        f"{checkpoint.version}",
-    ]
-    for operator in checkpoint.operators:
-        files, size = _usage(checkpoint, operator)
-        stores = ", ".join(operator.stores)
-        lines.append(
-            f"Operator {operator.number}  {operator.name}: {operator.partitions} partitions of "
-            f"{stores}; {files} files, {size_text(size)}"
-        )
-    return lines
-
-
 def _steps(plan: AdoptionPlan) -> list[str]:
     steps = []
     if plan.conversions:
@@ -172,31 +80,16 @@ def _where(plan: AdoptionPlan) -> str:
     return " with its state in the checkpoint" if plan.leaves_store else ""
 
 
-def plan_as_text(plan: AdoptionPlan, seconds_quiet: float, needed_seconds: float) -> str:
+def plan_as_text(plan: AdoptionPlan, seconds_quiet: float) -> str:
     lines = [
         *checkpoint_as_lines(plan.checkpoint),
         "",
         f"To continue on {short_name(plan.target)}{_where(plan)}, adopt would",
         *(f"  - {step}" for step in _steps(plan)),
         "",
-        *when_to_apply(seconds_quiet, needed_seconds),
+        *when_to_apply("adopt", seconds_quiet),
     ]
     return "\n".join(lines)
-
-
-def when_to_apply(seconds_quiet: float, needed_seconds: float) -> list[str]:
-    """The end of a dry run."""
-    lines = []
-    if seconds_quiet < needed_seconds:
-        lines.append(
-            f"The checkpoint changed {max(seconds_quiet, 0):.0f} s ago: the query seems to be "
-            "running, and --apply would refuse, unless --force says that it is stopped."
-        )
-    lines.append(
-        "Nothing was changed. Stop the query, then run this command with --apply. adopt only sees "
-        "whether files change: it does not notice a query that runs and waits for input."
-    )
-    return lines
 
 
 def applied_as_text(applied: AppliedAdoption) -> str:

@@ -41,21 +41,7 @@ from spark_state.errors import ConfigurationError
 from spark_state.host.epoch_request import operator_store_url
 from spark_state.host.store_session import store_id
 from spark_state.spark.adoption.adoption_plan import ROCKSDB_CLASS
-from spark_state.spark.adoption.adoption_record import (
-    STATE,
-    AdoptionError,
-    AdoptionRecord,
-    Progress,
-    back_up,
-    check_edited,
-    check_finished,
-    check_quiet,
-    check_unchanged,
-    digest,
-    forget,
-    new_folder,
-    put_back_edited,
-)
+from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.operator_adoption_plan import (
     OPERATOR,
     OperatorAdoptionPlan,
@@ -83,6 +69,18 @@ from spark_state.spark.operator.session_facts import session_facts
 from spark_state.spark.operator.worker_loading import called_in_workers
 from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 from spark_state.spark.provider.query_checkpoint import QueryCheckpoint, last_batches
+from spark_state.spark.stopped_query.checkpoint_change import (
+    ADOPTION,
+    STATE,
+    ChangeFolder,
+    Progress,
+    check_edited,
+    check_finished,
+    check_quiet,
+    check_unchanged,
+    digest,
+    put_back_edited,
+)
 
 _POLL_SECONDS = 0.1
 _MOST_CHARACTERS = 400
@@ -143,7 +141,7 @@ def apply(
     """
     check_finished(files, checkpoint)
     checked = check(spark, checkpoint, to)
-    folder = new_folder()
+    folder = ChangeFolder.new(files, ADOPTION)
     texts = {entry.path: checked.plan.edited(entry) for entry in checked.plan.edits}
     record = AdoptionRecord(
         source=ROCKSDB_CLASS,
@@ -155,50 +153,53 @@ def apply(
     )
     try:
         if not force:
-            check_quiet(files, checkpoint, folder)
-        back_up(files, folder, record)
+            check_quiet(checkpoint, folder)
+        folder.back_up(record.edited)
+        folder.write_record(record.content())
     except BaseException:
-        forget(files, folder)
+        folder.forget()
         raise
     try:
         with in_format_of(spark, checkpoint):
             rows = _fill(spark, checked, progress)
-        check_unchanged(files, checkpoint)
+        check_unchanged(checkpoint, folder)
         for path, text in texts.items():
             files.write_text(path, text)
-        files.move(files.url_of(STATE), f"{folder}/{STATE}")
+        files.move(files.url_of(STATE), f"{folder.path}/{STATE}")
     except BaseException:
-        put_back(files, folder, record)
+        put_back(folder, record)
         raise
-    return AppliedOperatorAdoption(checked, folder, rows)
+    return AppliedOperatorAdoption(checked, folder.path, rows)
 
 
-def revert(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+def revert(folder: ChangeFolder, record: AdoptionRecord) -> None:
     """Undo an adoption, even one that was killed.
 
     Raises ConfigurationError if the query has run since, or somebody else has changed its log.
     """
+    files = folder.files
     planned, committed = last_batches(files)
     has_run = (planned, committed) != (record.planned, record.committed)
     if has_run and not files.exists(STATE):
         raise ConfigurationError(
-            f"{files.url} has gone on to batch {planned} since {folder}: going back to batch "
+            f"{files.url} has gone on to batch {planned} since {folder.path}: going back to batch "
             f"{record.planned} would lose state. Spark's own operator can begin with this state "
             'in a new checkpoint: see "Back to Spark\'s own operator" in '
             "docs/how-to/adopt-a-checkpoint.md"
         )
-    check_edited(files, folder, record)
-    put_back(files, folder, record)
+    check_edited(folder, record.edited, {})
+    put_back(folder, record)
 
 
-def put_back(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
+def put_back(folder: ChangeFolder, record: AdoptionRecord) -> None:
     """Put Spark's files back, and delete the store. May be called again."""
     assert record.store is not None
-    if files.exists(f"{folder}/{STATE}"):
-        files.move(files.url_of(f"{folder}/{STATE}"), STATE)
-    put_back_edited(files, folder, record)
+    files = folder.files
+    if files.exists(f"{folder.path}/{STATE}"):
+        files.move(files.url_of(f"{folder.path}/{STATE}"), STATE)
+    put_back_edited(folder, record.edited)
     _delete_store(_object_store(record.store, RETRY_SECONDS))
-    forget(files, folder)
+    folder.forget()
 
 
 def _object_store(url: str, retry_seconds: float) -> ObjectStore:

@@ -6,13 +6,13 @@ from typing import Any
 
 from checkpoint_store.schema_text import schema_text
 from spark_state.spark.adoption.adoption_record import AdoptionRecord
-from spark_state.spark.adoption.adoption_report import (
+from spark_state.spark.adoption.operator_adoption import AppliedOperatorAdoption, CheckedAdoption
+from spark_state.spark.operator.operator_configuration import STORE_KEY
+from spark_state.spark.stopped_query.checkpoint_report import (
     checkpoint_as_json,
     checkpoint_as_lines,
     when_to_apply,
 )
-from spark_state.spark.adoption.operator_adoption import AppliedOperatorAdoption, CheckedAdoption
-from spark_state.spark.operator.operator_configuration import STORE_KEY
 
 
 def checked_as_json(checked: CheckedAdoption) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def checked_as_json(checked: CheckedAdoption) -> dict[str, Any]:
     }
 
 
-def checked_as_text(checked: CheckedAdoption, seconds_quiet: float, needed_seconds: float) -> str:
+def checked_as_text(checked: CheckedAdoption, seconds_quiet: float) -> str:
     """A dry run."""
     plan = checked.plan
     lines = [*checkpoint_as_lines(plan.checkpoint), *_states(checked), ""]
@@ -54,7 +54,7 @@ def checked_as_text(checked: CheckedAdoption, seconds_quiet: float, needed_secon
         "  - move state/ below _cowstate_adopt/",
         "",
         *_about_sources(checked),
-        *when_to_apply(seconds_quiet, needed_seconds),
+        *when_to_apply("adopt", seconds_quiet),
     ]
     return "\n".join(lines)
 

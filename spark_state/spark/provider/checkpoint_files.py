@@ -19,7 +19,11 @@ from pyspark.sql import SparkSession
 from spark_state.errors import ConfigurationError
 
 _PROVIDER_PACKAGE = "org.apache.spark.sql.execution.streaming.state.cowstate"
-_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager"
+_CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+_MANAGER = f"{_CHECKPOINTING}.CheckpointFileManager"
+_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
+# It renames, which replaces no file in most file systems.
+_RENAMING_MANAGER = f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +112,14 @@ class CheckpointFiles:
         """Write a file, whole or not at all. It replaces an existing file.
 
         The checksum file that Hadoop's local file system has for the old file is removed first.
+        Raises ConfigurationError if the checkpoint's file manager does not replace files.
         """
         target = self._path(path)
-        manager = getattr(self._jvm, _MANAGER).create(self._root, self._conf)
+        conf = self._conf
+        if conf.get(_MANAGER_KEY) == _RENAMING_MANAGER:
+            conf = self._jvm.org.apache.hadoop.conf.Configuration(conf)
+            conf.unset(_MANAGER_KEY)
+        manager = getattr(self._jvm, _MANAGER).create(self._root, conf)
         parent = target.getParent()
         self._files.mkdirs(parent)
         checksum = self._jvm.org.apache.hadoop.fs.Path(parent, f".{target.getName()}.crc")
@@ -122,7 +131,11 @@ class CheckpointFiles:
             out.cancel()
             raise
         out.close()
-        assert self.read_text(path) == text, f"{self.url_of(path)} has other content than written"
+        if self.read_text(path) != text:
+            raise ConfigurationError(
+                f"{self.url_of(path)} was not replaced: {manager.getClass().getName()} does not do "
+                f"that here. Pass --conf {_MANAGER_KEY}= with a manager that does"
+            )
 
     def copy(self, source: str, target: str) -> None:
         """Copy a file, replacing any file at `target`."""
@@ -159,6 +172,20 @@ class CheckpointFiles:
     def start_conversion(self, order: dict[str, Any]) -> Any:
         """Start the Spark job of the JVM's StateConversion, and return the running job."""
         return self._class("StateConversion").start(self._session, json.dumps(order))
+
+    def partitionings(self, order: dict[str, Any]) -> list[dict[str, Any]]:
+        """How rows are dealt out to partitions, of each store in the order of a rescale."""
+        text: str = self._class("StateRescaling").partitionings(self._session, json.dumps(order))
+        partitionings: list[dict[str, Any]] = json.loads(text)
+        return partitionings
+
+    def start_rescaling(self, order: dict[str, Any]) -> Any:
+        """Start the Spark job of the JVM's StateRescaling, and return the running job."""
+        return self._class("StateRescaling").start(self._session, json.dumps(order))
+
+    def discard_rescaled(self, order: dict[str, Any]) -> None:
+        """Delete the files that a rescale has written for its new partitions."""
+        self._class("StateRescaling").discard(self._session, json.dumps(order))
 
     def _class(self, name: str) -> Any:
         jvm_class = getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")

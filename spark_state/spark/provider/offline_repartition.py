@@ -41,7 +41,7 @@ def guard_offline_repartition(provider: str) -> None:
             raise UnsupportedOperationError(
                 f"{files.url} is on cowstate, and Spark repartitions the state of "
                 "RocksDBStateStoreProvider only. Nothing was changed. To get another number of "
-                "partitions, start the query with a new checkpoint"
+                f"partitions, run: cowstate rescale {files.url} --partitions {num_partitions}"
             )
         repartition(self, checkpoint_location, num_partitions, enforce_exactly_once_sink)
 

@@ -2,3 +2,8 @@
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.cowstate.CowStateStoreProvider"
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+
+
+def short_name(provider: str) -> str:
+    """The name of a provider's class without its package."""
+    return provider.rpartition(".")[2]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +32,7 @@ from spark_state.spark.provider.stored_state import StoredState, place_of
 
 LOGS_AND_STATE = ("offsets", "commits", "state")
 DEFAULT_STORE = "default"
-_PARTITIONS = "spark.sql.shuffle.partitions"
+PARTITIONS = "spark.sql.shuffle.partitions"
 TRANSFORM_WITH_STATE = "transformWithState"
 _HDFS_FILE = re.compile(r"(\d+)\.(delta|snapshot)(\.crc)?")
 
@@ -54,21 +54,8 @@ class StoreDirectory:
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulOperator:
-    """An operator with the stores of each of its partitions. properties: what a transformWithState
-    notes of itself, None for other operators."""
-
-    number: int
-    name: str
-    stores: tuple[str, ...]
-    partitions: int
-    directories: tuple[StoreDirectory, ...]
-    properties: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A file of offsets/ or commits/ whose second line is a JSON object."""
+    """A file of offsets/ or commits/, or of an operator, whose second line is a JSON object."""
 
     path: str
     text: str
@@ -79,6 +66,24 @@ class LogEntry:
         """The settings of the session that planned the batch."""
         settings: dict[str, str] = self.content.get("conf", {})
         return settings
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulOperator:
+    """An operator with the stores of each of its partitions. noted: what Spark has noted of it.
+    properties: what a transformWithState notes of itself, None for other operators."""
+
+    number: int
+    name: str
+    stores: tuple[str, ...]
+    partitions: int
+    directories: tuple[StoreDirectory, ...]
+    noted: LogEntry
+    properties: Mapping[str, Any] | None = None
+
+    def prefix_columns(self, store: str) -> int:
+        """See StoreDirectory."""
+        return next(each.prefix_columns for each in self.directories if each.store == store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,12 @@ class QueryCheckpoint:
     @property
     def provider(self) -> str:
         return self.settings[PROVIDER_KEY]
+
+    @property
+    def partitions(self) -> int | None:
+        """How many partitions the next batch has; None if an old Spark did not note it."""
+        noted = self.settings.get(PARTITIONS)
+        return None if noted is None else int(noted)
 
     @property
     def directories(self) -> tuple[StoreDirectory, ...]:
@@ -191,12 +202,13 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
                 f"{files.url_of(entry.path)} does not set {PROVIDER_KEY}: Spark before 2.3 wrote "
                 "it. Run the query once with the Spark that you use now"
             )
-    _check_partitions(files, offsets)
+    _check_partitions(files, offsets, last_committed)
     commit = None if last_committed is None else _read_log(files, f"commits/{last_committed}")
     query_id = json.loads(files.read_text("metadata"))["id"]
     place = place_of(files)
     stored = {} if place is None else StoredState(files, place).lengths()
-    operators = tuple(_operators(files, stored, listed, last_committed))
+    partitions = offsets[planned[-1]].settings.get(PARTITIONS)
+    operators = tuple(_operators(files, stored, listed, last_committed, partitions))
     if not operators:
         raise _without_state(files, query_id)
     return QueryCheckpoint(
@@ -248,14 +260,17 @@ def _check_order(files: CheckpointFiles, planned: int, committed: int | None) ->
     )
 
 
-def _check_partitions(files: CheckpointFiles, offsets: dict[int, LogEntry]) -> None:
-    """Raises UnsupportedOperationError for a batch of Spark's offline repartitioning, the only one
-    that changes the number of partitions."""
-    if len({entry.settings.get(_PARTITIONS) for entry in offsets.values()}) > 1:
-        newest = max(offsets)
+def _check_partitions(
+    files: CheckpointFiles, offsets: dict[int, LogEntry], committed: int | None
+) -> None:
+    """Raises UnsupportedOperationError for a batch of Spark's offline repartitioning that is not
+    committed: it has another number of partitions than the batch before it."""
+    newest = max(offsets)
+    numbers = {entry.settings.get(PARTITIONS) for entry in offsets.values()} - {None}
+    if len(numbers) > 1 and newest != committed:
         raise UnsupportedOperationError(
-            f"{files.url_of(offsets[newest].path)} belongs to an offline repartitioning. If that "
-            f"failed, delete this file and offsets/.{newest}.crc; if not, run the query once first"
+            f"{files.url_of(offsets[newest].path)} belongs to an offline repartitioning that is "
+            f"not finished. Delete this file and offsets/.{newest}.crc, or finish it with Spark"
         )
 
 
@@ -280,15 +295,15 @@ def _operators(
     stored: Mapping[str, int],
     listed: Sequence[CheckpointFile],
     last_committed: int | None,
+    partitions: str | None,
 ) -> list[StatefulOperator]:
-    numbers = sorted(int(name) for name in files.folders("state") if name.isdecimal())
     operators = []
-    for number in numbers:
+    for number in sorted(int(name) for name in files.folders("state") if name.isdecimal()):
         there = {int(name) for name in files.folders(f"state/{number}") if name.isdecimal()}
         prefix = f"state/{number}/"
         there |= {int(path.split("/")[2]) for path in stored if path.startswith(prefix)}
-        content = _metadata(files, number, listed, last_committed)
-        operators.append(_operator(files, number, content, sorted(there)))
+        noted = _noted(files, number, listed, last_committed)
+        operators.append(_operator(files, number, noted, there, partitions))
     return operators
 
 
@@ -320,40 +335,49 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
 
 
 def _operator(
-    files: CheckpointFiles, number: int, content: dict[str, Any], partitions: list[int]
+    files: CheckpointFiles,
+    number: int,
+    noted: LogEntry,
+    there: Set[int],
+    shuffle_partitions: str | None,
 ) -> StatefulOperator:
+    """An operator with the partitions that the next batch reads. There may be more directories, of
+    a time when the query had more partitions."""
+    content = noted.content
     stores = tuple(content["stateStoreInfo"])
-    expected = max(store["numPartitions"] for store in stores)
-    if partitions != list(range(len(partitions))) or len(partitions) not in (1, expected):
+    expected = int(shuffle_partitions or max(store["numPartitions"] for store in stores))
+    if there != {0} and not {*range(expected)} <= there:
         raise UnsupportedOperationError(
-            f"{files.url_of(f'state/{number}')} has only partitions {partitions} of {expected}. "
+            f"{files.url_of(f'state/{number}')} has only partitions {sorted(there)} of {expected}. "
             "Restore the missing ones from a copy"
         )
+    partitions = 1 if there == {0} else expected
     properties = content.get("operatorPropertiesJson")
     return StatefulOperator(
         number,
         content["operatorInfo"]["operatorName"],
         tuple(store["storeName"] for store in stores),
-        len(partitions),
+        partitions,
         tuple(
             StoreDirectory(number, partition, store["storeName"], store["numColsPrefixKey"])
-            for partition in partitions
+            for partition in range(partitions)
             for store in stores
         ),
+        noted,
         None if properties is None else json.loads(properties),
     )
 
 
-def _metadata(
+def _noted(
     files: CheckpointFiles,
     number: int,
     listed: Sequence[CheckpointFile],
     last_committed: int | None,
-) -> dict[str, Any]:
+) -> LogEntry:
     """What Spark has written of an operator, as it was in the last committed batch."""
     path = f"state/{number}/_metadata/metadata"
     if any(file.path == path for file in listed):
-        return _read_log(files, path).content
+        return _read_log(files, path)
     versions = _batches(listed, f"state/{number}/_metadata/v2")
     if not versions:
         raise UnsupportedOperationError(
@@ -361,11 +385,11 @@ def _metadata(
             "once with its present provider on the Spark that you use now: it writes the file"
         )
     newest = max((v for v in versions if v <= (last_committed or 0)), default=versions[0])
-    content = _read_log(files, f"state/{number}/_metadata/v2/{newest}").content
-    name = str(content["operatorInfo"]["operatorName"])
+    noted = _read_log(files, f"state/{number}/_metadata/v2/{newest}")
+    name = str(noted.content["operatorInfo"]["operatorName"])
     if not name.startswith(TRANSFORM_WITH_STATE):
         raise UnsupportedOperationError(
             f"operator {number} of {files.url}, {name}, keeps its state in column families (a join "
             "of state format 3 or 4), which only RocksDBStateStoreProvider has"
         )
-    return content
+    return noted

@@ -106,5 +106,10 @@ class Stream:
     def stop(self) -> None:
         """The state stays loaded: maintenance, which would unload it, ends too."""
         self._machine.stores.stopMaintenanceTask()
+        self.end()
+
+    def end(self) -> None:
+        """Stop the query. Maintenance goes on, and unloads the state in time: Spark may wait for
+        minutes if it is ended in the middle of its work."""
         self._query.stop()
         self._machine.wait_for_tasks()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,29 +17,16 @@ from spark_state.spark.adoption.adoption_plan import (
 )
 from spark_state.spark.provider.checkpoint_files import CheckpointFile
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
-from spark_state.spark.provider.query_checkpoint import (
-    LogEntry,
-    QueryCheckpoint,
-    StatefulOperator,
-    StoreDirectory,
-)
+from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
+from tests.support.stopped_checkpoints import log_entry, operator_with
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 UNIQUE = "0123456789abcdef"
 
 
-def log_entry(path: str, content: Mapping[str, Any]) -> LogEntry:
-    return LogEntry(path, f"v1\n{json.dumps(content)}\n0", dict(content))
-
-
 def planned_with(number: int, provider: str, **settings: str) -> LogEntry:
     return log_entry(f"offsets/{number}", {"conf": {PROVIDER_KEY: provider, **settings}})
-
-
-def operator(name: str = "stateStoreSave") -> StatefulOperator:
-    directories = tuple(StoreDirectory(0, partition, "default", 0) for partition in range(2))
-    return StatefulOperator(0, name, ("default",), 2, directories)
 
 
 def state_file(name: str, partition: int = 0) -> CheckpointFile:
@@ -67,7 +52,7 @@ def checkpoint(provider: str = HDFS_CLASS, **changes: Any) -> QueryCheckpoint:
         committed=2,
         offsets={number: planned_with(number, provider) for number in (1, 2)},
         commit=log_entry("commits/2", {}),
-        operators=(operator(),),
+        operators=(operator_with(),),
         files=deltas(range(1, 4)) if provider == HDFS_CLASS else (),
     )
     return replace(stopped, **changes)
@@ -163,7 +148,7 @@ class TestStores:
     ) -> None:
         files = (changelog(3), changelog(4), *deltas(range(1, 4)))
         plan = plan_adoption(checkpoint(provider, files=files), "cowstate", self.URL, "attempt")
-        assert plan.conversions == operator().directories
+        assert plan.conversions == operator_with().directories
         assert paths(plan.edits) == edited
         assert plan.removals == ()
         assert plan.place == StatePlace(self.URL, "q-attempt")
@@ -233,7 +218,7 @@ class TestRefusals:
             plan_adoption(checkpoint(ROCKSDB_CLASS), "hdfs")
 
     def test_an_operator_that_only_rocksdb_has(self) -> None:
-        stopped = checkpoint(ROCKSDB_CLASS, operators=(operator("transformWithStateExec"),))
+        stopped = checkpoint(ROCKSDB_CLASS, operators=(operator_with("transformWithStateExec"),))
         with pytest.raises(
             UnsupportedOperationError, match="operator 0 of file:/q is transformWithStateExec"
         ):
@@ -242,7 +227,7 @@ class TestRefusals:
     @pytest.mark.parametrize("version", ["3", "4"])
     def test_a_join_of_a_newer_format(self, version: str) -> None:
         stopped = checkpoint(
-            operators=(operator("symmetricHashJoin"),),
+            operators=(operator_with("symmetricHashJoin"),),
             offsets={2: planned_with(2, HDFS_CLASS, **{JOIN_FORMAT: version})},
         )
         with pytest.raises(
@@ -253,7 +238,7 @@ class TestRefusals:
     @pytest.mark.parametrize("version", ["1", "2"])
     def test_joins_of_older_formats_are_taken(self, version: str) -> None:
         stopped = checkpoint(
-            operators=(operator("symmetricHashJoin"),),
+            operators=(operator_with("symmetricHashJoin"),),
             offsets={2: planned_with(2, HDFS_CLASS, **{JOIN_FORMAT: version})},
         )
         assert paths(plan_adoption(stopped, "cowstate").edits) == ["offsets/2"]

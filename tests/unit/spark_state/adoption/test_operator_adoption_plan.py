@@ -22,6 +22,7 @@ from spark_state.spark.provider.query_checkpoint import (
     QueryCheckpoint,
     StatefulOperator,
 )
+from tests.support.stopped_checkpoints import operator_with
 
 VARIABLES = (("total", "ValueState", True), ("last", "ListState", False), ("kinds", "MapState", 0))
 TIMERS = ("$procTimers_keyToTimestamp", "TimerState", False)
@@ -47,9 +48,8 @@ def operator(
             for name, kind, ttl in variables
         ],
     }
-    return StatefulOperator(
-        number, "transformWithStateInPySparkExec", ("default",), 2, (), properties
-    )
+    name = "transformWithStateInPySparkExec"
+    return operator_with(name, number, partitions=0, properties=properties)
 
 
 def checkpoint(stateful: StatefulOperator | None = None, **changes: Any) -> QueryCheckpoint:

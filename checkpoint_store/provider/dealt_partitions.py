@@ -1,0 +1,67 @@
+"""To how many partitions the rows of a store are dealt out, by batch.
+
+Spark notes the number when a query begins. `cowstate rescale` gives the query another one between
+two batches, and the directories of former partitions stay as long as older versions are read. Only
+then is the offset log asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.objects.object_store import ObjectStore
+from checkpoint_store.provider.provider_state import PartitionReader, StorePartition
+from checkpoint_store.provider.query_partitions import QueryPartitions
+from checkpoint_store.provider.spark_checkpoint import StorePartitions, partitions_of
+
+
+@dataclass(frozen=True, slots=True)
+class DealtPartitions:
+    """The partitions of a store as its directories are now.
+
+    stored: what is noted, and how many directories there are. query: asked by batch. first:
+    partition 0, which has files of each rescale; None if it was not listed yet.
+    """
+
+    stored: StorePartitions
+    query: QueryPartitions
+    first: PartitionReader | None
+
+    @classmethod
+    def of(
+        cls, checkpoint: ObjectStore, files: ObjectStore, operator: int, store_name: str
+    ) -> DealtPartitions:
+        """`files` has the files of the stores. Raises StoreNotFoundError, CorruptObjectError."""
+        stored = partitions_of(checkpoint, files, operator, store_name)
+        query = QueryPartitions(checkpoint)
+        where = StorePartition(operator, 0, store_name)
+        return cls(stored, query, PartitionReader(files, where, query))
+
+    @property
+    def was_rescaled(self) -> bool:
+        """Whether there are files of a rescale."""
+        return self.first is not None and self.first.has_rescaled
+
+    @property
+    def most(self) -> int:
+        """How many partitions any batch has, at most."""
+        return max(self.stored.noted, self.stored.directories)
+
+    def after(self, batch: int) -> int:
+        """How many partitions the state after a batch has. Raises ObjectMissingError,
+        CorruptObjectError."""
+        if not self.was_rescaled and self.stored.directories <= self.stored.noted:
+            return self.stored.noted
+        try:
+            return self.query.after(batch)
+        except ObjectMissingError as error:
+            if self.was_rescaled:
+                raise
+            problem = f"it says {self.stored.noted} partitions, and there are more partitions"
+            raise CorruptObjectError(error.url, self.stored.noted_in, problem) from error
+
+    def during(self, batch: int) -> int:
+        """How many partitions a batch ran with. Raises what `after` does."""
+        former = None if self.first is None else self.first.partitions_of_batch(batch + 1)
+        return former or self.after(batch)

@@ -1,0 +1,58 @@
+"""How many partitions a query has, as Spark's offset log says.
+
+    offsets/<batch>    a line v1, then a line of JSON, whose "conf" has the number
+
+`cowstate rescale` changes the number between two batches, and edits the entry of the batch before.
+So the entry of a batch has the number of partitions of the state after it, and of the next batch.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
+from checkpoint_store.object_names import OFFSETS
+from checkpoint_store.objects.object_store import ObjectStore
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+@dataclass(frozen=True)
+class QueryPartitions:
+    """Remembers what it has read: make another one when the query may have been rescaled."""
+
+    checkpoint: ObjectStore
+    _read: dict[int, int | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def after(self, batch: int) -> int:
+        """The number of partitions of the state after a batch.
+
+        An entry without the number is that of a rescale which has begun; then the next batch has
+        the number. Raises ObjectMissingError if neither has it, CorruptObjectError.
+        """
+        for entry in (batch, batch + 1):
+            noted = self.noted(entry)
+            if noted is not None:
+                return noted
+        raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
+
+    def noted(self, batch: int) -> int | None:
+        """The number in the entry of a batch; None if there is none. Raises CorruptObjectError."""
+        if batch not in self._read:
+            self._read[batch] = self._number_in(batch)
+        return self._read[batch]
+
+    def _number_in(self, batch: int) -> int | None:
+        name = f"{OFFSETS}/{batch}"
+        if batch < 0:
+            return None
+        try:
+            lines = self.checkpoint.get(name).split(b"\n")
+            number = json.loads(lines[1])["conf"].get(_PARTITIONS)
+            return None if number is None else int(number)
+        except ObjectMissingError:
+            return None
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            problem = f"not an entry of an offset log: {error!r}"
+            raise CorruptObjectError(self.checkpoint.url, name, problem) from error

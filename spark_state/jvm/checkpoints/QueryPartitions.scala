@@ -1,0 +1,65 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.FileNotFoundException
+import java.nio.charset.StandardCharsets.UTF_8
+
+import scala.util.Using
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+import org.json4s.{DefaultFormats, Formats}
+import org.json4s.jackson.JsonMethods
+
+import org.apache.spark.sql.internal.SQLConf
+
+/**
+ * How many partitions a query has, as its offset log says:
+ *
+ *   <checkpoint>/offsets/<batch>   a line v1, then a line of JSON, whose "conf" has the number
+ *
+ * It decides which files of a version count that was rescaled. So `cowstate rescale` gives a query
+ * its new state and its new number of partitions by one edit of one file.
+ *
+ * @param stateRoot <checkpoint>/state
+ */
+private[cowstate] final class QueryPartitions(stateRoot: String, hadoopConf: Configuration) {
+  import QueryPartitions._
+
+  private val offsets = new Path(new Path(stateRoot).getParent, "offsets")
+
+  /**
+   * The number at a version: that of the batch that made it. Where its entry has none, a rescale has
+   * begun and the number is that of the batch which starts from the version.
+   */
+  def at(version: Long): Int =
+    Iterator(version - 1, version).flatMap(noted).nextOption().getOrElse(
+      throw new CowStateException(
+        s"$offsets has no entry of batch ${version - 1} or $version with $Key, so it is not known " +
+          s"how many partitions version $version has: cowstate rescale left files of it. Restore " +
+          s"the entries ${WaysOut.restoreOrRestartFrom(version - 1)}"))
+
+  private def noted(batch: Long): Option[Int] = {
+    val entry = new Path(offsets, batch.toString)
+    read(entry).flatMap { text =>
+      try (JsonMethods.parse(text.split('\n')(1)) \ "conf" \ Key).extractOpt[String].map(_.toInt)
+      catch {
+        case NonFatal(e) =>
+          throw new CowStateException(s"$entry is not an entry of an offset log. Restore it " +
+            WaysOut.restoreOrRestartFrom(batch), e)
+      }
+    }
+  }
+
+  private def read(entry: Path): Option[String] =
+    try
+      Some(Using.resource(entry.getFileSystem(hadoopConf).open(entry)) { in =>
+        new String(in.readAllBytes(), UTF_8)
+      })
+    catch { case _: FileNotFoundException => None }
+}
+
+private object QueryPartitions {
+  private implicit val formats: Formats = DefaultFormats
+  private val Key = SQLConf.SHUFFLE_PARTITIONS.key
+}

@@ -1,0 +1,169 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import java.io.{Closeable, IOException}
+
+import scala.util.Using
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+
+/** The directory of a partition of a store that is rescaled: what it has, and what it gets. */
+private[cowstate] final class RescaledPlace(
+    order: RescaleOrder,
+    store: StoreToRescale,
+    shape: StoreShape,
+    partition: Int,
+    storeConf: StateStoreConf,
+    hadoopConf: Configuration) {
+  import RescaledPlace._
+
+  private val id = idOf(order, store, partition)
+  private val codec = storeConf.compressionCodec
+  private val checksums = RowChecksums(storeConf, id.toString)
+  private val checkpoints = new StateCheckpoints(
+    directoryOf(id, storeConf, hadoopConf),
+    new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), shape.keySchema,
+    shape.valueSchema, codec, checksums, owner = id.toString)
+
+  val url: String = checkpoints.directory.url
+
+  def partitionOf(partitions: Int): UnsafeRow => Int =
+    StorePartitioning.of(store.operatorName, store.store, shape.keySchema, order.settings)
+      .partitionOf(partitions)
+
+  /** Throws CowStateException if a row that was here belongs to another partition. */
+  def check(belongsTo: Int): Unit = if (belongsTo != partition) {
+    throw new CowStateException(
+      s"a row belongs to partition $belongsTo by Spark's hash of its key, so the query was " +
+        "partitioned in another way, which is not known. To get another number of partitions, " +
+        "start the query with a new checkpoint")
+  }
+
+  /** The rows of the old partition, with their checksums if rows have such. */
+  def openRows(): Iterator[FoldedRow] with Closeable = {
+    val files = oldFiles()
+    val state = oldState(files)
+    files.lineageOf(state) match {
+      case Right(lineage) if lineage.adopted.nonEmpty =>
+        new StoreRows(open(), order.version, unique, checksums)
+      case Right(lineage) =>
+        new FoldedRows(
+          checkpoints, lineage, shape, checksums, TaskContext.get().taskMemoryManager(), keyBytes)
+      case Left(gap) => throw CowStateMissingException.onTheWay(url, state, gap, Nil)
+    }
+  }
+
+  private def open(): StateStoreProvider =
+    CheckpointStores.open(classOf[CowStateStoreProvider].getName, id, shape, storeConf, hadoopConf)
+
+  private def unique: Option[String] = store.uniques.map(_(partition))
+
+  private def oldFiles(): StateFiles =
+    checkpoints.list().dealtOut(order.version, _ => order.from)
+
+  private def oldState(files: StateFiles): StateId =
+    files.stateAt(order.version, unique).getOrElse(
+      throw CowStateMissingException.ofVersion(
+        url, order.version, unique, files, storeConf.minVersionsToRetain))
+
+  /** Write the file of the new partition; returns its name, and what was written. */
+  def write(rows: ArrivedRows): (StateFileName, StateTally) = {
+    if (placeOf(id, hadoopConf).isDefined) PlacedStateDirectory.note(id, hadoopConf)
+    val files = oldFiles()
+    val base = if (partition < order.from) oldState(files) else StateId.Empty
+    val name = StateFileName(
+      order.version, files.nextGeneration, CowStateStoreProvider.newUnique(), Some(base.unique),
+      attempt = Some(order.attempt), rescale = Some(Rescale(order.from, order.to)))
+    val file = checkpoints.create(name)
+    try {
+      val tally = rows.putInto(file.rows)
+      file.commit()
+      (name, tally)
+    } catch {
+      case e: Throwable =>
+        file.cancel()
+        throw e match {
+          case io: IOException if !io.isInstanceOf[ObjectStoreException] => new CowStateException(
+              s"$name cannot be written: $io. See to its disk, and run the command again", io)
+          case other => other
+        }
+    }
+  }
+
+  /** Throws CowStateException unless the file has these rows, and each of them belongs here. */
+  def verify(name: StateFileName, written: StateTally): Unit = {
+    val belongsTo = partitionOf(order.to)
+    val key = new UnsafeRow(shape.keyFields)
+    val value = new UnsafeRow(shape.valueFields)
+    var read = StateTally()
+    Using.resource(checkpoints.batches(Seq(name)))(_.foreach { case (_, batch) =>
+      TaskContext.get().killTaskIfInterrupted()
+      for (row <- 0 until batch.rows) {
+        batch.pointToKey(row, key)
+        batch.pointToValue(row, value)
+        if (belongsTo(key) == partition) read = read.plus(key, value)
+      }
+    })
+    if (read != written) {
+      throw new CowStateException(
+        s"$name does not hold the rows of its partition that were written: ${read.rows} instead of " +
+          s"${written.rows}")
+    }
+  }
+}
+
+private[cowstate] object RescaledPlace {
+  /** The share of a task's memory that keys of changes may take. The shuffle needs some, too. */
+  private val MemoryFraction = 0.4
+
+  def idOf(order: RescaleOrder, store: StoreToRescale, partition: Int): StateStoreId =
+    StateStoreId(s"${order.checkpoint}/state", store.operator, partition, store.store)
+
+  private def placeOf(id: StateStoreId, hadoopConf: Configuration): Option[StateMarker] =
+    StatePlaces.ofReader(new Path(id.checkpointRootLocation), hadoopConf)
+
+  /** The files of a store, where its checkpoint says that they are. No run of the query writes. */
+  def directoryOf(
+      id: StateStoreId, storeConf: StateStoreConf, hadoopConf: Configuration): StateDirectory =
+    placeOf(id, hadoopConf) match {
+      case Some(place) =>
+        val store = CowStateConf(storeConf).store.at(place.url, place.directory)
+        new GatewayStateDirectory(new GatewayObjects(store), StatePlaces.pathOf(id), None)
+      case None => StateDirectory.of(id.storeCheckpointLocation(), hadoopConf)
+    }
+
+  private def keyBytes: Long = {
+    val env = SparkEnv.get
+    val tasks = env.conf.getInt("spark.executor.cores", Runtime.getRuntime.availableProcessors)
+    (env.memoryManager.maxOnHeapStorageMemory * MemoryFraction / math.max(tasks, 1)).toLong
+  }
+}
+
+/** The rows of a store that its provider has loaded. */
+private final class StoreRows(
+    provider: StateStoreProvider,
+    version: Long,
+    unique: Option[String],
+    checksums: RowChecksums)
+  extends Iterator[FoldedRow] with Closeable {
+  private val store = provider.getReadStore(version, unique)
+  private val rows = store.iterator()
+
+  override def hasNext: Boolean = rows.hasNext
+
+  override def next(): FoldedRow = {
+    val pair = rows.next()
+    val row = new FoldedRow(pair.key, pair.value)
+    row.keyHash = pair.key.hashCode
+    row.checksum = checksums.of(pair.key, pair.value)
+    row
+  }
+
+  override def close(): Unit =
+    try store.release()
+    finally provider.close()
+}

@@ -1,0 +1,57 @@
+package org.apache.spark.sql.execution.streaming.state.cowstate
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.TaskContext
+import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.util.SerializableConfiguration
+
+/**
+ * The tasks of a rescale. What they check:
+ *
+ *   - A row is in the old partition in which Spark's hash puts it. If not, the query was partitioned
+ *     in another way, and where its rows would have to go is not known.
+ *   - An old partition says how many rows it has sent to each new partition, and the sum of their
+ *     hashes. A new partition has to hear from every old one, and so many rows of this sum have to
+ *     be in its file when it is read back.
+ *   - Each row in the file is in the new partition in which Spark's hash puts it.
+ */
+private[cowstate] final class RescalingTasks(
+    order: RescaleOrder,
+    shapes: Seq[StoreShape],
+    storeConf: StateStoreConf,
+    hadoopConf: Broadcast[SerializableConfiguration]) extends Serializable {
+
+  /** What an old partition of a store sends: the number of a new one of all stores, and a row. */
+  def sent(store: Int, partition: Int): Iterator[Product2[Int, UnsafeRow]] = {
+    val old = placeOf(store, partition)
+    val oldPartitionOf = old.partitionOf(order.from)
+    val newPartitionOf = old.partitionOf(order.to)
+    val targetOf = (key: UnsafeRow) => {
+      old.check(oldPartitionOf(key))
+      newPartitionOf(key)
+    }
+    val rows =
+      new SentRows(old.url, store * order.to, order.to, targetOf, () => old.openRows())
+    TaskContext.get().addTaskCompletionListener[Unit](_ => rows.close())
+    rows
+  }
+
+  /** Write the rows that have arrived for a new partition of a store. */
+  def written(store: Int, partition: Int, rows: Iterator[UnsafeRow]): RescaledPartition = {
+    val place = placeOf(store, partition)
+    val outcome =
+      RescaledPartition(order.stores(store).operator, order.stores(store).store, partition)
+    try {
+      val (name, tally) = place.write(new ArrivedRows(rows, shapes(store), order.from))
+      place.verify(name, tally)
+      outcome.copy(rows = tally.rows, unique = name.unique)
+    } catch { case NonFatal(e) => outcome.copy(error = Some(StoreJob.reasonOf(place.url, e))) }
+  }
+
+  private def placeOf(store: Int, partition: Int): RescaledPlace =
+    new RescaledPlace(
+      order, order.stores(store), shapes(store), partition, storeConf, hadoopConf.value.value)
+}

@@ -1,0 +1,1 @@
+"""Gives a stopped query on cowstate's provider another number of partitions."""

@@ -1,0 +1,263 @@
+"""Gives a stopped query another number of partitions, or the former one back.
+
+    rescale.json written      from here on, `revert` knows what to clean up
+    new state written         beside the present one, which alone counts; read back and compared
+    rescale.json replaced     with the texts of all edits
+    files edited              up to the newest entry of the offset log: now the new state counts
+    other edits               what makes everything as if the query had always had the new number
+
+Until the newest entry of the offset log is edited, the query goes on as before, and from then on
+with the new number. A rescale that fails undoes itself. `revert` undoes one that was killed, or one
+that was applied, as long as the query has not run since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_state.errors import CowstateError
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from spark_state.spark.provider.query_checkpoint import (
+    QueryCheckpoint,
+    StatefulOperator,
+    read_checkpoint,
+)
+from spark_state.spark.rescaling.rescale_edits import edits_of
+from spark_state.spark.rescaling.rescale_plan import (
+    Partitioning,
+    RescalePlan,
+    check_request,
+    plan_rescale,
+)
+from spark_state.spark.rescaling.rescale_record import RescaleRecord
+from spark_state.spark.stopped_query.checkpoint_change import (
+    RESCALE,
+    ChangeFolder,
+    Progress,
+    check_edited,
+    check_finished,
+    check_not_run_since,
+    check_quiet,
+    check_unchanged,
+    finish,
+    finish_last,
+    took_effect,
+    written_by,
+)
+from spark_state.spark.stopped_query.store_job import run_store_job
+
+
+class RescaleError(CowstateError):
+    """The new state could not be written; the checkpoint is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRescale:
+    """An applied rescale. folder: its backup. rows: of all new partitions, by operator."""
+
+    plan: RescalePlan
+    folder: str
+    rows: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RevertedRescale:
+    """A reverted rescale. record: None if the rescale had not begun yet."""
+
+    url: str
+    folder: str
+    record: RescaleRecord | None
+
+
+def check(files: CheckpointFiles, checkpoint: QueryCheckpoint, target: int) -> RescalePlan:
+    """What a rescale would do. Changes nothing. Raises the errors of `plan_rescale`."""
+    present = check_request(checkpoint, target)
+    order = _order(checkpoint, present, target, checkpoint.operators)
+    partitionings = {
+        (told["operator"], told["store"]): Partitioning(tuple(told["columns"]), told.get("error"))
+        for told in files.partitionings(order)
+    }
+    return plan_rescale(checkpoint, target, partitionings)
+
+
+def apply(
+    spark: SparkSession, location: str, target: int, progress: Progress, *, force: bool = False
+) -> AppliedRescale:
+    """Let the query continue with `target` partitions.
+
+    `force` skips the check whether the query is running. Raises the errors of `check`,
+    ConfigurationError if the query seems to be running or another change is not finished, and
+    RescaleError. After an error the checkpoint is as it was.
+    """
+    files = CheckpointFiles(spark, location)
+    finish_last(files)
+    checkpoint = read_checkpoint(files)
+    plan = check(files, checkpoint, target)
+    check_finished(files, checkpoint)
+    folder = ChangeFolder.new(files, RESCALE)
+    record = RescaleRecord.of_plan(plan)
+    try:
+        if not force:
+            check_quiet(checkpoint, folder)
+        folder.write_record(record.content())
+        partitions = _write_state(files, plan, record, progress) if plan.moves_rows else []
+        check_unchanged(checkpoint, folder, written_by([record.content()]))
+        edits = edits_of(plan, _ids(partitions))
+        folder.back_up(edit.path for edit in edits.all)
+        record = record.with_edits(edits)
+        folder.write_record(record.content())
+        for edit in edits.others:
+            _write(files, edit.path, edit.between)
+        _write(files, edits.switch.path, edits.switch.after)
+        finish(folder, record.content())
+    except BaseException:
+        _undo(folder, record)
+        raise
+    return AppliedRescale(plan, folder.path, _rows_by_operator(partitions))
+
+
+def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedRescale:
+    """Undo the last rescale, even one that was killed. `force` is as in `apply`.
+
+    Raises ConfigurationError if the query has run with the new number, or if it seems to be
+    running.
+    """
+    files, content = folder.files, folder.record()
+    if content is None:
+        folder.forget()
+        return RevertedRescale(files.url, folder.path, None)
+    record, checkpoint = RescaleRecord.of(content), read_checkpoint(files)
+    if took_effect(files, content) or not _has_former_number(checkpoint, record):
+        check_not_run_since(checkpoint, content, _after_later_batches(checkpoint, folder, record))
+        check_edited(folder, record.edited, record.between)
+    if not force:
+        check_quiet(checkpoint, folder)
+    _undo(folder, record)
+    return RevertedRescale(files.url, folder.path, record)
+
+
+def _has_former_number(checkpoint: QueryCheckpoint, record: RescaleRecord) -> bool:
+    return checkpoint.partitions == record.partitions
+
+
+def _after_later_batches(
+    checkpoint: QueryCheckpoint, folder: ChangeFolder, record: RescaleRecord
+) -> str:
+    return (
+        f"{checkpoint.url} has gone on to batch {checkpoint.planned} with {checkpoint.partitions} "
+        f"partitions since {folder.path}: going back to batch {record.planned} would lose state. "
+        f"Run cowstate rescale --partitions {record.partitions} instead"
+    )
+
+
+def _order(
+    checkpoint: QueryCheckpoint,
+    present: int,
+    target: int,
+    operators: Sequence[StatefulOperator],
+    attempt: str = "",
+) -> dict[str, Any]:
+    return {
+        "checkpoint": checkpoint.url,
+        "attempt": attempt,
+        "version": checkpoint.version,
+        "from": present,
+        "to": target,
+        "settings": checkpoint.settings,
+        "stores": [
+            {
+                "operator": operator.number,
+                "operatorName": operator.name,
+                "store": store,
+                "prefixColumns": operator.prefix_columns(store),
+                "uniques": _former_ids(checkpoint, operator, store),
+            }
+            for operator in operators
+            for store in operator.stores
+        ],
+    }
+
+
+def _former_ids(
+    checkpoint: QueryCheckpoint, operator: StatefulOperator, store: str
+) -> list[str] | None:
+    if checkpoint.state_ids is None:
+        return None
+    place = operator.stores.index(store)
+    return [ids[place] for ids in checkpoint.state_ids[str(operator.number)]]
+
+
+def _write_state(
+    files: CheckpointFiles, plan: RescalePlan, record: RescaleRecord, progress: Progress
+) -> list[dict[str, Any]]:
+    """Write the new partitions of all stores. Raises RescaleError."""
+    operators = [each.operator for each in plan.rescaled]
+    order = _order(plan.checkpoint, plan.partitions, plan.target, operators, record.attempt)
+    partitions = run_store_job(lambda: files.start_rescaling(order), progress, RescaleError)
+    assert len(partitions) == len(order["stores"]) * plan.target
+    return partitions
+
+
+def _ids(partitions: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str, int], str]:
+    return {
+        (made["operator"], made["store"], made["partition"]): made["unique"] for made in partitions
+    }
+
+
+def _rows_by_operator(partitions: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    rows: dict[int, int] = {}
+    for made in partitions:
+        rows[made["operator"]] = rows.get(made["operator"], 0) + made["rows"]
+    return rows
+
+
+def _write(files: CheckpointFiles, path: str, text: str) -> None:
+    if files.read_text(path) != text:
+        files.write_text(path, text)
+
+
+def _undo(folder: ChangeFolder, record: RescaleRecord) -> None:
+    """Put back all files as they were, in the order that leaves either number at any moment. May be
+    called again."""
+    files = folder.files
+    # Spark deletes old entries of its logs.
+    before = {
+        path: files.read_text(folder.saved(path)) for path in record.edited if files.exists(path)
+    }
+    for path, text in record.between.items():
+        if path in before and files.read_text(path) != before[path]:
+            _write(files, path, text)
+    for path in reversed(before):
+        _write(files, path, before[path])
+    _discard_state(files, record)
+    folder.forget()
+
+
+def _discard_state(files: CheckpointFiles, record: RescaleRecord) -> None:
+    """Delete the new partitions, and the directories that were made for them."""
+    stores = [
+        {"operator": number, "operatorName": "", "store": store, "prefixColumns": 0}
+        for number, names in record.stores.items()
+        for store in names
+    ]
+    order = {
+        "checkpoint": files.url,
+        "attempt": record.attempt,
+        "version": 0,
+        "from": record.partitions,
+        "to": record.target,
+        "settings": {},
+        "stores": stores,
+    }
+    files.discard_rescaled(order)
+    for path in record.created:
+        files.delete(path)
+    for number in record.stores:
+        for partition in reversed(range(record.partitions, record.target)):
+            directory = f"state/{number}/{partition}"
+            if not files.below(directory):
+                files.delete(directory)

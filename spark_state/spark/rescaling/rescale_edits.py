@@ -1,0 +1,158 @@
+"""The edits of a checkpoint that give its query another number of partitions. Pure.
+
+One edit of one file takes effect: that of the newest entry of the offset log. From there Spark has
+the number, and the provider knows by it which files count. What is edited before and after it is
+such that the query goes on at any moment, with the former number or with the new one:
+
+    file                       before      between                       after
+    offsets/<planned>          number      number                        new number: takes effect
+    offsets/<planned - 1>      number      no number                     new number
+    commits/<committed>        ids         ids; behind them those of     new ids
+                                           partitions that are new
+    state/<operator>/_metadata number      number                        new number
+
+The entry before the newest one is edited only if the newest batch is not committed. Spark takes a
+batch for one of an offline repartitioning that is not finished, and refuses to start, if both have
+numbers and these differ.
+
+The commit log has ids in checkpoint format 2 only. Spark takes as many as there are partitions. As
+long as these are the former ones, the provider takes a rescaled state by the id of the one that it
+replaces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_state.spark.provider.query_checkpoint import PARTITIONS, LogEntry
+from spark_state.spark.rescaling.rescale_plan import RescalePlan
+
+NewIds = Mapping[tuple[int, str, int], str]
+"""The ids of new states, by operator, store and partition."""
+_Content = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """The texts of a file before the change, when it begins or is undone, and when it has taken
+    effect."""
+
+    path: str
+    before: str
+    between: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleEdits:
+    """`switch` takes effect; the others come before and after it."""
+
+    switch: FileEdit
+    others: tuple[FileEdit, ...]
+
+    @property
+    def all(self) -> tuple[FileEdit, ...]:
+        """The one that takes effect is the last."""
+        return (*self.others, self.switch)
+
+
+def edited_paths(plan: RescalePlan) -> list[str]:
+    """The files that are edited, in this order."""
+    entries = (_entry_before(plan), _commit(plan), *_noted(plan), _switch(plan))
+    return [entry.path for entry in entries if entry is not None]
+
+
+def _switch(plan: RescalePlan) -> LogEntry:
+    return plan.checkpoint.offsets[plan.checkpoint.planned]
+
+
+def _entry_before(plan: RescalePlan) -> LogEntry | None:
+    """The entry before the newest one, if that is not committed."""
+    checkpoint = plan.checkpoint
+    if checkpoint.planned == checkpoint.committed:
+        return None
+    return checkpoint.offsets.get(checkpoint.planned - 1)
+
+
+def _commit(plan: RescalePlan) -> LogEntry | None:
+    """The entry of the commit log, if it has ids."""
+    return plan.checkpoint.commit if plan.checkpoint.state_ids else None
+
+
+def _noted(plan: RescalePlan) -> list[LogEntry]:
+    operators = [*(each.operator for each in plan.rescaled), *plan.single]
+    return [operator.noted for operator in sorted(operators, key=lambda each: each.number)]
+
+
+def edits_of(plan: RescalePlan, ids: NewIds) -> RescaleEdits:
+    """`ids` are those of the new states."""
+    others = []
+    before, commit = _entry_before(plan), _commit(plan)
+    if before is not None:
+        others.append(_edit(before, _without_number, _with_number(plan.target)))
+    if commit is not None:
+        former, new = commit.content["stateUniqueIds"], _new_ids(plan, ids)
+        longer = {number: [*former[number], *new[number][plan.partitions :]] for number in new}
+        others.append(_edit(commit, _with_ids(longer), _with_ids(new)))
+    others += [_edit(entry, _unchanged, _noting(plan.target)) for entry in _noted(plan)]
+    return RescaleEdits(_edit(_switch(plan), _unchanged, _with_number(plan.target)), tuple(others))
+
+
+def _edit(
+    entry: LogEntry, between: Callable[[_Content], None], after: Callable[[_Content], None]
+) -> FileEdit:
+    return FileEdit(entry.path, entry.text, _changed(entry, between), _changed(entry, after))
+
+
+def _changed(entry: LogEntry, change: Callable[[_Content], None]) -> str:
+    """The text with another second line, which is as Spark writes it."""
+    content: _Content = json.loads(json.dumps(entry.content))
+    change(content)
+    if content == entry.content:
+        return entry.text
+    lines = entry.text.split("\n")
+    lines[1] = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return "\n".join(lines)
+
+
+def _unchanged(content: _Content) -> None:
+    pass
+
+
+def _without_number(content: _Content) -> None:
+    del content["conf"][PARTITIONS]
+
+
+def _with_number(partitions: int) -> Callable[[_Content], None]:
+    def change(content: _Content) -> None:
+        content["conf"][PARTITIONS] = str(partitions)
+
+    return change
+
+
+def _noting(partitions: int) -> Callable[[_Content], None]:
+    def change(content: _Content) -> None:
+        for store in content["stateStoreInfo"]:
+            store["numPartitions"] = partitions
+
+    return change
+
+
+def _with_ids(ids: Mapping[str, list[list[str]]]) -> Callable[[_Content], None]:
+    def change(content: _Content) -> None:
+        content["stateUniqueIds"] = {**content["stateUniqueIds"], **ids}
+
+    return change
+
+
+def _new_ids(plan: RescalePlan, ids: NewIds) -> dict[str, list[list[str]]]:
+    return {
+        str(operator.number): [
+            [ids[operator.number, store, partition] for store in operator.stores]
+            for partition in range(plan.target)
+        ]
+        for operator in (each.operator for each in plan.rescaled)
+    }

@@ -1,0 +1,151 @@
+"""Plans another number of partitions for a checkpoint, and refuses what cannot have one. Pure.
+
+Spark puts a row into the partition that the hash of its key says, modulo their number. So every row
+of the state that the next batch starts from gets a new partition, in each store of each operator
+whose rows go by a key. Older states stay as they are, for the number that they were made with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, short_name
+from spark_state.spark.provider.query_checkpoint import (
+    PARTITIONS,
+    QueryCheckpoint,
+    StatefulOperator,
+)
+
+_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+_NOTE = "_cowstate-store"
+"""See PlacedStateDirectory.scala."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """Which columns of its key decide upon the partition of a store's rows; none: the store has one
+    partition only. error: why that is not known."""
+
+    columns: tuple[str, ...]
+    error: str | None = None
+
+
+Partitionings = Mapping[tuple[int, str], Partitioning]
+"""By the number of the operator and the name of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class RescaledOperator:
+    """An operator whose rows are dealt out anew. columns: of its keys."""
+
+    operator: StatefulOperator
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RescalePlan:
+    """The number of partitions now, and the one to come; which operators are rescaled, and which
+    stay with their one partition."""
+
+    checkpoint: QueryCheckpoint
+    partitions: int
+    target: int
+    rescaled: tuple[RescaledOperator, ...]
+    single: tuple[StatefulOperator, ...]
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether there is state to be dealt out: no batch is committed in a new query."""
+        return self.checkpoint.version > 0 and bool(self.rescaled)
+
+    def bytes_of(self, rescaled: RescaledOperator) -> int:
+        """The bytes of the files of an operator's present partitions, wherever they are."""
+        folders = {directory.path for directory in rescaled.operator.directories}
+        lengths = {file.path: file.length for file in self.checkpoint.files}
+        lengths |= self.checkpoint.stored
+        return sum(n for path, n in lengths.items() if path.rpartition("/")[0] in folders)
+
+    @property
+    def new_notes(self) -> tuple[str, ...]:
+        """Files that say of new partitions that they are in an object store."""
+        if self.checkpoint.place is None or not self.moves_rows:
+            return ()
+        there = {file.path for file in self.checkpoint.files}
+        notes = [
+            f"state/{each.operator.number}/{partition}/{_NOTE}"
+            for each in self.rescaled
+            for partition in range(self.target)
+        ]
+        return tuple(note for note in notes if note not in there)
+
+
+def check_request(checkpoint: QueryCheckpoint, target: int) -> int:
+    """The present number of partitions.
+
+    Raises ConfigurationError or UnsupportedOperationError if the checkpoint cannot get `target`
+    partitions, for all that can be told without looking at its stores.
+    """
+    url = checkpoint.url
+    if target < 1:
+        raise ConfigurationError(f"--partitions is {target}; it must be a whole number from 1")
+    if checkpoint.provider != PROVIDER_CLASS:
+        raise UnsupportedOperationError(
+            f"{url} is on {short_name(checkpoint.provider)}, and rescale knows the files of "
+            f"{short_name(PROVIDER_CLASS)} only. Let the query continue on cowstate first: "
+            f"cowstate adopt {url} --apply"
+        )
+    present = checkpoint.partitions
+    if present is None:
+        raise UnsupportedOperationError(
+            f"{url}: the newest entry of the offset log does not set {PARTITIONS}. Run the query "
+            "once with the Spark that you use now"
+        )
+    if present == target:
+        raise ConfigurationError(f"{url} has {target} partitions already: start the query")
+    encoding = checkpoint.settings.get(_ENCODING, "unsaferow")
+    if encoding.lower() != "unsaferow":
+        raise UnsupportedOperationError(
+            f"{url} was created with {_ENCODING} = {encoding}, but rescale reads only unsaferow. "
+            "Start the query with a new checkpoint"
+        )
+    return present
+
+
+def plan_rescale(
+    checkpoint: QueryCheckpoint, target: int, partitionings: Partitionings
+) -> RescalePlan:
+    """The plan for giving this checkpoint `target` partitions.
+
+    Raises ConfigurationError or UnsupportedOperationError, which say why it is impossible, and what
+    to do instead.
+    """
+    present = check_request(checkpoint, target)
+    rescaled, single = [], []
+    for operator in checkpoint.operators:
+        columns = _columns(checkpoint, operator, partitionings)
+        if not columns:
+            single.append(operator)
+            continue
+        if operator.partitions != present:
+            raise UnsupportedOperationError(
+                f"{checkpoint.url}/state/{operator.number} has {operator.partitions} of the "
+                f"{present} partitions of {operator.name}. Restore the missing ones from a copy"
+            )
+        rescaled.append(RescaledOperator(operator, columns))
+    return RescalePlan(checkpoint, present, target, tuple(rescaled), tuple(single))
+
+
+def _columns(
+    checkpoint: QueryCheckpoint, operator: StatefulOperator, partitionings: Partitionings
+) -> tuple[str, ...]:
+    columns: tuple[str, ...] = ()
+    for store in operator.stores:
+        partitioning = partitionings[operator.number, store]
+        if partitioning.error is not None:
+            raise UnsupportedOperationError(
+                f"operator {operator.number} of {checkpoint.url}: {partitioning.error}"
+            )
+        columns = partitioning.columns
+    return columns

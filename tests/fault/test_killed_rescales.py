@@ -1,0 +1,251 @@
+"""A rescale that ends at any moment leaves the former number of partitions or the new one.
+
+Wherever it was stopped, the query goes on at once, and puts out what it would have without the
+rescale. What is left can be undone, and the rescale done again.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from tests.support.adoption_jobs import (
+    AGGREGATION,
+    FORMAT_2,
+    JOIN,
+    Adopted,
+    FirstSegments,
+    contents,
+    forget_last_commit,
+)
+from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, Options
+from tests.support.rescaled_jobs import rescaled, revert, rows_of_state
+from tests.support.stopped_changes import StoppedError, stop_after
+from tests.support.whole_applications import kill, start
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault]
+
+CHANGING = {
+    CheckpointFiles: ["write_text", "copy", "delete", "start_rescaling", "discard_rescaled"]
+}
+MOST_WRITES = 200
+FOLDER = "_cowstate_rescale"
+KEY = "spark.sql.shuffle.partitions"
+Outcome = tuple[dict[int, list[str]], dict[int, list[str]]]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A query after two batches of input, and the number of partitions that it gets then."""
+
+    name: str
+    settings: Options
+    number: int
+    is_open: bool
+    """Whether its last batch is not committed."""
+
+
+SCENARIOS = {
+    "more": Scenario(AGGREGATION, THROUGH_MANAGER, 5, False),
+    "fewer, an open batch": Scenario(AGGREGATION, THROUGH_MANAGER, 1, True),
+    "more, an open batch, ids": Scenario(AGGREGATION, FORMAT_2, 4, True),
+    "fewer, ids, a join": Scenario(JOIN, FORMAT_2, 1, False),
+}
+
+
+@pytest.fixture(scope="module")
+def first_segments(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstSegments:
+    return FirstSegments(spark, tmp_path_factory.mktemp("first-segments"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    first_segments: FirstSegments, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Outcome]:
+    """What a job puts out and keeps that stays on HDFSBacked."""
+
+    @cache
+    def run(name: str) -> Outcome:
+        folder = tmp_path_factory.mktemp("uninterrupted")
+        return outcome_of(first_segments.copy(name, HDFS, folder, THROUGH_MANAGER))
+
+    return run
+
+
+def outcome_of(query: Adopted) -> Outcome:
+    """Let it process one more batch of input."""
+    query.go_on(1)
+    outputs = {batch: attempts[-1] for batch, attempts in query.run.outputs.items()}
+    return outputs, rows_of_state(query.run, query.run.batches[-1])
+
+
+def begun(first_segments: FirstSegments, scenario: Scenario, folder: Path) -> Adopted:
+    query = first_segments.copy(scenario.name, COWSTATE, folder, scenario.settings)
+    if scenario.is_open:
+        forget_last_commit(query.checkpoint)
+    return query
+
+
+@dataclass
+class Stopped:
+    """A query whose rescale is stopped again and again, and what it would put out without one."""
+
+    query: Adopted
+    folder: Path
+    expected: Outcome
+    seen: list[dict[str, bytes]] = field(default_factory=list)
+
+    def assert_it_goes_on(self, writes: int) -> None:
+        """A copy does, once for each content of the checkpoint that may matter to it."""
+        left = {
+            path: content
+            for path, content in contents(self.query.checkpoint).items()
+            if FOLDER not in path and ".rescaled." not in path
+        }
+        if left not in self.seen:
+            self.seen.append(left)
+            stopped = self.query.copy(self.folder / f"stopped-{writes}")
+            assert outcome_of(stopped) == self.expected, f"after {writes} writes"
+
+
+def after_each_write(
+    patching: pytest.MonkeyPatch, command: Callable[[], None]
+) -> Iterator[tuple[int, bool]]:
+    """Stop a command after no write, after one, and so on, until it comes to its end."""
+    for writes in range(MOST_WRITES):
+        is_done = True
+        with patching.context() as patch:
+            stop_after(patch, writes, CHANGING)
+            try:
+                command()
+            except StoppedError:
+                is_done = False
+        yield writes, is_done
+        if is_done:
+            return
+    raise AssertionError(f"it has more than {MOST_WRITES} writes")
+
+
+def put_back(query: Adopted) -> None:
+    if [*query.checkpoint.glob(f"{FOLDER}/*")]:
+        revert(query.checkpoint)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_one_that_stops_at_any_write_leaves_the_former_number_or_the_new_one(
+    first_segments: FirstSegments,
+    tmp_path: Path,
+    uninterrupted: Callable[[str], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    scenario = SCENARIOS[name]
+    query = begun(first_segments, scenario, tmp_path / "query")
+    before = contents(query.checkpoint)
+    stopped = Stopped(query, tmp_path, uninterrupted(scenario.name))
+
+    def apply() -> None:
+        rescaled(query.checkpoint, scenario.number)
+
+    for writes, is_done in after_each_write(monkeypatch, apply):
+        stopped.assert_it_goes_on(writes)
+        if not is_done:
+            put_back(query)
+            assert contents(query.checkpoint) == before, f"after {writes} writes"
+    assert len(stopped.seen) >= 3
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_an_undoing_that_stops_at_any_write_leaves_one_of_both_numbers_too(
+    first_segments: FirstSegments,
+    tmp_path: Path,
+    uninterrupted: Callable[[str], Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    scenario = SCENARIOS[name]
+    query = begun(first_segments, scenario, tmp_path / "query")
+    before = contents(query.checkpoint)
+    stopped = Stopped(query, tmp_path, uninterrupted(scenario.name))
+    rescaled(query.checkpoint, scenario.number)
+    for writes, is_done in after_each_write(monkeypatch, lambda: revert(query.checkpoint)):
+        stopped.assert_it_goes_on(writes)
+        put_back(query)
+        assert contents(query.checkpoint) == before, f"after {writes} writes"
+        if not is_done:
+            rescaled(query.checkpoint, scenario.number)
+    assert len(stopped.seen) >= 3
+
+
+def test_one_that_stopped_after_it_took_effect_is_finished_by_the_next_command(
+    first_segments: FirstSegments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = SCENARIOS["more, an open batch, ids"]
+    query = begun(first_segments, scenario, tmp_path / "query")
+    newest, entry_before = (query.checkpoint / "offsets" / batch for batch in "21")
+    before = newest.read_text()
+
+    def apply() -> None:
+        rescaled(query.checkpoint, scenario.number)
+
+    for _ in after_each_write(monkeypatch, apply):
+        if newest.read_text() != before:
+            break
+        put_back(query)
+    assert KEY not in entry_before.read_text()
+    rescaled(query.checkpoint, 3)
+    revert(query.checkpoint)
+    for log in (newest, entry_before):
+        assert f'"{KEY}":"{scenario.number}"' in log.read_text()
+    noted = (query.checkpoint / "state" / "0" / "_metadata" / "metadata").read_text()
+    assert f'"numPartitions":{scenario.number}' in noted
+
+
+def killed(query: Adopted, number: int, seconds: float, log: Path) -> int:
+    """Run the command, and kill it so long after it has begun to change something."""
+    command = ("rescale", str(query.checkpoint), "--partitions", str(number), "--apply", "--force")
+    running = start("cowstate", *command, log=log)
+    try:
+        folder = query.checkpoint / FOLDER
+        while running.poll() is None and not folder.exists():
+            time.sleep(0.01)
+        time.sleep(seconds)
+    finally:
+        code = kill(running)
+    assert code in (0, -signal.SIGKILL), log.read_text()[-5_000:]
+    return code
+
+
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+)
+def test_a_killed_process_leaves_the_former_number_or_the_new_one(
+    first_segments: FirstSegments,
+    tmp_path: Path,
+    uninterrupted: Callable[[str], Outcome],
+    kills: int,
+) -> None:
+    scenario = SCENARIOS["more, an open batch, ids"]
+    query = begun(first_segments, scenario, tmp_path / "query")
+    before = contents(query.checkpoint)
+    chance, codes = random.Random(kills), list[int]()
+    for kill_number in range(kills):
+        # The first is killed at once: how long the whole command takes is the machine's affair.
+        seconds = chance.uniform(0, 3) if kill_number else 0.0
+        codes.append(killed(query, scenario.number, seconds, tmp_path / "log"))
+        stopped = query.copy(tmp_path / f"stopped-{kill_number}")
+        assert outcome_of(stopped) == uninterrupted(scenario.name)
+        put_back(query)
+        assert contents(query.checkpoint) == before
+    assert -signal.SIGKILL in codes
+    rescaled(query.checkpoint, scenario.number)
+    assert outcome_of(query) == uninterrupted(scenario.name)

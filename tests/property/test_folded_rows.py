@@ -1,0 +1,101 @@
+"""The rows of a state that are read from its files are those that the provider restores.
+
+A random history of puts and removals, with snapshots on the way. However little memory there is for
+the keys that have changed, each row comes once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+KEYS = 200
+START = (
+    "start stateStore.formatValidation.enabled=false stateStore.minDeltasForSnapshot=2 "
+    "stateStore.coordinatorReportSnapshotUploadLag=false"
+)
+PLENTY = 1 << 20
+LITTLE = 21_000
+State = dict[int, Value]
+Change = tuple[int, Value | None]
+
+changes = st.lists(
+    st.tuples(
+        st.integers(0, KEYS - 1),
+        st.one_of(st.none(), st.builds(Value, st.integers(1, 4), st.integers(0, 99))),
+    ),
+    max_size=80,
+)
+histories = st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=12)
+
+
+def written(script: Script, history: list[tuple[list[Change], bool]]) -> list[State]:
+    """The states by version."""
+    states: list[State] = [{}]
+    script.add(START, "")
+    for batch, maintains in history:
+        state = dict(states[-1])
+        script.add("begin", "")
+        for number, value in batch:
+            script.add(f"remove {number}" if value is None else f"put {number} {value}", None)
+            state.pop(number, None)
+            if value is not None:
+                state[number] = value
+        script.add("commit", "")
+        if maintains:
+            script.add("maintain", None)
+        states.append(state)
+    return states
+
+
+def folded(provider_jvm: ProviderJvm, folder: Path, version: int, memory: int) -> tuple[int, str]:
+    """Into how many parts the keys were cut, and the rows."""
+    line: str = provider_jvm.new("FoldScript", str(folder)).run(f"{version} {memory}")
+    parts, _, rows = line.partition(" ")
+    return int(parts), rows
+
+
+def test_they_are_the_rows_of_a_random_history(
+    provider_jvm: ProviderJvm, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(max_examples=25)
+    @given(histories)
+    def agree(history: list[tuple[list[Change], bool]]) -> None:
+        folder = tmp_path_factory.mktemp("folded")
+        script = Script()
+        states = written(script, history)
+        script.run_on(provider_jvm.new("ProviderScript", str(folder)))
+        for version in {len(history), (len(history) + 1) // 2}:
+            for memory in (PLENTY, LITTLE):
+                _, rows = folded(provider_jvm, folder, version, memory)
+                assert rows == shown(states[version])
+
+    agree()
+
+
+def test_keys_that_do_not_fit_the_memory_are_read_in_parts(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    script = Script()
+    state = {number: Value(3, number) for number in range(6_000)}
+    many: list[Change] = [*state.items()]
+    changed: list[Change] = [(number, Value(2, 7)) for number in range(0, 6_000, 2)]
+    gone: list[Change] = [(number, None) for number in range(0, 6_000, 5)]
+    states = written(
+        script, [(many, True), (many, False), (many, True), (changed, False), (gone, False)]
+    )
+    script.run_on(provider_jvm.new("ProviderScript", str(tmp_path)))
+    assert [*tmp_path.glob("0/0/*.snapshot.arrow")]
+    expected = shown(states[5])
+    assert folded(provider_jvm, tmp_path, 5, 8 << 20) == (1, expected)
+    parts, rows = folded(provider_jvm, tmp_path, 5, 64 << 10)
+    assert rows == expected
+    assert parts > 4

@@ -1,0 +1,366 @@
+"""Queries go on with another number of partitions as if they had always had it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_state
+from cowstate.cli.command_line import main
+from tests.support.adoption_jobs import FORMAT_2, ROW_CHECKSUMS, SNAPSHOTS, forget_last_commit
+from tests.support.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, by_key, grouped_in_scala
+from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
+from tests.support.provider_jobs import (
+    COWSTATE,
+    HDFS,
+    THROUGH_MANAGER,
+    Job,
+    Options,
+    ProviderRun,
+    configured,
+    maintenance_of,
+)
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+from tests.support.rescaled_jobs import (
+    RescaledRun,
+    partitions_of_state,
+    rescale,
+    rescaled,
+    revert,
+    rows_of_state,
+)
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+BATCHES = 5
+Begun = Callable[..., RescaledRun]
+OPERATORS = {
+    "aggregation, update": (5, 3),
+    "aggregation without keys": (4, 2),
+    "aggregation, append with eviction": (1, 4),
+    "dropDuplicates": (5, 1),
+    "dropDuplicates with eviction": (7, 2),
+    "dropDuplicatesWithinWatermark": (3, 6),
+    "session windows": (5, 3),
+    "inner join": (3, 5),
+    "left outer join": (6, 2),
+    "right outer join": (1, 3),
+    "full outer join": (5, 3),
+    "left semi join": (4, 1),
+    "applyInPandasWithState": (5, 3),
+    "limit": (5, 1),
+    "dropDuplicates, then aggregation": (5, 3),
+    "join, then aggregation": (3, 4),
+    "flatMapGroupsWithState, event time": (5, 3),
+    "flatMapGroupsWithState, processing time": (1, 5),
+    "mapGroupsWithState": (3, 1),
+}
+"""The two numbers that each gets after the 2 with which it begins."""
+SINGLE = {"aggregation without keys", "limit"}
+
+
+@pytest.fixture(scope="module")
+def jobs(spark: SparkSession, provider_jvm: ProviderJvm) -> dict[str, tuple[Job, EventShape]]:
+    operators = provider_jvm.new("GroupStateOperators")
+    jar = operators.getClass().getProtectionDomain().getCodeSource().getLocation().getPath()
+    spark.sql(f"ADD JAR '{jar}'")
+    in_scala = {
+        name: (grouped_in_scala(operators, method, timeout), shape)
+        for name, (method, timeout, shape) in SCALA_JOBS.items()
+    }
+    return OPERATOR_JOBS | in_scala
+
+
+@pytest.fixture
+def begun(spark: SparkSession, jobs: dict[str, tuple[Job, EventShape]], tmp_path: Path) -> Begun:
+    """A job with two batches, on cowstate with these settings and on HDFSBacked."""
+
+    def begin(name: str, settings: Options = THROUGH_MANAGER, batches: int = 2) -> RescaledRun:
+        job, shape = jobs[name]
+        run = RescaledRun(
+            ProviderRun(spark, job, COWSTATE, tmp_path / "rescaled", settings),
+            ProviderRun(spark, job, HDFS, tmp_path / "expected", THROUGH_MANAGER),
+            write_batches(tmp_path / "left", 1, BATCHES, shape),
+            write_batches(tmp_path / "right", 101, BATCHES, shape),
+        )
+        run.go_on(batches)
+        return run
+
+    return begin
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_goes_on_with_other_numbers_as_if_uninterrupted(
+    begun: Begun, name: str
+) -> None:
+    run = begun(name)
+    for number in OPERATORS[name]:
+        rescaled(run.rescaled.checkpoint, number)
+        run.go_on(1)
+        for store in run.rescaled.job.stores:
+            used = partitions_of_state(run.rescaled, store)
+            assert used <= ({0} if name in SINGLE else {*range(number)})
+    run.assert_agrees()
+
+
+def test_several_rescales_without_a_batch_between_them_and_after_each_batch(begun: Begun) -> None:
+    run = begun("left outer join")
+    for number in (6, 3, 2, 5):
+        rescaled(run.rescaled.checkpoint, number)
+    run.go_on(1)
+    for number in (1, 4):
+        rescaled(run.rescaled.checkpoint, number)
+        run.go_on(1)
+    run.assert_agrees()
+
+
+def test_sums_are_those_of_a_batch_computation_over_all_input(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    numbers = (6, 2, 5, 3, 1, 4, 2)
+    shape = EventShape(rows=300, keys=80)
+    files = write_batches(tmp_path / "files", 3, len(numbers) + 1, shape)
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", THROUGH_MANAGER)
+    run.run(files[:1], [])
+    for file, number in zip(files[1:], numbers, strict=True):
+        rescaled(run.checkpoint, number)
+        run.run([file], [])
+    events = spark.read.schema(EVENT_SCHEMA).parquet(str(tmp_path / "files"))
+    expected = by_key(events, events)
+    state = run.read_state({}).select("key.*", "value.*")
+    assert sorted(map(tuple, state.collect()), key=repr) == sorted(
+        map(tuple, expected.collect()), key=repr
+    )
+
+
+@pytest.mark.parametrize("settings", [FORMAT_2, ROW_CHECKSUMS, {}], ids=["v2", "checksums", "nio"])
+@pytest.mark.parametrize("name", ["session windows", "full outer join"])
+def test_settings_of_the_state_store_are_kept(begun: Begun, name: str, settings: Options) -> None:
+    run = begun(name, settings)
+    for number in (5, 3):
+        rescaled(run.rescaled.checkpoint, number)
+        run.go_on(1)
+    run.assert_agrees()
+    if settings == ROW_CHECKSUMS:
+        assert_rows_carry_checksums(run.rescaled.checkpoint)
+
+
+def assert_rows_carry_checksums(checkpoint: Path) -> None:
+    files = [*checkpoint.glob("state/0/[0-9]*/**/*.rescaled.arrow")]
+    assert files
+    for file in files:
+        with pa.ipc.open_file(str(file)) as reader:
+            assert "checksum" in reader.schema.names
+
+
+def test_the_state_is_read_from_a_snapshot_and_the_changes_after_it(
+    spark: SparkSession, begun: Begun
+) -> None:
+    with maintenance_of(spark):
+        run = begun("session windows", SNAPSHOTS, 3)
+    assert run.rescaled.snapshots()
+    for number in (5, 2):
+        rescaled(run.rescaled.checkpoint, number)
+        run.go_on(1)
+    run.assert_agrees()
+
+
+@pytest.mark.parametrize("settings", [THROUGH_MANAGER, FORMAT_2], ids=["v1", "v2"])
+@pytest.mark.parametrize("number", [5, 1])
+def test_a_batch_that_was_not_committed_runs_again_with_the_new_number(
+    begun: Begun, settings: Options, number: int
+) -> None:
+    run = begun("aggregation, append with eviction", settings)
+    interrupted = forget_last_commit(run.rescaled.checkpoint)
+    rescaled(run.rescaled.checkpoint, number)
+    for batch in (interrupted - 1, interrupted):
+        entry = (run.rescaled.checkpoint / "offsets" / str(batch)).read_text()
+        assert json.loads(entry.split("\n")[1])["conf"]["spark.sql.shuffle.partitions"] == str(
+            number
+        )
+    run.rescaled.outputs.pop(interrupted)
+    run.go_on(1)
+    run.assert_agrees()
+
+
+def test_a_query_that_has_no_commit_yet_only_changes_its_number(begun: Begun) -> None:
+    run = begun("aggregation, update", batches=1)
+    assert forget_last_commit(run.rescaled.checkpoint) == 0
+    rescaled(run.rescaled.checkpoint, 3)
+    run.rescaled.outputs.pop(0)
+    run.go_on(1)
+    run.assert_agrees()
+
+
+@pytest.fixture(scope="module")
+def read_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ProviderRun:
+    """Batches 0 and 1 ran with 2 partitions, batch 2 with 5 and batch 3 with 3."""
+    folder = tmp_path_factory.mktemp("read")
+    files = write_batches(folder / "files", 5, 4, EventShape(rows=80, keys=40))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, folder / "run", THROUGH_MANAGER)
+    run.run(files[:2], [])
+    for file, number in zip(files[2:], (5, 3), strict=True):
+        rescaled(run.checkpoint, number)
+        run.run([file], [])
+    return run
+
+
+class TestReaders:
+    def test_every_batch_is_read_alike_by_all_readers(
+        self, spark: SparkSession, read_run: ProviderRun
+    ) -> None:
+        for batch in range(4):
+            expected = read_run.read_state({"batchId": str(batch)}).select("key.*", "value.*")
+            rows = sorted(map(tuple, expected.collect()), key=repr)
+            own = spark.read.format("cowstate").option("versionAsOf", batch)
+            assert (
+                sorted(map(tuple, own.load(str(read_run.checkpoint)).collect()), key=repr) == rows
+            )
+            assert len(rows) > 10
+
+    def test_operators_note_the_new_number(
+        self, spark: SparkSession, read_run: ProviderRun
+    ) -> None:
+        noted = spark.read.format("state-metadata").load(str(read_run.checkpoint)).collect()
+        assert [row.numPartitions for row in noted] == [3]
+
+    def test_the_feed_of_cowstate_leads_from_the_first_state_to_the_last(
+        self, spark: SparkSession, read_run: ProviderRun
+    ) -> None:
+        feed = (
+            spark.read.format("cowstate")
+            .option("readChangeFeed", "true")
+            .option("startingVersion", 0)
+            .option("numPartitions", 3)
+            .load(str(read_run.checkpoint))
+        )
+        kinds = {
+            row["_change_type"]: row["count"]
+            for row in feed.groupBy("_change_type").count().collect()
+        }
+        last = read_run.read_state({}).count()
+        assert kinds["insert"] == last
+        assert kinds["update_preimage"] == kinds["update_postimage"] > 0
+        changed = feed.filter("_change_type = 'update_postimage'").select("key", "_commit_version")
+        assert changed.distinct().count() == changed.count()
+
+    def test_the_feed_of_spark_begins_with_the_first_batch_of_the_new_number(
+        self, read_run: ProviderRun
+    ) -> None:
+        def changes(first: int, last: int) -> int:
+            feed = {"changeStartBatchId": str(first), "changeEndBatchId": str(last)}
+            return read_run.read_state({"readChangeFeed": "true", **feed}).count()
+
+        assert changes(3, 3) > 0
+        assert changes(0, 0) > 0
+        with pytest.raises(Py4JJavaError, match="There is a change feed from batch 3 on"):
+            changes(1, 3)
+
+
+def test_a_stream_and_a_live_view_follow_a_query_across_a_rescale(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    files = write_batches(tmp_path / "files", 5, 3, EventShape(rows=80, keys=40))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", THROUGH_MANAGER)
+    run.run(files[:1], [])
+    followed: dict[str, tuple[Any, ...]] = {}
+
+    def keep(batch: DataFrame, _: int) -> None:
+        changed = batch.filter("_change_type != 'update_preimage'")
+        for row in changed.drop("_commit_version", "_commit_timestamp").collect():
+            values = row.asDict()
+            kind = values.pop("_change_type")
+            key = repr(values.pop("key"))
+            followed[key] = (kind == "delete", *values.values())
+
+    def follow() -> None:
+        stream = spark.readStream.format("cowstate").option("readChangeFeed", "true")
+        query = (
+            stream.load(str(run.checkpoint))
+            .writeStream.foreachBatch(keep)
+            .option("checkpointLocation", str(tmp_path / "follower"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with configured(spark, THROUGH_MANAGER), spark_state.live_view(str(run.checkpoint)) as view:
+        follow()
+        for file, number in zip(files[1:], (5, 1), strict=True):
+            rescaled(run.checkpoint, number)
+            run.run([file], [])
+            follow()
+            view.refresh()
+            state = run.read_state({}).select("key.*", "value.*").collect()
+            expected = {repr(row.key): (False, *row[1:]) for row in state}
+            assert followed == expected
+            assert {repr(key): (False, *values.values()) for key, values in view} == expected
+
+
+def test_a_rescale_is_undone_until_the_query_has_run(
+    begun: Begun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = begun("session windows")
+    before = rows_of_state(run.rescaled, run.rescaled.batches[-1])
+    rescaled(run.rescaled.checkpoint, 5)
+    revert(run.rescaled.checkpoint)
+    assert rows_of_state(run.rescaled, run.rescaled.batches[-1]) == before
+    rescaled(run.rescaled.checkpoint, 3)
+    run.go_on(1)
+    assert main(["rescale", str(run.rescaled.checkpoint), "--revert", "--force"]) == 2
+    told = capsys.readouterr().err
+    assert "with 3 partitions since" in told
+    assert "Run cowstate rescale --partitions 2 instead" in told
+    rescaled(run.rescaled.checkpoint, 2)
+    run.go_on(1)
+    run.assert_agrees()
+
+
+def test_an_adopted_state_is_rescaled_and_goes_back_with_the_new_number(
+    spark: SparkSession, tmp_path: Path, jobs: dict[str, tuple[Job, EventShape]]
+) -> None:
+    job, shape = jobs["session windows"]
+    adopted, expected = (
+        ProviderRun(spark, job, HDFS, tmp_path / name, THROUGH_MANAGER) for name in "ab"
+    )
+    left = write_batches(tmp_path / "left", 1, BATCHES, shape)
+    right = write_batches(tmp_path / "right", 101, BATCHES, shape)
+    run = RescaledRun(adopted, expected, left, right)
+    run.go_on(2)
+    assert main(["adopt", str(adopted.checkpoint), "--apply", "--force"]) == 0
+    adopted.provider = COWSTATE
+    for number in (5, 3):
+        rescaled(adopted.checkpoint, number)
+        run.go_on(1)
+    assert main(["adopt", str(adopted.checkpoint), "--to", "hdfs", "--apply", "--force"]) == 0
+    adopted.provider = HDFS
+    run.go_on(1)
+    run.assert_agrees()
+    assert rescale(adopted.checkpoint, 2) == 2
+
+
+def test_retention_deletes_files_of_a_rescale_as_any_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = {**SNAPSHOTS, "spark.sql.streaming.minBatchesToRetain": "2"}
+    files = write_batches(tmp_path / "files", 5, 9, EventShape(rows=40, keys=10))
+    run = ProviderRun(spark, Job(by_key, "update"), COWSTATE, tmp_path / "run", settings)
+    with maintenance_of(spark):
+        run.run(files[:1], [])
+    rescaled(run.checkpoint, 3)
+    assert len([*run.checkpoint.glob("state/0/*/*.rescaled.arrow")]) == 3
+    with maintenance_of(spark):
+        for file in files[1:]:
+            run.run([file], [])
+    assert not [*run.checkpoint.glob("state/0/*/*.rescaled.arrow")]
+    keys = spark.read.format("cowstate").load(str(run.checkpoint)).count()
+    assert keys == run.read_state({}).count() == 11

@@ -1,0 +1,347 @@
+"""What `cowstate rescale` says of, refuses about, and does to the checkpoint of a stopped query."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from cowstate.cli.command_line import main
+from spark_state.spark.provider.checkpoint_files import CheckpointFiles
+from tests.support.adoption_jobs import (
+    AGGREGATION,
+    SNAPSHOTS,
+    Adopted,
+    contents,
+    copied,
+    damage,
+    delete,
+    forget_last_commit,
+    rewrite,
+    set_in_log,
+)
+from tests.support.provider_jobs import COWSTATE, HDFS, THROUGH_MANAGER, maintenance_of
+from tests.support.rescaled_jobs import rescale, rescaled, revert
+from tests.support.stopped_changes import StoppedError, stop_after
+
+pytestmark = pytest.mark.spark
+
+Stopped = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def stopped(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """The checkpoint of a query that ran three batches; each test gets a copy."""
+
+    @cache
+    def ran(name: str, provider: str, snapshots: bool) -> Path:
+        folder = tmp_path_factory.mktemp("stopped")
+        settings = SNAPSHOTS if snapshots else THROUGH_MANAGER
+        query = Adopted.new(spark, name, provider, folder, settings)
+        with maintenance_of(spark):
+            query.go_on(3)
+        return query.checkpoint
+
+    def copy(
+        folder: Path, name: str = AGGREGATION, provider: str = COWSTATE, snapshots: bool = False
+    ) -> Path:
+        return copied(ran(name, provider, snapshots), folder / "checkpoint")
+
+    return copy
+
+
+@pytest.fixture
+def checkpoint(stopped: Stopped, tmp_path: Path) -> Path:
+    return stopped(tmp_path)
+
+
+def refused(
+    checkpoint: Path,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    partitions: int = 5,
+    dry: bool = True,
+) -> None:
+    """The command ends with a message, and changes nothing. `dry`: a dry run says so, too."""
+    before = contents(checkpoint)
+    for apply in ([], ["--apply", "--force"]) if dry else (["--apply", "--force"],):
+        assert rescale(checkpoint, partitions, *apply) == 2
+        error = capsys.readouterr().err
+        assert re.search(message, error), error
+    assert contents(checkpoint) == before
+
+
+class TestDryRun:
+    def test_it_says_what_it_found_and_changes_nothing(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def stamps() -> dict[Path, int]:
+            return {file: file.stat().st_mtime_ns for file in checkpoint.rglob("*")}
+
+        before, before_stamps = contents(checkpoint), stamps()
+        assert rescale(checkpoint, 5) == 0
+        text = capsys.readouterr().out
+        assert rescale(checkpoint, 5, "--json") == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (contents(checkpoint), stamps()) == (before, before_stamps)
+        assert (report["from"], report["to"], report["applied"]) == (2, 5, False)
+        (operator,) = report["rescaled"]
+        assert operator["key"] == ["window", "key"]
+        assert operator["bytes"] > 1000
+        assert report["edits"] == ["state/0/_metadata/metadata", "offsets/3"]
+        for part in (
+            "To go on with 5 partitions instead of 2, rescale would",
+            "deal out the rows of version 4 of operator 0 by the hash of window, key: 2 partitions "
+            "of a store, ",
+            "set spark.sql.shuffle.partitions = 5 in state/0/_metadata/metadata, offsets/3",
+            "Nothing was changed. Stop the query, then run this command with --apply. rescale only",
+        ):
+            assert part in text
+
+    def test_an_operator_with_one_partition_stays(
+        self, stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        checkpoint = stopped(tmp_path, "aggregation without a key")
+        assert rescale(checkpoint, 5) == 0
+        told = capsys.readouterr().out
+        assert "leave operator 0, stateStoreSave, as it is: it takes all rows in one" in told
+        rescaled(checkpoint, 5)
+        assert not [*checkpoint.glob("state/0/*/*.rescaled.arrow")]
+        assert "Now with 5 partitions instead of 2." in capsys.readouterr().out
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(("partitions", "told"), [("0", "'0' is not"), ("-2", "'-2' is not")])
+    def test_a_number_below_1(
+        self,
+        checkpoint: Path,
+        capsys: pytest.CaptureFixture[str],
+        partitions: str,
+        told: str,
+    ) -> None:
+        with pytest.raises(SystemExit) as exit_code:
+            main(["rescale", str(checkpoint), f"--partitions={partitions}"])
+        assert exit_code.value.code == 2
+        assert f"{told} a whole number from 1" in capsys.readouterr().err
+
+    def test_no_number_and_a_number_too_many(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["rescale", str(checkpoint)]) == 2
+        assert "--partitions is missing" in capsys.readouterr().err
+        assert rescale(checkpoint, 3, "--revert") == 2
+        assert "leave --partitions out" in capsys.readouterr().err
+
+    def test_the_present_number(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        refused(checkpoint, "has 2 partitions already: start the query", capsys, 2)
+
+    def test_another_provider(
+        self, stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        checkpoint = stopped(tmp_path, provider=HDFS)
+        refused(checkpoint, r"is on HDFSBackedState.*cowstate adopt .* --apply", capsys)
+
+    def test_what_is_no_checkpoint(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        refused(tmp_path, "is not a checkpoint", capsys)
+
+    def test_an_operator_that_spark_does_not_deal_out(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        noted = checkpoint / "state/0/_metadata/metadata"
+        rewrite(noted, lambda text: text.replace("stateStoreSave", "madeUpExec"))
+        message = "operator 0 of .*: Spark does not tell .* operator madeUpExec belongs"
+        refused(checkpoint, message, capsys)
+
+    def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        os.utime(checkpoint / "commits" / "3")
+        before = contents(checkpoint)
+        assert rescale(checkpoint, 5) == 0
+        assert "the query seems to be running, and --apply would refuse" in capsys.readouterr().out
+        assert rescale(checkpoint, 5, "--apply") == 2
+        assert "Stop the query and wait 30 s, or pass --force" in capsys.readouterr().err
+        assert contents(checkpoint) == before
+        rescaled(checkpoint, 5)
+
+    def test_a_query_that_runs_meanwhile(
+        self,
+        checkpoint: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        start = CheckpointFiles.start_rescaling
+
+        def start_while_it_runs(files: CheckpointFiles, order: dict[str, object]) -> object:
+            shutil.copy(checkpoint / "offsets" / "3", checkpoint / "offsets" / "4")
+            return start(files, order)
+
+        monkeypatch.setattr(CheckpointFiles, "start_rescaling", start_while_it_runs)
+        assert rescale(checkpoint, 5, "--apply", "--force") == 2
+        assert "changed during the rescale: the query is running" in capsys.readouterr().err
+        delete(checkpoint / "offsets" / "4")
+        assert not [*checkpoint.rglob("*.rescaled.arrow")]
+        assert not (checkpoint / "_cowstate_rescale").exists()
+
+    def test_rows_that_are_not_where_their_hash_puts_them(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first, second = (checkpoint / "state" / "0" / number for number in "01")
+        for file in [*first.glob("*.arrow")]:
+            file.unlink()
+        for file in second.glob("*.arrow"):
+            shutil.copy(file, first / file.name)
+        message = "state/0/0: a row belongs to partition 1 by Spark's hash of its key"
+        refused(checkpoint, message, capsys, dry=False)
+
+    def test_an_adoption_that_was_killed(
+        self,
+        stopped: Stopped,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        checkpoint = stopped(tmp_path)
+        with monkeypatch.context() as patch:
+            stop_after(patch, 2, {CheckpointFiles: ["write_text", "copy", "move", "delete"]})
+            with pytest.raises(StoppedError):
+                main(["adopt", str(checkpoint), "--to", "hdfs", "--apply", "--force"])
+        message = "belongs to an adoption that is running or was killed.*cowstate adopt --revert"
+        refused(checkpoint, message, capsys, dry=False)
+
+
+class TestFilesThatAreGone:
+    def test_a_partition(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        shutil.rmtree(checkpoint / "state" / "0" / "1")
+        refused(checkpoint, r"state/0 has 1 of the 2 partitions of stateStoreSave", capsys)
+
+    def test_the_changelog_of_the_last_batch(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for file in (checkpoint / "state/0/1").glob(f"{4:019}-*"):
+            file.unlink()
+        refused(checkpoint, "state/0/1: The state of version 4 does not exist", capsys, dry=False)
+
+    def test_a_changelog_on_the_way(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for file in (checkpoint / "state/0/1").glob(f"{2:019}-*"):
+            file.unlink()
+        message = "version 4 is built upon version 2 .* whose files are missing"
+        refused(checkpoint, message, capsys, dry=False)
+
+    def test_the_schema(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        delete(checkpoint / "state/0/0/_metadata/schema")
+        refused(checkpoint, "_metadata/schema is missing, so the types", capsys)
+
+    @pytest.mark.parametrize("kind", ["changelog", "snapshot"])
+    def test_a_damaged_file(
+        self, stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+    ) -> None:
+        checkpoint = stopped(tmp_path, snapshots=True)
+        for partition in "01":
+            victim = max((checkpoint / "state/0" / partition).glob(f"*.{kind}.arrow"))
+            damage(victim)
+        message = rf"state/0/[01]: .*\.{kind}\.arrow is damaged.*Restore the file from a copy"
+        refused(checkpoint, message, capsys, dry=False)
+
+
+class TestFilesThatCannotBeWritten:
+    def test_a_new_partition(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (checkpoint / "state" / "0" / "3").write_text("in the way")
+        message = r"state/0/3: .*rescaled\.arrow cannot be written: .*Exist.*Nothing was changed"
+        refused(checkpoint, message, capsys, dry=False)
+
+
+class TestUndo:
+    def test_every_file_is_as_it_was(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = contents(checkpoint)
+        for number in (5, 1):
+            rescaled(checkpoint, number)
+            assert contents(checkpoint) != before
+            assert main(["rescale", str(checkpoint), "--revert"]) == 0
+            assert "has 2 partitions again" in capsys.readouterr().out
+            assert contents(checkpoint) == before
+            assert sorted(path.name for path in (checkpoint / "state" / "0").iterdir()) == [
+                *"01",
+                "_metadata",
+            ]
+
+    def test_the_last_of_several_first(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        states = [contents(checkpoint)]
+        for number in (5, 3, 4):
+            rescaled(checkpoint, number)
+            states.append(contents(checkpoint))
+        for state in reversed(states[:-1]):
+            revert(checkpoint)
+            assert contents(checkpoint) == state
+        assert main(["rescale", str(checkpoint), "--revert"]) == 2
+        assert "has no rescale to revert: none was applied" in capsys.readouterr().err
+
+    def test_what_came_later_is_undone_first(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        rescaled(checkpoint, 5)
+        assert main(["adopt", str(checkpoint), "--to", "hdfs", "--apply", "--force"]) == 0
+        assert main(["rescale", str(checkpoint), "--revert", "--force"]) == 2
+        told = capsys.readouterr().err
+        assert "is later than the last rescale. Undo that first: cowstate adopt --revert" in told
+        assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 0
+        revert(checkpoint)
+
+    def test_an_edit_of_somebody_else_is_not_overwritten(
+        self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        rescaled(checkpoint, 5)
+        set_in_log(checkpoint / "offsets" / "3", "spark.sql.made.up", "true")
+        assert main(["rescale", str(checkpoint), "--revert", "--force"]) == 2
+        assert "offsets/3 was changed after _cowstate_rescale/" in capsys.readouterr().err
+
+
+def test_the_command_starts_and_stops_a_session_of_its_own(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "cowstate", "rescale", str(checkpoint), "--partitions", "3"]
+    command += ["--apply", "--force", "--json", "--master", "local[1]"]
+    command += ["--conf", f"spark.local.dir={tmp_path / 'scratch'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["applied"]
+    assert report["rows"]["0"] > 10
+    assert "did 5 of 5 tasks" in done.stderr
+    own = ("did ", "WARNING: Using incubator modules")
+    assert [line for line in done.stderr.splitlines() if not line.startswith(own)] == []
+
+
+def test_spark_refuses_to_run_the_batch_before_a_rescale_again_with_the_new_number(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    query = Adopted.new(spark, AGGREGATION, COWSTATE, tmp_path, THROUGH_MANAGER)
+    query.go_on(3)
+    rescaled(query.checkpoint, 5)
+    again = forget_last_commit(query.checkpoint)
+    with pytest.raises(StreamingQueryException, match="UNFINISHED_REPARTITION"):
+        query.run.run([], [])
+    (saved,) = query.checkpoint.glob(f"_cowstate_rescale/*/files/offsets/{again}")
+    delete(query.checkpoint / "offsets" / str(again))
+    shutil.copy(saved, query.checkpoint / "offsets" / str(again))
+    query.run.outputs.pop(again)
+    query.run.run([], [])
+    assert query.run.outputs[again]

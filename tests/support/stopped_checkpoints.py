@@ -1,0 +1,36 @@
+"""What commands read of the checkpoint of a stopped query, made without files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from spark_state.spark.provider.query_checkpoint import LogEntry, StatefulOperator, StoreDirectory
+
+
+def log_entry(path: str, content: Mapping[str, Any], last_line: str = "0") -> LogEntry:
+    """A file with these contents, as Spark writes it."""
+    text = json.dumps(content, separators=(",", ":"))
+    return LogEntry(path, f"v1\n{text}\n{last_line}", dict(content))
+
+
+def operator_with(
+    name: str = "stateStoreSave",
+    number: int = 0,
+    stores: tuple[str, ...] = ("default",),
+    partitions: int = 2,
+    properties: Mapping[str, Any] | None = None,
+) -> StatefulOperator:
+    """An operator with the directories of its partitions."""
+    directories = tuple(
+        StoreDirectory(number, partition, store, 0)
+        for partition in range(partitions)
+        for store in stores
+    )
+    infos = [{"storeName": store, "numColsPrefixKey": 0, "numPartitions": 2} for store in stores]
+    noted = {"operatorInfo": {"operatorId": number, "operatorName": name}, "stateStoreInfo": infos}
+    path = f"state/{number}/_metadata/metadata"
+    return StatefulOperator(
+        number, name, stores, partitions, directories, log_entry(path, noted), properties
+    )

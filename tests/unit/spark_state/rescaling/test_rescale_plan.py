@@ -1,0 +1,213 @@
+"""Which checkpoints get another number of partitions, and how, decided from what was read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from checkpoint_store.provider.state_place import StatePlace
+from spark_state.errors import ConfigurationError, UnsupportedOperationError
+from spark_state.spark.adoption.adoption_plan import HDFS_CLASS
+from spark_state.spark.provider.checkpoint_files import CheckpointFile
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from spark_state.spark.provider.query_checkpoint import LogEntry, QueryCheckpoint
+from spark_state.spark.rescaling.rescale_edits import FileEdit, edited_paths, edits_of
+from spark_state.spark.rescaling.rescale_plan import Partitioning, RescalePlan, plan_rescale
+from tests.support.stopped_checkpoints import log_entry, operator_with
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+BY_KEY = Partitioning(("key",))
+SINGLE = Partitioning(())
+UNKNOWN = Partitioning((), "Spark does not tell to which partition a key of other belongs")
+SIDES = ("left", "right")
+OPERATORS = (
+    operator_with(),
+    operator_with("symmetricHashJoin", 1, SIDES),
+    operator_with("globalLimit", 2, partitions=1),
+)
+PARTITIONINGS = {
+    (0, "default"): BY_KEY,
+    (1, "left"): BY_KEY,
+    (1, "right"): BY_KEY,
+    (2, "default"): SINGLE,
+}
+
+
+def planned(number: int, **settings: str) -> LogEntry:
+    conf = {PROVIDER_KEY: PROVIDER_CLASS, PARTITIONS: "2", **settings}
+    return log_entry(f"offsets/{number}", {"batchWatermarkMs": 7, "conf": conf}, '{"logOffset":4}')
+
+
+def state_file(directory: str, length: int) -> CheckpointFile:
+    return CheckpointFile(f"{directory}/{3:019d}-{1:010d}-{'a' * 16}-0.changelog.arrow", length, 1)
+
+
+def checkpoint(**changes: Any) -> QueryCheckpoint:
+    """Three batches are done, so that the next one starts from version 3."""
+    stopped = QueryCheckpoint(
+        url="file:/q",
+        query_id="q",
+        planned=2,
+        committed=2,
+        offsets={number: planned(number) for number in (1, 2)},
+        commit=log_entry("commits/2", {"nextBatchWatermarkMs": 7}),
+        operators=OPERATORS,
+        files=tuple(
+            state_file(directory, 100)
+            for directory in ("state/0/0", "state/0/1", "state/1/0/left", "state/2/0", "state/0/5")
+        ),
+    )
+    return replace(stopped, **changes)
+
+
+def plan(target: int = 6, **changes: Any) -> RescalePlan:
+    return plan_rescale(checkpoint(**changes), target, PARTITIONINGS)
+
+
+def content(text: str) -> Any:
+    return json.loads(text.split("\n")[1])
+
+
+def number_in(text: str) -> str | None:
+    number: str | None = content(text)["conf"].get(PARTITIONS)
+    return number
+
+
+class TestPlan:
+    def test_operators_whose_rows_go_by_a_key_are_rescaled_and_others_stay(self) -> None:
+        rescaled = plan()
+        assert (rescaled.partitions, rescaled.target) == (2, 6)
+        assert [each.operator.number for each in rescaled.rescaled] == [0, 1]
+        assert [operator.number for operator in rescaled.single] == [2]
+        assert rescaled.moves_rows
+
+    def test_its_size_is_that_of_the_present_partitions(self) -> None:
+        assert [plan().bytes_of(each) for each in plan().rescaled] == [200, 100]
+
+    def test_a_state_in_an_object_store_has_its_size_there_and_notes_of_new_partitions(
+        self,
+    ) -> None:
+        note = "state/0/1/_cowstate-store"
+        place = StatePlace("s3://bucket", "q")
+        stored = {"state/0/0/a": 10, "state/0/1/b": 20, "state/1/0/left/c": 30, "state/2/0/d": 40}
+        moved = plan(3, place=place, stored=stored, files=(CheckpointFile(note, 5, 1),))
+        assert [moved.bytes_of(each) for each in moved.rescaled] == [35, 30]
+        assert moved.new_notes == (
+            "state/0/0/_cowstate-store",
+            "state/0/2/_cowstate-store",
+            *(f"state/1/{number}/_cowstate-store" for number in range(3)),
+        )
+        assert plan().new_notes == ()
+
+    def test_before_the_first_commit_there_are_no_rows(self) -> None:
+        begun = plan(planned=0, committed=None, commit=None, offsets={0: planned(0)})
+        assert not begun.moves_rows
+        assert edited_paths(begun)[-1] == "offsets/0"
+
+    @pytest.mark.parametrize(
+        ("changes", "target", "error", "message"),
+        [
+            ({}, 0, ConfigurationError, "--partitions is 0; it must be a whole number from 1"),
+            ({}, -3, ConfigurationError, "--partitions is -3"),
+            ({}, 2, ConfigurationError, "file:/q has 2 partitions already"),
+            (
+                {"offsets": {2: planned(2, **{PROVIDER_KEY: HDFS_CLASS})}},
+                6,
+                UnsupportedOperationError,
+                "is on HDFSBackedStateStoreProvider.*cowstate adopt file:/q --apply",
+            ),
+            (
+                {"offsets": {2: planned(2, **{ENCODING: "avro"})}},
+                6,
+                UnsupportedOperationError,
+                "encodingFormat = avro, but rescale reads only unsaferow",
+            ),
+            (
+                {"operators": (operator_with(partitions=1),)},
+                6,
+                UnsupportedOperationError,
+                "state/0 has 1 of the 2 partitions of stateStoreSave. Restore the missing ones",
+            ),
+        ],
+    )
+    def test_what_is_refused(
+        self, changes: Any, target: int, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            plan(target, **changes)
+
+    def test_an_operator_that_spark_does_not_deal_out_is_refused(self) -> None:
+        partitionings = {**PARTITIONINGS, (1, "right"): UNKNOWN}
+        with pytest.raises(UnsupportedOperationError, match="operator 1 of file:/q: Spark does no"):
+            plan_rescale(checkpoint(), 6, partitionings)
+
+    def test_an_entry_without_the_number_is_refused(self) -> None:
+        old = log_entry("offsets/2", {"conf": {PROVIDER_KEY: PROVIDER_CLASS}})
+        with pytest.raises(UnsupportedOperationError, match=f"does not set {PARTITIONS}. Run"):
+            plan(offsets={2: old})
+
+
+class TestEdits:
+    def test_the_newest_entry_of_the_offset_log_takes_effect(self) -> None:
+        edits = edits_of(plan(), {})
+        switch = edits.switch
+        assert (switch.path, switch.before) == ("offsets/2", switch.between)
+        assert (number_in(switch.before), number_in(switch.after)) == ("2", "6")
+        assert [edit.path for edit in edits.all] == edited_paths(plan())
+
+    def test_nothing_else_of_an_entry_changes(self) -> None:
+        switch = edits_of(plan(), {}).switch
+        first, _, last = switch.after.split("\n")
+        assert (first, last) == ("v1", '{"logOffset":4}')
+        expected = content(switch.before)
+        expected["conf"][PARTITIONS] = "6"
+        assert content(switch.after) == expected
+
+    def test_operators_note_the_new_number_also_those_with_one_partition(self) -> None:
+        edits = {edit.path: edit for edit in edits_of(plan(), {}).others}
+        assert [*edits] == [f"state/{number}/_metadata/metadata" for number in range(3)]
+        for edit in edits.values():
+            assert edit.between == edit.before
+            infos = content(edit.after)["stateStoreInfo"]
+            assert {info["numPartitions"] for info in infos} == {6}
+
+    def test_between_two_numbers_the_entry_before_an_open_batch_has_none(self) -> None:
+        opened = plan(planned=3, offsets={number: planned(number) for number in (2, 3)})
+        edits = edits_of(opened, {})
+        assert edits.switch.path == "offsets/3"
+        before = edits.others[0]
+        texts = before.before, before.between, before.after
+        assert (before.path, [number_in(text) for text in texts]) == ("offsets/2", ["2", None, "6"])
+
+    @pytest.mark.parametrize("target", [1, 3])
+    def test_the_commit_log_has_ids_of_both_numbers_until_the_new_one_counts(
+        self, target: int
+    ) -> None:
+        former = {
+            "0": [["a0"], ["a1"]],
+            "1": [["l0", "r0"], ["l1", "r1"]],
+            "2": [["limit"]],
+        }
+        commit = log_entry("commits/2", {"nextBatchWatermarkMs": 7, "stateUniqueIds": former})
+        new = {
+            (number, store, partition): f"{number}-{store}-{partition}"
+            for number, stores in ((0, ("default",)), (1, SIDES))
+            for store in stores
+            for partition in range(target)
+        }
+        edit = self.edit_of("commits/2", plan(target, commit=commit), new)
+        between, after = (content(t)["stateUniqueIds"] for t in (edit.between, edit.after))
+        assert after == {
+            "0": [[f"0-default-{n}"] for n in range(target)],
+            "1": [[f"1-left-{n}", f"1-right-{n}"] for n in range(target)],
+            "2": [["limit"]],
+        }
+        assert between["0"] == [*former["0"], *after["0"][2:]]
+        assert between["1"] == [*former["1"], *after["1"][2:]]
+
+    def edit_of(self, path: str, of_plan: RescalePlan, ids: Any) -> FileEdit:
+        return next(edit for edit in edits_of(of_plan, ids).others if edit.path == path)
