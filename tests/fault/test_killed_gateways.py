@@ -146,6 +146,18 @@ class TestAGatewayThatLivesAndDoesNotAnswer:
         assert "memoryOverhead" not in result
         assert directory.result("list") == ""
 
+    def test_one_whose_socket_is_gone_is_ended_and_another_one_is_asked(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(provider_jvm, tmp_path / "store", retry_seconds=5)
+        directory.run("put a.arrow 100")
+        first = int(directory.result("gateway-pid"))
+        listening = psutil.Process(first).net_connections("unix")
+        (socket,) = {Path(each.laddr) for each in listening if each.laddr}
+        socket.unlink()
+        assert directory.result("put-at-once 8 100") == "8"
+        assert directory.result("gateway-pid") not in (str(first), "none")
+
     def test_one_that_moves_many_bytes_is_waited_for(
         self, provider_jvm: ProviderJvm, tmp_path: Path
     ) -> None:

@@ -1,9 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{Closeable, EOFException, IOException}
-import java.net.UnixDomainSocketAddress
+import java.net.{StandardProtocolFamily, UnixDomainSocketAddress}
 import java.nio.ByteBuffer
-import java.nio.channels.SocketChannel
+import java.nio.channels.{ClosedByInterruptException, SocketChannel}
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.TimeUnit
 
@@ -32,7 +32,7 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
 private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends Closeable {
   import GatewayConnection._
 
-  private val channel = SocketChannel.open(UnixDomainSocketAddress.of(gateway.socketPath))
+  private val channel = connected(gateway)
   // Java copies a buffer in the heap to one outside of it, which the thread keeps.
   private val buffer = ByteBuffer.allocateDirect(BufferBytes)
   var lastUsedNs: Long = System.nanoTime
@@ -51,7 +51,8 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends
     val deadline = Deadlines.schedule(end, silentSeconds, TimeUnit.SECONDS)
     try answerTo(header, body)
     catch {
-      case e: IOException if isTooLate => throw new GatewayUnreachableException(
+      case e: IOException if isTooLate =>
+        throw new GatewayUnreachableException(
           s"gateway ${gateway.pid} did not answer for $silentSeconds s, and was ended", e)
     } finally deadline.cancel(false): Unit
   }
@@ -114,6 +115,23 @@ private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends
 
 private object GatewayConnection {
   private val BufferBytes = 64 << 10
+
+  /** A channel to a gateway. One that takes no connection, though it lives, is ended. */
+  private def connected(gateway: GatewayProcess): SocketChannel = {
+    val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
+    try {
+      channel.connect(UnixDomainSocketAddress.of(gateway.socketPath))
+      channel
+    } catch {
+      case e: IOException =>
+        channel.close()
+        if (e.isInstanceOf[ClosedByInterruptException] || !gateway.isAlive) throw e
+        gateway.end()
+        throw new GatewayUnreachableException(
+          s"gateway ${gateway.pid} took no connection (${e.getMessage}), and was ended", e)
+    }
+  }
+
   private val Deadlines =
     ThreadUtils.newDaemonSingleThreadScheduledExecutor("cowstate-gateway-deadlines")
 }

@@ -32,8 +32,8 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
   /** Create an object with the content of a local file, which the gateway reads. */
   def put(name: String, file: Path): Unit =
     checked(answerTo(
-      "put", Seq("name" -> JString(name), "file" -> JString(file.toString)), NoBody,
-      Files.size(file))): Unit
+        "put", Seq("name" -> JString(name), "file" -> JString(file.toString)), NoBody,
+        Files.size(file))): Unit
 
   /** The bytes from `start` on, fewer where the object ends. None if there is no such object. */
   def get(name: String, start: Long, length: Int): Option[Array[Byte]] = {
