@@ -163,3 +163,24 @@ def test_a_full_disk_fails_the_batch_and_loses_nothing(spark: SparkSession, quer
         query.run(on_disk)
     query.run(on_disk)
     query.assert_exact()
+
+
+@pytest.mark.parametrize(
+    ("directory", "way_out"),
+    [
+        ("nothing", "Create that directory on every executor, or set spark"),
+        ("file", "See to that directory, or set spark"),
+    ],
+)
+def test_a_local_directory_that_cannot_be_used_is_named_with_the_way_out_that_fits(
+    provider_jvm: ProviderJvm, tmp_path: Path, directory: str, way_out: str
+) -> None:
+    (tmp_path / "file").touch()
+    start = (
+        "start stateStore.formatValidation.enabled=false stateStore.cowstate.backend=disk "
+        f"stateStore.cowstate.localDirectory={tmp_path / directory}"
+    )
+    lines = [start, "message begin 0"]
+    told = provider_jvm.new("ProviderScript", str(tmp_path / "state")).run("\n".join(lines))
+    assert f"cannot be kept in {tmp_path / directory}" in told
+    assert way_out in told

@@ -71,7 +71,9 @@ private[cowstate] final class MappedMemory(
   /** A new block, filled with zeros. */
   private def cut(size: Long): Block =
     try if (size > MaxSegmentBytes) newFileOf(size) else tail(size).cut(size)
-    catch { case e: IOException => throw new CowStateDiskException(owner, directory.toString, e) }
+    catch {
+      case e: IOException => throw CowStateDiskException.ofState(owner, directory.toString, e)
+    }
 
   private def tail(size: Long): MappedSegment = {
     if (!segments.lastOption.exists(_.hasRoom(size))) {
