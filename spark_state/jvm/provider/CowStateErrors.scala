@@ -89,7 +89,7 @@ final class CowStateMemoryLimitException(
       s"${CowStateConf.Disk}, raise that limit (and the executor's memory), use more executors, or " +
       "drop state earlier (watermark, timeout)")
 
-/** Nothing is lost: these files are working memory. */
+/** Nothing is lost: these files are working memory, or go to an object store later. */
 final class CowStateDiskException private (message: String, cause: Throwable)
   extends CowStateException(message, cause)
 
@@ -101,6 +101,13 @@ object CowStateDiskException {
       s"$owner: the state cannot be kept in $directory: $cause. The batch was not committed, and " +
         s"the state before it is in the checkpoint. ${way(cause)}, or set " +
         s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
+
+  /** A file before it is put. */
+  def ofSpool(directory: String, cause: IOException): CowStateDiskException =
+    new CowStateDiskException(
+      s"The file for the object store cannot be kept in $directory until it is put: $cause. " +
+        s"Nothing is lost. ${way(cause)}, or set spark.local.dir to a directory on another disk",
+      cause)
 
   private def way(cause: IOException): String = cause match {
     case _: NoSuchFileException => "Create that directory on every executor"
