@@ -103,7 +103,7 @@ class TestAKilledGateway:
         assert directory.result("list") == ""
 
 
-SILENT = '''
+SILENT = """
 import pathlib, socket, sys, tempfile
 path = tempfile.mkdtemp() + "/socket"
 with socket.socket(socket.AF_UNIX) as listener:
@@ -111,7 +111,7 @@ with socket.socket(socket.AF_UNIX) as listener:
     listener.listen()
     print(path, flush=True)
     sys.stdin.read()
-'''
+"""
 
 
 class TestAGatewayThatLivesAndDoesNotAnswer:

@@ -20,6 +20,6 @@ private[cowstate] final case class StoreLocation(
 
 private object StoreLocation {
   private val MiB = 1L << 20
-  /** Of the slowest store, with all stores of an executor writing at once. */
+  /** A slow store has as much, with all stores of an executor writing at once. */
   private val SecondsOfMiB = 10
 }
