@@ -26,8 +26,8 @@ START = (
 ROUNDS = [3, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 
 
-def directory_at(jvm: ProviderJvm, root: Path, retry_seconds: int = 120) -> Directory:
-    return Directory(jvm, "gateway", root.as_uri(), retry_seconds=retry_seconds)
+def directory_at(jvm: ProviderJvm, root: Path, **seconds: int) -> Directory:
+    return Directory(jvm, "gateway", root.as_uri(), **seconds)
 
 
 @pytest.fixture
@@ -101,6 +101,75 @@ class TestAKilledGateway:
             result = directory.result("interrupted-put a.arrow 2000")
         assert result == "ClosedByInterruptException"
         assert directory.result("list") == ""
+
+
+SILENT = """
+import pathlib, socket, sys, tempfile
+path = tempfile.mkdtemp() + "/socket"
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(path)
+    listener.listen()
+    print(path, flush=True)
+    sys.stdin.read()
+"""
+
+
+class TestAGatewayThatLivesAndDoesNotAnswer:
+    def test_one_that_is_stopped_is_ended_and_its_request_is_made_by_another_one(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(provider_jvm, tmp_path / "store", silent_seconds=3)
+        directory.run("put a.arrow 100")
+        first = int(directory.result("gateway-pid"))
+        psutil.Process(first).suspend()
+        try:
+            assert directory.run("put b.arrow 100", "list") == ["", "a.arrow b.arrow"]
+        finally:
+            end_gateways()
+        assert not psutil.pid_exists(first)
+
+    def test_those_that_keep_silent_fail_the_request_in_the_end(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(
+            provider_jvm, tmp_path / "store", retry_seconds=1, silent_seconds=1
+        )
+        (tmp_path / "silent.py").write_text(SILENT)
+        python = tmp_path / "silent-python"
+        python.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/silent.py\n")
+        python.chmod(0o755)
+        with python_of_executors(directory, python):
+            result = directory.result("put a.arrow 10")
+        assert result.startswith("error ObjectStoreException the gateway to the object store ")
+        assert "could not be asked 2 times in" in result
+        assert "did not answer for 1 s, and was ended" in result
+        assert "memoryOverhead" not in result
+        assert directory.result("list") == ""
+
+    def test_one_whose_socket_is_gone_is_ended_and_another_one_is_asked(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(provider_jvm, tmp_path / "store", retry_seconds=5)
+        directory.run("put a.arrow 100")
+        first = int(directory.result("gateway-pid"))
+        listening = psutil.Process(first).net_connections("unix")
+        (socket,) = {Path(each.laddr) for each in listening if each.laddr}
+        socket.unlink()
+        assert directory.result("put-at-once 8 100") == "8"
+        assert directory.result("gateway-pid") not in (str(first), "none")
+
+    def test_one_that_moves_many_bytes_is_waited_for(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        directory = directory_at(provider_jvm, tmp_path / "store", silent_seconds=2)
+        directory.run("put a.arrow 100")
+        first = int(directory.result("gateway-pid"))
+        gateway = psutil.Process(first)
+        gateway.suspend()
+        resumption = threading.Timer(6.0, gateway.resume)
+        resumption.start()
+        assert directory.run("put b.arrow 9000000", "gateway-pid") == ["", str(first)]
+        resumption.join()
 
 
 class TestAGatewayThatCannotStart:

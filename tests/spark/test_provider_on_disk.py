@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
 from tests.support.provider_jobs import configured, maintenance_of
 from tests.support.provider_jvm import ProviderJvm, Script, provider_jvm
+from tests.support.state_directories import Directory
 from tests.support.streams import Row, Stream, random_rows, totals_of
 
 __all__ = ["provider_jvm"]
@@ -163,3 +164,37 @@ def test_a_full_disk_fails_the_batch_and_loses_nothing(spark: SparkSession, quer
         query.run(on_disk)
     query.run(on_disk)
     query.assert_exact()
+
+
+def test_a_file_for_an_object_store_that_the_disk_has_no_room_for_is_named_with_the_way_out(
+    spark: SparkSession, provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    directory = Directory(provider_jvm, "gateway", tmp_path.as_uri())
+    directory.run("put a.arrow 10")
+    with files_of_at_most(spark, 3 << 20):
+        told = directory.result("put b.arrow 9000000")
+    assert told.startswith("error CowStateDiskException The file for the object store cannot be ")
+    assert "/blockmgr-" in told
+    assert "Nothing is lost. Make room there, or set spark.local.dir to a directory on an" in told
+    assert directory.run("put b.arrow 9000000", "list") == ["", "a.arrow b.arrow"]
+
+
+@pytest.mark.parametrize(
+    ("directory", "way_out"),
+    [
+        ("nothing", "Create that directory on every executor, or set spark"),
+        ("file", "See to that directory, or set spark"),
+    ],
+)
+def test_a_local_directory_that_cannot_be_used_is_named_with_the_way_out_that_fits(
+    provider_jvm: ProviderJvm, tmp_path: Path, directory: str, way_out: str
+) -> None:
+    (tmp_path / "file").touch()
+    start = (
+        "start stateStore.formatValidation.enabled=false stateStore.cowstate.backend=disk "
+        f"stateStore.cowstate.localDirectory={tmp_path / directory}"
+    )
+    lines = [start, "message begin 0"]
+    told = provider_jvm.new("ProviderScript", str(tmp_path / "state")).run("\n".join(lines))
+    assert f"cannot be kept in {tmp_path / directory}" in told
+    assert way_out in told

@@ -156,9 +156,24 @@ class TestTheMarker:
             told = checkpoint.message(START, "entries 1")
             assert f"{marker}, which says where the state of the checkpoint is" in told
             assert "Restore it from a copy" in told
+            assert f"the id in file:{checkpoint.folder}/metadata" in told
             with pytest.raises(CorruptObjectError, match="It says which object store"):
                 checkpoint.place()
         marker.write_text(whole)
+        assert checkpoint.run(START, "entries 1")[-1] == "1=1:1"
+
+    def test_a_marker_that_is_damaged_on_the_disk_can_be_written_again_as_the_error_says(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        marker = checkpoint.folder / "state" / "cowstate-store.json"
+        marker.write_bytes(bytes(marker.stat().st_size))
+        told = checkpoint.message(START, "entries 1")
+        assert f"{marker}, which says where the state of the checkpoint is" in told
+        assert "StatePlace(url, directory).encode()" in told
+        assert f"Delete .{marker.name}.crc" in told
+        marker.write_bytes(StatePlace(checkpoint.store.as_uri(), QUERY).encode())
+        marker.with_name(f".{marker.name}.crc").unlink()
         assert checkpoint.run(START, "entries 1")[-1] == "1=1:1"
 
     def test_a_marker_of_a_later_release_is_told_apart(self, checkpoint: Checkpoint) -> None:

@@ -101,6 +101,21 @@ class TestWhatIsForcedToTheDisk:
         results: str = provider_jvm.new("RestoreScript", str(tmp_path)).run("\n".join(lines))
         assert results.split("\n")[2:] == [synced, "restored 1"]
 
+    def test_what_says_where_a_state_is_and_who_writes_it_is_forced_before_the_first_changelog(
+        self, provider_jvm: ProviderJvm, tmp_path: Path
+    ) -> None:
+        checkpoint = tmp_path / "checkpoint"
+        watch = SyncWatch(provider_jvm)
+        start = f"{START} stateStore.cowstate.store={tmp_path}/store"
+        script(provider_jvm, checkpoint / "state", start, "begin 0")
+        (note,) = checkpoint.glob("state/cowstate-runs/[0-9a-f]*")
+        forced = watch.end()
+        for file in (checkpoint / "state" / "cowstate-store.json", note):
+            begin = forced.index(file)
+            assert forced[begin + 1].name == f".{file.name}.crc"
+            above = [file.parent, file.parent.parent, file.parent.parent.parent]
+            assert forced[begin + 2 : begin + 5] == above
+
     def test_a_wrong_value_is_refused(self, provider_jvm: ProviderJvm, tmp_path: Path) -> None:
         with pytest.raises(Exception, match=r"cowstate\.fsync is 'yes'; allowed are true and fals"):
             script(provider_jvm, tmp_path, f"{START} stateStore.cowstate.fsync=yes")

@@ -19,8 +19,9 @@ class Directory:
         root: str,
         options: Mapping[str, Any] | None = None,
         retry_seconds: int = 120,
+        silent_seconds: int = 720,
     ) -> None:
-        arguments = kind, root, json.dumps(options or {}), retry_seconds
+        arguments = kind, root, json.dumps(options or {}), retry_seconds, silent_seconds
         self._script = jvm.new("DirectoryScript", *arguments)
 
     def run(self, *lines: str) -> list[str]:

@@ -71,7 +71,7 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
 
   private lazy val syncedAncestors: Unit =
     Iterator.iterate(directory.getParent)(_.getParent).take(Ancestors)
-      .takeWhile(above => above != null && Files.isReadable(above)).foreach(syncDirectory)
+      .takeWhile(above => above != null && Files.isReadable(above)).foreach(sync)
 
   override def create(name: String, isDurable: Boolean): StateFileOutput = new StateFileOutput {
     private val hidden = directory.resolve(s".$name.tmp")
@@ -84,7 +84,7 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
       Files.move(hidden, directory.resolve(name), StandardCopyOption.ATOMIC_MOVE)
       if (isDurable) {
         channel.force(true)
-        syncDirectory(directory)
+        sync(directory)
         syncedAncestors
       }
       stream.close()
@@ -140,8 +140,9 @@ private object LocalStateDirectory {
    */
   private val Ancestors = 4
 
-  private def syncDirectory(directory: LocalPath): Unit =
-    Using.resource(FileChannel.open(directory, StandardOpenOption.READ))(_.force(true))
+  /** Force a file to the disk, or the names in a directory. */
+  def sync(path: LocalPath): Unit =
+    Using.resource(FileChannel.open(path, StandardOpenOption.READ))(_.force(true))
 }
 
 private final class ManagedStateDirectory(directory: Path, conf: Configuration)

@@ -51,12 +51,13 @@ private[cowstate] object Gateway extends Logging {
   }
 
   private def opened(location: StoreLocation): GatewayConnection = {
-    val connection = new GatewayConnection(process().socketPath)
+    val connection = new GatewayConnection(process())
     try {
       val request = JObject(
         "do" -> JString("open"), "format" -> JInt(Format), "url" -> JString(location.url),
         "options" -> location.options, "retry_seconds" -> JInt(location.retrySeconds))
-      connection.ask(request, ByteBuffer.allocate(0)).error.foreach { case (_, message) =>
+      val answer = connection.ask(request, ByteBuffer.allocate(0), location.silentSeconds)
+      answer.error.foreach { case (_, message) =>
         throw new ObjectStoreException(
           s"$message. The gateway runs in ${GatewayProcess.interpreter}")
       }
@@ -102,6 +103,10 @@ private[cowstate] final class GatewayStartException(message: String, cause: Thro
 
 /** Somebody killed the gateway while it started; another one may start. */
 private[cowstate] final class GatewayKilledException(message: String) extends IOException(message)
+
+/** The gateway lives, and cannot be asked. It was ended; another one may start. */
+private[cowstate] final class GatewayUnreachableException(message: String, cause: IOException)
+  extends IOException(message, cause)
 
 /** The store did not do what it was asked for; the message says why, and what to do. */
 final class ObjectStoreException(message: String) extends IOException(message)

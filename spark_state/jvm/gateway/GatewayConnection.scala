@@ -1,13 +1,16 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{Closeable, EOFException, IOException}
-import java.net.UnixDomainSocketAddress
+import java.net.{StandardProtocolFamily, UnixDomainSocketAddress}
 import java.nio.ByteBuffer
-import java.nio.channels.SocketChannel
+import java.nio.channels.{ClosedByInterruptException, SocketChannel}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.TimeUnit
 
 import org.json4s.{JNothing, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods.{compact, parse, render}
+
+import org.apache.spark.util.ThreadUtils
 
 /** What the gateway answers: a header, and bytes. */
 private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byte]) {
@@ -22,16 +25,39 @@ private[cowstate] final case class GatewayAnswer(header: JValue, body: Array[Byt
 /**
  * A connection to the gateway, with one request under way at a time. The bytes of requests and
  * answers are drawn in spark_state/gateway/frames.py. It is for one thread at a time.
+ *
+ * A gateway that lives and keeps silent for too long is ended: it may be stopped, or wait for a
+ * store in a client library that has no time-out.
  */
-private[cowstate] final class GatewayConnection(socketPath: String) extends Closeable {
+private[cowstate] final class GatewayConnection(gateway: GatewayProcess) extends Closeable {
   import GatewayConnection._
 
-  private val channel = SocketChannel.open(UnixDomainSocketAddress.of(socketPath))
+  private val channel = connected(gateway)
   // Java copies a buffer in the heap to one outside of it, which the thread keeps.
   private val buffer = ByteBuffer.allocateDirect(BufferBytes)
   var lastUsedNs: Long = System.nanoTime
 
-  def ask(header: JObject, body: ByteBuffer): GatewayAnswer = {
+  /**
+   * Make a request, which is answered within so many seconds. Throws GatewayUnreachableException
+   * if it is not, and IOException if the gateway is gone.
+   */
+  def ask(header: JObject, body: ByteBuffer, silentSeconds: Long): GatewayAnswer = {
+    @volatile var isTooLate = false
+    val end: Runnable = () => {
+      isTooLate = true
+      gateway.end()
+      channel.close()
+    }
+    val deadline = Deadlines.schedule(end, silentSeconds, TimeUnit.SECONDS)
+    try answerTo(header, body)
+    catch {
+      case e: IOException if isTooLate =>
+        throw new GatewayUnreachableException(
+          s"gateway ${gateway.pid} did not answer for $silentSeconds s, and was ended", e)
+    } finally deadline.cancel(false): Unit
+  }
+
+  private def answerTo(header: JObject, body: ByteBuffer): GatewayAnswer = {
     val bytes = compact(render(header)).getBytes(UTF_8)
     buffer.clear()
     buffer.putInt(bytes.length)
@@ -89,4 +115,23 @@ private[cowstate] final class GatewayConnection(socketPath: String) extends Clos
 
 private object GatewayConnection {
   private val BufferBytes = 64 << 10
+
+  /** A channel to a gateway. One that takes no connection, though it lives, is ended. */
+  private def connected(gateway: GatewayProcess): SocketChannel = {
+    val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
+    try {
+      channel.connect(UnixDomainSocketAddress.of(gateway.socketPath))
+      channel
+    } catch {
+      case e: IOException =>
+        channel.close()
+        if (e.isInstanceOf[ClosedByInterruptException] || !gateway.isAlive) throw e
+        gateway.end()
+        throw new GatewayUnreachableException(
+          s"gateway ${gateway.pid} took no connection (${e.getMessage}), and was ended", e)
+    }
+  }
+
+  private val Deadlines =
+    ThreadUtils.newDaemonSingleThreadScheduledExecutor("cowstate-gateway-deadlines")
 }

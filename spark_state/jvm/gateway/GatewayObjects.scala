@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 import java.io.IOException
 import java.nio.ByteBuffer
 import java.nio.channels.ClosedByInterruptException
-import java.nio.file.Path
+import java.nio.file.{Files, Path}
 import java.util.concurrent.TimeUnit
 
 import scala.annotation.tailrec
@@ -31,13 +31,15 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
 
   /** Create an object with the content of a local file, which the gateway reads. */
   def put(name: String, file: Path): Unit =
-    request("put", Seq("name" -> JString(name), "file" -> JString(file.toString))): Unit
+    checked(answerTo(
+        "put", Seq("name" -> JString(name), "file" -> JString(file.toString)), NoBody,
+        Files.size(file))): Unit
 
   /** The bytes from `start` on, fewer where the object ends. None if there is no such object. */
   def get(name: String, start: Long, length: Int): Option[Array[Byte]] = {
     val range =
       Seq("name" -> JString(name), "start" -> JInt(start), "length" -> JInt(length))
-    val answer = answerTo("get", range, NoBody)
+    val answer = answerTo("get", range, NoBody, length)
     if (answer.error.exists(_._1 == Missing)) None else Some(checked(answer).body)
   }
 
@@ -62,20 +64,23 @@ private[cowstate] final class GatewayObjects(val location: StoreLocation) extend
 
   private def request(
       what: String, fields: Seq[JField], body: ByteBuffer = NoBody): GatewayAnswer =
-    checked(answerTo(what, fields, body))
+    checked(answerTo(what, fields, body, body.remaining))
 
   private def checked(answer: GatewayAnswer): GatewayAnswer = {
     answer.error.foreach { case (_, message) => throw new ObjectStoreException(message) }
     answer
   }
 
-  private def answerTo(what: String, fields: Seq[JField], body: ByteBuffer): GatewayAnswer = {
+  /** @param bytes how many the request moves */
+  private def answerTo(
+      what: String, fields: Seq[JField], body: ByteBuffer, bytes: Long): GatewayAnswer = {
     val failing = new GatewayOutage(location.retrySeconds)
+    val silentSeconds = location.silentSecondsFor(bytes)
     val header = JObject((("do" -> JString(what)) +: fields).toList)
     @tailrec
     def tried(): GatewayAnswer = {
       val answer =
-        try Right(Gateway.withConnection(location)(_.ask(header, body)))
+        try Right(Gateway.withConnection(location)(_.ask(header, body, silentSeconds)))
         catch {
           case e @ (_: ClosedByInterruptException | _: ObjectStoreException) => throw e
           case e: IOException => Left(e)
@@ -108,10 +113,13 @@ private final class GatewayOutage(retrySeconds: Long) {
     val seconds = TimeUnit.NANOSECONDS.toSeconds(-began + System.nanoTime)
     deaths += 1
     if (seconds >= retrySeconds) {
+      val (what, way) = last match {
+        case _: GatewayUnreachableException => ("could not be asked", "")
+        case _ => ("died", "; if memory is short, raise spark.executor.memoryOverhead")
+      }
       throw new ObjectStoreException(
-        s"the gateway to the object store died $deaths times in $seconds s, last: " +
-          s"${last.getMessage}. Its log is in that of the executor; if memory is short, raise " +
-          "spark.executor.memoryOverhead")
+        s"the gateway to the object store $what $deaths times in $seconds s, last: " +
+          s"${last.getMessage}. Its log is in that of the executor$way")
     }
     Thread.sleep(math.min(LongestWaitMs, FirstWaitMs << math.min(deaths - 1, 10)))
   }

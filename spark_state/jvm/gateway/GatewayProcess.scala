@@ -18,6 +18,7 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
   extends Logging {
   import GatewayProcess._
 
+  @volatile private var isEnded = false
   private val lastLines = new mutable.Queue[String]
   private val logger = inThread("cowstate-gateway-log") {
     lines(process.getErrorStream).foreach { line =>
@@ -46,11 +47,15 @@ private[cowstate] final class GatewayProcess private (python: String, process: P
     }
   }
 
-  def isAlive: Boolean = process.isAlive
+  /** One that was ended is gone for us, even if the system has not let it go yet. */
+  def isAlive: Boolean = !isEnded && process.isAlive
 
   def pid: Long = process.pid
 
-  def end(): Unit = process.destroyForcibly()
+  def end(): Unit = {
+    isEnded = true
+    process.destroyForcibly(): Unit
+  }
 
   /** It ended before it listened. */
   private def ended(): Exception = {

@@ -69,8 +69,10 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
  *     run since they parted. If both run, the one that claimed first is fenced;
  *   - of two that claim at once, none goes on.
  *
- * A run that is fenced notices it with its next listing, and within some seconds of its commits.
- * Generations order the files that it wrote until then, as they do those of zombies.
+ * A run that is fenced notices it with its next listing, or at the commit after one that looked. A
+ * look begins beside a commit if the last was some seconds ago, so a run with batches of an hour may
+ * commit one more of them. Generations order the files that it wrote until then, as they do those
+ * of zombies.
  */
 private[cowstate] final class RunClaim(
     objects: GatewayObjects, root: Path, run: String, conf: Configuration) {

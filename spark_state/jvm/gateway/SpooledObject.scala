@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.{ByteArrayOutputStream, OutputStream}
+import java.io.{ByteArrayOutputStream, IOException, OutputStream}
 import java.nio.ByteBuffer
 import java.nio.file.{Files, Path}
 
@@ -22,20 +22,27 @@ private[cowstate] final class SpooledObject extends OutputStream {
   override def write(byte: Int): Unit = write(Array(byte.toByte), 0, 1)
 
   override def write(bytes: Array[Byte], from: Int, count: Int): Unit = {
-    if (file.isEmpty && written + count > MemoryBytes) {
-      val path = newFile()
+    if (file.isEmpty && written + count > MemoryBytes) moveToFile()
+    file match {
+      case Some((path, stream)) => onDisk(path)(stream.write(bytes, from, count))
+      case None => memory.write(bytes, from, count)
+    }
+    written += count
+  }
+
+  private def moveToFile(): Unit = {
+    val path = newFile()
+    onDisk(path) {
       val stream = Files.newOutputStream(path)
       file = Some((path, stream))
       memory.writeTo(stream)
       memory.reset()
     }
-    file.map(_._2).getOrElse(memory).write(bytes, from, count)
-    written += count
   }
 
   def putTo(objects: GatewayObjects, name: String): Unit = file match {
     case Some((path, stream)) =>
-      stream.close()
+      onDisk(path)(stream.close())
       objects.put(name, path)
     case None => objects.put(name, memory.buffer)
   }
@@ -58,6 +65,12 @@ private object SpooledObject {
     case Some(env) => env.blockManager.diskBlockManager.createTempLocalBlock()._2.toPath
     case None => Files.createTempFile("cowstate-", ".spool")
   }
+
+  private def onDisk(path: Path)(write: => Unit): Unit =
+    try write
+    catch {
+      case e: IOException => throw CowStateDiskException.ofSpool(path.getParent.toString, e)
+    }
 
   private final class Bytes extends ByteArrayOutputStream {
     def buffer: ByteBuffer = ByteBuffer.wrap(buf, 0, count)

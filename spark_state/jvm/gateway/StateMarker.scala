@@ -2,11 +2,14 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{FileNotFoundException, InputStream}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Path => LocalPath, Paths}
 
 import scala.util.Using
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+import org.apache.hadoop.fs.{
+  ChecksumException, FileAlreadyExistsException, Path, StreamCapabilities
+}
 import org.json4s.JString
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
@@ -30,13 +33,18 @@ final case class StateMarker(url: String, directory: String) {
 private[cowstate] object StateMarker {
   val Name = "cowstate-store.json"
   private val Kind = "state-place"
+  /** From a directory in that of the state up to the one that has the checkpoint. */
+  private val Ancestors = 3
 
   /** Throws CowStateException for one that is damaged. `root`: `<checkpoint>/state`. */
   def read(root: Path, conf: Configuration): Option[StateMarker] = {
     val path = new Path(root, Name)
     val text =
       try Some(textOf(path.getFileSystem(conf).open(path)))
-      catch { case _: FileNotFoundException => None }
+      catch {
+        case _: FileNotFoundException => None
+        case e: ChecksumException => throw damaged(path, e.getMessage)
+      }
     text.map { written =>
       StoreDocument.decoded(Kind, written).map(body => (body \ "url", body \ "directory")) match {
         case Right((JString(url), JString(directory))) => StateMarker(url, directory)
@@ -56,7 +64,10 @@ private[cowstate] object StateMarker {
       throw new CowStateException(s"$root/$Name is gone as soon as it was written"))
   }
 
-  /** Create a file of a checkpoint, unless it is there. */
+  /**
+   * Create a file of a checkpoint, unless it is there. What is in the store depends on it, so it
+   * outlives a power failure, as a durable file of a StateDirectory does.
+   */
   def writeOnce(path: Path, conf: Configuration, text: String): Unit = {
     val directory = path.getParent
     val manager = CheckpointFileManager.create(directory, conf)
@@ -65,6 +76,7 @@ private[cowstate] object StateMarker {
       val out = manager.createAtomic(path, overwriteIfPossible = false)
       try {
         out.write(text.getBytes(UTF_8))
+        if (out.hasCapability(StreamCapabilities.HSYNC)) out.hsync()
         out.close()
       } catch {
         case _: FileAlreadyExistsException => out.cancel()
@@ -73,6 +85,17 @@ private[cowstate] object StateMarker {
           throw e
       }
     }
+    val qualified = path.getFileSystem(conf).makeQualified(path).toUri
+    if (qualified.getScheme == "file") syncLocal(Paths.get(qualified.getPath))
+  }
+
+  /** Hadoop's local streams cannot be synced. Another task may have written the file just now. */
+  private def syncLocal(file: LocalPath): Unit = {
+    val checksums = file.resolveSibling(s".${file.getFileName}.crc")
+    val above = Iterator.iterate(file.getParent)(_.getParent).take(Ancestors)
+    val files = Iterator(file, checksums).filter(Files.exists(_))
+    (files ++ above.takeWhile(at => at != null && Files.isReadable(at)))
+      .foreach(LocalStateDirectory.sync)
   }
 
   private def textOf(stream: InputStream): String =
@@ -80,5 +103,8 @@ private[cowstate] object StateMarker {
 
   private def damaged(path: Path, problem: String) = new CowStateException(
     s"$path, which says where the state of the checkpoint is, cannot be used: $problem. Restore " +
-      "it from a copy of the checkpoint")
+      "it from a copy of the checkpoint, or write it again: its bytes are those of " +
+      "StatePlace(url, directory).encode() in checkpoint_store.provider.state_place, with the URL " +
+      s"of the store and the id in ${path.getParent.getParent}/metadata, unless cowstate adopt " +
+      s"chose another directory. Delete .$Name.crc beside it then")
 }

@@ -14,9 +14,13 @@ import org.json4s.jackson.JsonMethods.parse
  * @param retrySeconds for how long a call to the store that fails is tried again
  */
 final case class StoreSettings(url: Option[String], options: JObject, retrySeconds: Long) {
+  import StoreSettings._
+
   /** A directory of the store with this URL. */
-  private[cowstate] def at(url: String, directory: String): StoreLocation =
-    StoreLocation(s"$url/$directory", options, retrySeconds)
+  private[cowstate] def at(url: String, directory: String): StoreLocation = {
+    val silentSeconds = retrySeconds + AttemptSeconds
+    StoreLocation(s"$url/$directory", options, retrySeconds, silentSeconds)
+  }
 }
 
 object StoreSettings {
@@ -35,6 +39,8 @@ object StoreSettings {
       retrySeconds.getOrElse(DefaultRetrySeconds))
 
   private val DefaultRetrySeconds = 120L
+  /** An attempt that is begun may outlast the time of retries; client libraries try again, too. */
+  private val AttemptSeconds = 600L
 
   /** An absolute path is that of file://, as Python's stores have it. */
   private def checkedUrl(text: String): String = {

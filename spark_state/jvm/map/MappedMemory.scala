@@ -74,7 +74,7 @@ private[cowstate] final class MappedMemory(
     catch {
       // The task was killed. Nothing is wrong with the disk.
       case e: ClosedByInterruptException => throw e
-      case e: IOException => throw new CowStateDiskException(owner, directory.toString, e)
+      case e: IOException => throw CowStateDiskException.ofState(owner, directory.toString, e)
     }
 
   private def tail(size: Long): MappedSegment = {

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import java.io.{EOFException, IOException}
+import java.nio.file.{AccessDeniedException, NoSuchFileException}
 
 import org.apache.hadoop.fs.{ChecksumException, Path}
 
@@ -98,12 +99,33 @@ final class CowStateMemoryLimitException(
       s"${CowStateConf.Disk}, raise that limit (and the executor's memory), use more executors, or " +
       "drop state earlier (watermark, timeout)")
 
-/** Nothing is lost: these files are working memory. */
-final class CowStateDiskException(owner: String, directory: String, cause: Throwable)
-  extends CowStateException(
-    s"$owner: the state cannot be kept in $directory: $cause. The batch was not committed, and the " +
-      "state before it is in the checkpoint. Make room there, or set " +
-      s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
+/** Nothing is lost: these files are working memory, or go to an object store later. */
+final class CowStateDiskException private (message: String, cause: Throwable)
+  extends CowStateException(message, cause)
+
+object CowStateDiskException {
+  private val OfFullDisks = Seq("No space left", "quota exceeded", "File too large")
+
+  def ofState(owner: String, directory: String, cause: IOException): CowStateDiskException =
+    new CowStateDiskException(
+      s"$owner: the state cannot be kept in $directory: $cause. The batch was not committed, and " +
+        s"the state before it is in the checkpoint. ${way(cause)}, or set " +
+        s"${CowStateConf.LocalDirectory} to a directory on another disk", cause)
+
+  /** A file before it is put. */
+  def ofSpool(directory: String, cause: IOException): CowStateDiskException =
+    new CowStateDiskException(
+      s"The file for the object store cannot be kept in $directory until it is put: $cause. " +
+        s"Nothing is lost. ${way(cause)}, or set spark.local.dir to a directory on another disk",
+      cause)
+
+  private def way(cause: IOException): String = cause match {
+    case _: NoSuchFileException => "Create that directory on every executor"
+    case _: AccessDeniedException => "Let the user of the executors write there"
+    case _ if OfFullDisks.exists(cause.toString.contains) => "Make room there"
+    case _ => "See to that directory"
+  }
+}
 
 private[cowstate] object MemorySize {
   private val BytesOfTenth = (1 << 20) / 10.0

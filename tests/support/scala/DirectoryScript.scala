@@ -18,12 +18,14 @@ import org.apache.spark.SparkEnv
  * A directory of state files, of the kind "local", "managed" or "gateway", and what the lines of a
  * script do there, each with a line of result. An error is a result too.
  */
-final class DirectoryScript(kind: String, root: String, options: String, retrySeconds: Int) {
+final class DirectoryScript(
+    kind: String, root: String, options: String, retrySeconds: Int, silentSeconds: Int) {
   import DirectoryScript._
 
   private val path = "state/0/0"
   private val objects = new GatewayObjects(
-    StoreLocation(root, parse(options).asInstanceOf[JObject], retrySeconds.toLong))
+    StoreLocation(
+      root, parse(options).asInstanceOf[JObject], retrySeconds.toLong, silentSeconds.toLong))
   private val directory: StateDirectory = kind match {
     case "local" => StateDirectory.of(new Path(s"$root/$path"), new Configuration)
     case "managed" =>

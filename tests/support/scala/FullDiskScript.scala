@@ -109,7 +109,7 @@ private final class FillingMemory(memory: StateMemory, forAMoment: Boolean) exte
   private def counted(block: => Block): Block = {
     if (blocksLeft == 0) {
       if (forAMoment) blocksLeft = Int.MaxValue
-      throw new CowStateDiskException(account.owner, "/full", new IOException("No space left"))
+      throw CowStateDiskException.ofState(account.owner, "/full", new IOException("No space left"))
     }
     if (blocksLeft != Int.MaxValue) blocksLeft -= 1
     block

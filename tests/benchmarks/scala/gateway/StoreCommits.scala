@@ -45,7 +45,7 @@ object StoreCommits {
     val path = s"state/0/$number"
     if (kind == "direct") StateDirectory.of(new Path(s"$root/$path"), new Configuration)
     else {
-      val location = StoreLocation(s"file://$root", JObject(Nil), 120L)
+      val location = StoreLocation(s"file://$root", JObject(Nil), 120L, 720L)
       new GatewayStateDirectory(new GatewayObjects(location), path, None)
     }
   }
