@@ -360,6 +360,17 @@ class TestMemory:
         run(stream)
         assert stream.totals() == totals_of(stream.fed)
 
+    def test_the_state_of_a_run_that_has_ended_leaves_its_room_to_the_next(
+        self, stream: Stream, configured: Configure
+    ) -> None:
+        configured(f"{STATE_STORE}.maintenanceInterval", "1h")
+        configured(MAX_MEMORY, "12")
+        for round_ in range(3):
+            stream.feed([(f"key{number}", round_) for number in range(60_000)])
+            (operator,) = run(stream).recentProgress[-1].stateOperators
+            assert operator.memoryUsedBytes > 5 << 20
+        assert stream.totals() == totals_of(stream.fed)
+
     def test_progress_says_what_the_state_takes(self, stream: Stream) -> None:
         keys, key_bytes, value_bytes = 300_000, 32, 24
         for _ in range(2):

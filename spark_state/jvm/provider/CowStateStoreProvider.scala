@@ -61,7 +61,7 @@ class CowStateStoreProvider
       throw StateStoreErrors.unsupportedOperationException("multipleValuesPerKey", Name)
     }
     id = stateStoreId
-    shape = StoreShape(keySchema, valueSchema, prefixColumns(keyStateEncoderSpec))
+    shape = StoreShape.of(keySchema, valueSchema, keyStateEncoderSpec, Name)
     storeConf = storeConfs
     hadoopConf = hadoopConfiguration
     conf = CowStateConf(storeConfs)
@@ -73,15 +73,6 @@ class CowStateStoreProvider
       valueSchema, codec, RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
     partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
-  }
-
-  private def prefixColumns(spec: KeyStateEncoderSpec): Int = spec match {
-    case NoPrefixKeyStateEncoderSpec(_) => 0
-    case PrefixKeyScanStateEncoderSpec(_, columns) => columns
-    case RangeKeyScanStateEncoderSpec(_, _) =>
-      throw StateStoreErrors.unsupportedOperationException("Range scan", Name)
-    case other => throw StateStoreErrors.unsupportedOperationException(
-        other.getClass.getSimpleName, Name)
   }
 
   override def stateStoreId: StateStoreId = id
@@ -107,6 +98,7 @@ class CowStateStoreProvider
     loading(version)(read(version, stateStoreCkptId))
 
   private def read(version: Long, stateStoreCkptId: Option[String]): CowReadStore = {
+    if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
     val held = synchronized {
       find(version, stateStoreCkptId)
         .orElse {
@@ -143,6 +135,7 @@ class CowStateStoreProvider
     val session = new WriteSession(forceSnapshot, unique)
     lock.acquire(session)
     try {
+      if (loaded == null) StoresOfRuns.begin(this, hadoopConf)
       val isOutdated = checkpoints.directory.beginWriting()
       val (state, base) = synchronized {
         if (loadEmpty) install(empty(StateId(version, StateId.Empty.unique)))
@@ -246,6 +239,13 @@ class CowStateStoreProvider
     handover.clear()
     if (loaded != null) loaded.leave()
     loaded = null
+  }
+
+  /** Another run of the query has begun. */
+  private[cowstate] def giveUpIfIdle(): Unit = {
+    val next = new Object
+    if (lock.tryAcquire(next)) try synchronized(giveUp())
+    finally lock.release(next)
   }
 
   /** Restore a version from files. */

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import org.apache.spark.sql.catalyst.expressions.{BoundReference, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
 /** The schemas of a store, and how many columns of the key are its prefix (0: no prefix scan). */
@@ -21,4 +22,19 @@ private[cowstate] final case class StoreShape(
       projection(whole)
     }
   }
+}
+
+private[cowstate] object StoreShape {
+  /** Throws Spark's error, of the provider `name`, for keys that it has for RocksDB only. */
+  def of(
+      keySchema: StructType, valueSchema: StructType, keys: KeyStateEncoderSpec, name: String)
+      : StoreShape = StoreShape(keySchema, valueSchema,
+    keys match {
+      case NoPrefixKeyStateEncoderSpec(_) => 0
+      case PrefixKeyScanStateEncoderSpec(_, columns) => columns
+      case RangeKeyScanStateEncoderSpec(_, _) =>
+        throw StateStoreErrors.unsupportedOperationException("Range scan", name)
+      case other =>
+        throw StateStoreErrors.unsupportedOperationException(other.getClass.getSimpleName, name)
+    })
 }
