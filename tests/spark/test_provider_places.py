@@ -178,6 +178,20 @@ class TestTheMarker:
         assert [path.name for path in checkpoint.store.iterdir()] == [place.directory]
         assert checkpoint.run(checkpoint.start, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
 
+    @pytest.mark.parametrize("has_read", [True, False])
+    def test_executors_find_the_marker_of_a_batch_that_their_run_read_before(
+        self, checkpoint: Checkpoint, has_read: bool
+    ) -> None:
+        """An aggregation reads before it writes, also in its first batch."""
+        read = ["read 0", "release"]
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor a", *read, *(["executor b", *read, "executor a"] if has_read else [])),
+            *batch(0, 1, 1),
+            *("executor b", "entries 1", *batch(1, 2, 2), "entries 2"),
+        )
+        assert [results[-5], results[-1]] == ["1=1:1", "1=1:1 2=1:2"]
+
 
 class TestSettings:
     @pytest.mark.parametrize(
