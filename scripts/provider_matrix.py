@@ -26,7 +26,8 @@ SPARKS = ("4.2", "4.3")
 JAVAS = (17, 21)
 TESTS = (
     "tests/spark/test_provider*.py",
-    "tests/spark/test_adoption.py",
+    "tests/spark/test_adoption*.py",
+    "tests/spark/test_offline_repartition.py",
     "tests/contract/test_state_directory_contract.py",
     "tests/property/test_paged_map_model.py",
     "tests/property/test_provider*.py",
@@ -37,6 +38,7 @@ TESTS = (
     "tests/property/test_unsafe_rows.py",
     "tests/property/test_write_amplification.py",
     "tests/fault/test_damaged_provider_files.py",
+    "tests/fault/test_killed_adoptions.py",
     "tests/fault/test_killed_gateways.py",
     "tests/fault/test_provider*.py",
     "tests/compatibility/test_provider_checkpoints_of_releases.py",
