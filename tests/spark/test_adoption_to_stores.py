@@ -266,6 +266,17 @@ class TestWhatTheCommandDoes:
     ) -> None:
         refused(query.checkpoint, message, capsys, *arguments)
 
+    def test_options_with_credentials_are_refused_as_by_the_provider(
+        self,
+        spark: SparkSession,
+        query: Adopted,
+        store: ProviderStore,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        query.adopt("--store", store.url)
+        with configured(spark, {STORE_OPTIONS: '{"client_kwargs": {"auth": "hidden"}}'}):
+            refused(query.checkpoint, "storeOptions has 'auth'", capsys, "--store", "checkpoint")
+
     def test_a_store_that_cannot_be_written_is_told_and_nothing_is_changed(
         self, spark: SparkSession, query: Adopted, s3: S3Server, capsys: pytest.CaptureFixture[str]
     ) -> None:
