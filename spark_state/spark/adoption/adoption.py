@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.provider.state_place import StatePlace
-from spark_state.errors import ConfigurationError
+from spark_state.errors import ConfigurationError, CowstateError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
@@ -74,11 +74,13 @@ class AppliedAdoption:
 
 @dataclass(frozen=True, slots=True)
 class RevertedAdoption:
-    """A reverted adoption. record: None if the adoption had not changed anything yet."""
+    """A reverted adoption. record: None if the adoption had not changed anything yet. left: as
+    `_forget` returns it."""
 
     url: str
     folder: str
     record: AdoptionRecord | None
+    left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +138,13 @@ def apply(
         record = _record_of(adoption, texts, converted)
         back_up(files, folder, record)
         check_unchanged(files, adoption.checkpoint)
-    except BaseException:
-        _empty_place(files, folder)
-        forget(files, folder)
+    except BaseException as error:
+        _note_left(error, _forget(files, folder))
         raise
     try:
         _change(files, adoption, converted, texts)
-    except BaseException:
-        _restore(files, folder, record)
+    except BaseException as error:
+        _note_left(error, _restore(files, folder, record))
         raise
     files.delete(f"{folder}/{_CONVERTED}")
     return AppliedAdoption(adoption, folder, converted.rows, record.created)
@@ -173,15 +174,12 @@ def revert(spark: SparkSession, location: str, *, force: bool = False) -> Revert
     folder = last_folder(files)
     record = read_record(files, folder)
     if record is None:
-        _empty_place(files, folder)
-        forget(files, folder)
-        return RevertedAdoption(files.url, folder, None)
+        return RevertedAdoption(files.url, folder, None, _forget(files, folder))
     checkpoint = read_checkpoint(files)
     _check_not_run_since(files, checkpoint, folder, record)
     if not force:
         check_quiet(files, checkpoint, folder)
-    _restore(files, folder, record)
-    return RevertedAdoption(files.url, folder, record)
+    return RevertedAdoption(files.url, folder, record, _restore(files, folder, record))
 
 
 def _check_not_run_since(
@@ -334,19 +332,38 @@ def _record_of(
     )
 
 
-def _empty_place(files: CheckpointFiles, folder: str) -> None:
-    """Delete what was written to an object store. Nothing names it."""
+def _forget(files: CheckpointFiles, folder: str) -> str | None:
+    """Delete what was written to an object store, which nothing names, and the folder. The URL of
+    the place if the store cannot be used: files may be left there, and the checkpoint is free."""
     place = noted_place(files, folder)
+    left = None
     if place is not None:
-        StoredState(files, place).delete_all_but(())
+        try:
+            StoredState(files, place).delete_all_but(())
+        except (CowstateError, OSError):
+            left = place.root
+    forget(files, folder)
+    return left
 
 
-def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> None:
-    """Put back all files, the newest entry of the offset log first. May be called again."""
+def _note_left(error: BaseException, left: str | None) -> None:
+    if left is not None:
+        error.add_note(left_files(left))
+
+
+def left_files(place: str) -> str:
+    """What to do about files that could not be deleted."""
+    return (
+        f"Files may be left in {place}, which could not be emptied. Nothing names them: delete them"
+    )
+
+
+def _restore(files: CheckpointFiles, folder: str, record: AdoptionRecord) -> str | None:
+    """Put back all files, the newest entry of the offset log first. May be called again. Returns
+    what `_forget` does."""
     put_back_edited(files, folder, record)
     for path in record.created:
         files.delete(path)
     for path in record.removed:
         files.copy(saved(folder, path), path)
-    _empty_place(files, folder)
-    forget(files, folder)
+    return _forget(files, folder)
