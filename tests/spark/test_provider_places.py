@@ -340,13 +340,48 @@ class TestWhoMayWrite:
         assert checkpoint.run(START, "entries 1", "changes 1 1")[1:] == ["1=1:1", "0:1=1:1"]
         assert sorted(runs.iterdir()) == before
 
-    def test_few_claims_are_kept_however_many_runs_there_are(self, checkpoint: Checkpoint) -> None:
-        for number in range(5):
-            checkpoint.run(checkpoint.start, *batch(number, number, number + 1))
-        noted = [*(checkpoint.folder / "state" / "cowstate-runs").glob("[0-9a-f]*")]
-        assert len(noted) == 2
-        claims = sorted(path.name for path in (checkpoint.store / QUERY / "runs").iterdir())
-        assert [int(name[:19]) for name in claims] == [4, 5]
+    def test_a_run_that_several_have_followed_claims_nothing_where_it_had_not_written(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        """With a setting of its own, an executor has a claim of its own."""
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor a", *batch(0, 1, 1)),
+            *("set stateStore.cowstate.storeRetrySeconds=60", "executor zombie"),
+            *("new-run", "executor b", *batch(1, 2, 2)),
+            *("new-run", "executor c", *batch(2, 3, 3)),
+            *("executor zombie", "attempt 1", "begin 1"),
+            *("executor c", "attempt 0", *batch(3, 4, 4), "entries 4"),
+        )
+        assert FENCED in results[-7]
+        assert results[-1] == "1=1:1 2=1:2 3=1:3 4=1:4"
+
+    def test_a_checkpoint_whose_move_was_undone_goes_on_in_its_former_directory(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        marker = checkpoint.folder / "state" / "cowstate-store.json"
+        marker.with_name(f".{marker.name}.crc").unlink()
+        before = marker.read_bytes()
+        marker.write_bytes(StatePlace(checkpoint.store.as_uri(), "another").encode())
+        for _ in range(2):
+            assert checkpoint.run(START, "begin 0", "abort")[1:] == ["", ""]
+        marker.write_bytes(before)
+        assert checkpoint.run(START, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_hundred_claims_are_kept_however_many_runs_there_are(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        runs = checkpoint.store / QUERY / "runs"
+        noted = checkpoint.folder / "state" / "cowstate-runs"
+        (claim,) = runs.iterdir()
+        for number in range(2, 151):
+            (runs / f"{number:019d}-run{number}.json").write_bytes(claim.read_bytes())
+            (noted / f"run{number}").touch()
+        checkpoint.run(START, *batch(1, 2, 2))
+        assert sorted(int(path.name[:19]) for path in runs.iterdir()) == [*range(52, 152)]
+        assert len([*noted.glob("[0-9a-z]*")]) == 100
 
 
 class TestFilesInTheStore:
