@@ -96,8 +96,10 @@ class TestAKilledGateway:
     def test_an_interrupted_request_is_not_made_again(
         self, directory: Directory, tmp_path: Path
     ) -> None:
-        python = misbehaving_python(tmp_path, seed=1, failing=1.0)
+        """The gateway runs already, so the interrupt meets the put, which is tried for long."""
+        python = misbehaving_python(tmp_path, seed=1, refused=".arrow")
         with python_of_executors(directory, python):
+            assert directory.result("list") == ""
             result = directory.result("interrupted-put a.arrow 2000")
         assert result == "ClosedByInterruptException"
         assert directory.result("list") == ""
