@@ -71,7 +71,7 @@ private[cowstate] object RunClaims {
  *     checkpoint that was moved: nobody can tell it from a copy;
  *   - a copy that is at the same place, on another machine, is refused as soon as the other one has
  *     run since they parted. If both run, the one that claimed first is fenced;
- *   - of two that claim at once, none goes on.
+ *   - two that claim at once both stop.
  *
  * A run that is fenced notices it with its next listing, and within some seconds of its commits.
  * Generations order the files that it wrote until then, as they do those of zombies.
