@@ -26,8 +26,9 @@ SPARKS = ("4.2", "4.3")
 JAVAS = (17, 21)
 TESTS = (
     "tests/spark/test_provider*.py",
-    "tests/spark/test_adoption.py",
+    "tests/spark/test_adoption*.py",
     "tests/spark/test_dealt_rows.py",
+    "tests/spark/test_offline_repartition.py",
     "tests/spark/test_rescale*.py",
     "tests/contract/test_state_directory_contract.py",
     "tests/property/test_folded_rows.py",
@@ -40,6 +41,7 @@ TESTS = (
     "tests/property/test_unsafe_rows.py",
     "tests/property/test_write_amplification.py",
     "tests/fault/test_damaged_provider_files.py",
+    "tests/fault/test_killed_adoptions.py",
     "tests/fault/test_killed_gateways.py",
     "tests/fault/test_killed_rescales.py",
     "tests/fault/test_provider*.py",

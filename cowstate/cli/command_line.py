@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.run(parsed)
     except CowstateError as error:
-        print(f"cowstate: {error}", file=sys.stderr)
+        print(f"cowstate: {error}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"cowstate: stopped; {parsed.stopped}", file=sys.stderr)

@@ -87,6 +87,15 @@ def judge(
     )
 
 
+def that_ran(expectations: Iterable[Expectation], outcomes: Sequence[Outcome]) -> list[Expectation]:
+    """Those about tests that ran: where only some tests were asked for, the others may not."""
+    return [
+        expectation
+        for expectation in expectations
+        if any(expectation.covers(outcome.test) for outcome in outcomes)
+    ]
+
+
 def failure(outcome: Outcome) -> str:
     """An outcome that nobody expected."""
     return f"failed: {outcome.test or 'the suite'}: {first_line(outcome.error)}"

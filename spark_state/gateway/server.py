@@ -42,7 +42,27 @@ def serve(listener: socket.socket) -> None:
             _log.exception("a connection was not accepted")
             time.sleep(_PAUSE_SECONDS)
             continue
-        threading.Thread(target=_serve_connection, args=(connection,), daemon=True).start()
+        _begin_serving(connection)
+
+
+def _begin_serving(connection: socket.socket) -> None:
+    thread = threading.Thread(target=_serve_connection, args=(connection,), daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        # There are too many. The executor asks again, for as long as it does when a gateway dies.
+        _log.exception("a connection got no thread")
+        connection.close()
+
+
+def _serve_or_end(listener: socket.socket) -> None:
+    """The process does not outlive this: nobody would be served, and all would wait."""
+    try:
+        serve(listener)
+    except Exception:
+        _log.exception("no connection is accepted any more")
+    finally:
+        os._exit(1)
 
 
 def _serve_connection(connection: socket.socket) -> None:
@@ -87,7 +107,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen(_BACKLOG)
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        threading.Thread(target=_serve_or_end, args=(listener,), daemon=True).start()
         print(path, flush=True)
         # Nobody reads on: what libraries print belongs to the log.
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -41,7 +41,8 @@ from checkpoint_store.objects.retrying_object_store import RetryingObjectStore
 from spark_state.gateway.frames import FORMAT, Frame
 
 GRACE_SECONDS = 24 * 3600.0
-_MAPPED_BYTES = 64 << 20
+# From here on s3fs sends slices. It gives anything smaller to its client whole, which takes no map.
+_MAPPED_BYTES = 100 << 20
 _CUT_ANSWERS = 5
 _CONNECTIONS = 64
 _PARTS_AT_ONCE = 2

@@ -85,6 +85,11 @@ def test_a_file_that_was_deleted_is_missing_and_may_be_deleted_again(directory: 
     assert directory.result("lengths b.arrow") == "b.arrow=20"
 
 
+def test_lengths_are_of_the_files_that_are_there(directory: Directory) -> None:
+    directory.run("put a.arrow 10", "put b.arrow 20")
+    assert directory.result("lengths a.arrow,missing.arrow,b.arrow") == "a.arrow=10 b.arrow=20"
+
+
 def test_many_threads_write_at_once(directory: Directory) -> None:
     assert directory.result("put-at-once 64 20000") == "64"
     assert directory.result("whole file-63 20000") == "true"

@@ -11,10 +11,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.sql import SparkSession
 
+from spark_state.spark.provider.provider_class import PROVIDER_CLASS, PROVIDER_KEY
+from tests.support.adoption_jobs import SNAPSHOTS
+from tests.support.eventually import eventually
 from tests.support.misbehaving_gateway import end_gateways, gateways_below, misbehaving_python
+from tests.support.provider_application import totals
+from tests.support.provider_jobs import maintenance_of
 from tests.support.provider_jvm import ProviderJvm, Script, Value, provider_jvm, shown
+from tests.support.provider_stores import directory_store
 from tests.support.state_directories import Directory
+from tests.support.streams import Stream, random_rows, totals_of
 
 __all__ = ["provider_jvm"]
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
@@ -96,8 +104,10 @@ class TestAKilledGateway:
     def test_an_interrupted_request_is_not_made_again(
         self, directory: Directory, tmp_path: Path
     ) -> None:
-        python = misbehaving_python(tmp_path, seed=1, failing=1.0)
+        """The gateway runs already, so the interrupt meets the put, which is tried for long."""
+        python = misbehaving_python(tmp_path, seed=1, refused=".arrow")
         with python_of_executors(directory, python):
+            assert directory.result("list") == ""
             result = directory.result("interrupted-put a.arrow 2000")
         assert result == "ClosedByInterruptException"
         assert directory.result("list") == ""
@@ -242,6 +252,27 @@ class TestAStoreThatMisbehaves:
         assert "is unavailable: writing state/0/0/a.arrow failed for" in result
         assert "the quota is used up" in result
         assert directory.result("list") == ""
+
+
+def test_batches_commit_while_snapshots_are_not_uploaded(
+    spark: SparkSession, directory: Directory, tmp_path: Path
+) -> None:
+    held, store = tmp_path / "held", directory_store(tmp_path / "store")
+    held.touch()
+    settings = {PROVIDER_KEY: PROVIDER_CLASS, **SNAPSHOTS, **store.settings}
+    stream = Stream(spark, tmp_path / "query", settings)
+    for seed in range(6):
+        stream.feed(random_rows(seed, count=50, keys=20))
+    python = misbehaving_python(tmp_path, seed=5, held=str(held))
+    with python_of_executors(directory, python), maintenance_of(spark):
+        stream.run(totals(stream))
+        assert stream.totals() == totals_of(stream.fed)
+        assert not [*tmp_path.glob("store/**/*.snapshot.arrow")]
+        # A snapshot is of the version that is the newest when it begins.
+        begun = [int(name.rpartition("/")[2][:19]) for name in held.read_text().splitlines()]
+        assert min(begun) < 6
+        held.unlink()
+        eventually(lambda: bool([*tmp_path.glob("store/**/*.snapshot.arrow")]))
 
 
 class Rounds:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.eventually import eventually
 from tests.support.misbehaving_gateway import gateways_below
 from tests.support.provider_application import STATE_STORE, totals
 from tests.support.provider_jobs import configured
@@ -147,6 +148,37 @@ def test_killed_executors_and_gateways_lose_nothing_of_a_state_in_a_store(tmp_pa
     assert totals_in(tmp_path) == totals_of(fed)
     assert [*tmp_path.glob("store/*/state/0/*/*.arrow")]
     assert not [*tmp_path.glob("checkpoint/state/**/*.arrow")]
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[1,1,1024]"])
+def test_a_gateway_ends_with_the_driver_or_executor_that_started_it(
+    tmp_path: Path, master: str
+) -> None:
+    feed(tmp_path, 30)
+    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
+    options = ("--master", master, "--conf", store)
+    driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
+    process = psutil.Process(driver.pid)
+    try:
+        while not gateways_below(process):
+            assert driver.poll() is None
+            time.sleep(0.05)
+        gateway = gateways_below(process)[0]
+        executor = gateway.parent()
+        assert executor is not None
+        assert is_executor(executor) == ("cluster" in master)
+        executor.kill()
+        eventually(lambda: has_ended(gateway))
+    finally:
+        kill(family(process))
+        driver.wait()
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Nobody may be there who waits for an orphan."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_ZOMBIE
+    return True
 
 
 def is_executor(process: psutil.Process) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -13,9 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from checkpoint_store import open_store
-from checkpoint_store.objects.object_store import open_object_store
+from checkpoint_store.errors import StoreAccessError
+from checkpoint_store.objects.object_store import ObjectStore, open_object_store
 from checkpoint_store.provider.state_place import StatePlace, state_place
 from cowstate.cli.command_line import main
+from spark_state.spark.provider import stored_state
 from tests.support.adoption_jobs import (
     AGGREGATION,
     FORMAT_2,
@@ -31,6 +34,7 @@ from tests.support.adoption_jobs import (
     refused,
     uninterrupted,
 )
+from tests.support.fake_object_store import RefusingObjectStore
 from tests.support.moto_s3 import S3Server, moto_s3
 from tests.support.provider_jobs import (
     COWSTATE,
@@ -62,6 +66,15 @@ def files_in(store: ProviderStore, place: StatePlace) -> list[str]:
     partitions = objects.list_directories(f"{place.directory}/state/0")
     named = [below for name in partitions for below in objects.list_directories(name)]
     return [info.name for name in (*partitions, *named) for info in objects.list(name)]
+
+
+def without_listings(url: str, options: Mapping[str, Any] | None = None) -> ObjectStore:
+    """The store at a URL, as one sees it who has no right to list it."""
+
+    def refusal(operation: str, _: str) -> Exception | None:
+        return StoreAccessError(url, "no right to list") if operation == "list" else None
+
+    return RefusingObjectStore(open_object_store(url, options), refusal)
 
 
 def move(query: Adopted, url: str, store: ProviderStore) -> None:
@@ -266,6 +279,17 @@ class TestWhatTheCommandDoes:
     ) -> None:
         refused(query.checkpoint, message, capsys, *arguments)
 
+    def test_options_with_credentials_are_refused_as_by_the_provider(
+        self,
+        spark: SparkSession,
+        query: Adopted,
+        store: ProviderStore,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        query.adopt("--store", store.url)
+        with configured(spark, {STORE_OPTIONS: '{"client_kwargs": {"auth": "hidden"}}'}):
+            refused(query.checkpoint, "storeOptions has 'auth'", capsys, "--store", "checkpoint")
+
     def test_a_store_that_cannot_be_written_is_told_and_nothing_is_changed(
         self, spark: SparkSession, query: Adopted, s3: S3Server, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -274,4 +298,33 @@ class TestWhatTheCommandDoes:
         with configured(spark, {STORE_OPTIONS: json.dumps({"endpoint_url": s3.endpoint})}):
             assert main(["adopt", str(query.checkpoint), *arguments]) == 2
         assert "cannot use the store s3://no-such-bucket/p" in capsys.readouterr().err
+        assert contents(query.checkpoint) == before
+
+    def test_one_that_cannot_be_listed_either_is_told_with_what_may_be_left_there(
+        self, spark: SparkSession, query: Adopted, s3: S3Server, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = contents(query.checkpoint)
+        arguments = ["--store", "s3://no-such-bucket/p", "--apply", "--force"]
+        options = {STORE_OPTIONS: json.dumps({"endpoint_url": s3.endpoint})}
+        with (
+            configured(spark, options),
+            mock.patch.object(stored_state, "open_object_store", without_listings),
+        ):
+            assert main(["adopt", str(query.checkpoint), *arguments]) == 2
+        told = capsys.readouterr().err
+        assert "cannot use the store s3://no-such-bucket/p" in told
+        assert "no right to list" not in told
+        assert "Files may be left in s3://no-such-bucket/p/" in told
+        assert contents(query.checkpoint) == before
+
+    def test_a_move_that_was_killed_is_undone_though_its_store_cannot_be_listed(
+        self, query: Adopted, store: ProviderStore, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before, place = contents(query.checkpoint), StatePlace(store.url, "directory")
+        killed = query.checkpoint / "_cowstate_adopt" / "20260101T000000.000000Z"
+        killed.mkdir(parents=True)
+        (killed / "place.json").write_bytes(place.encode())
+        with mock.patch.object(stored_state, "open_object_store", without_listings):
+            assert main(["adopt", str(query.checkpoint), "--revert", "--force"]) == 0
+        assert f"Files may be left in {place.root}, which" in capsys.readouterr().out
         assert contents(query.checkpoint) == before

@@ -121,6 +121,11 @@ class TestAnAggregation:
         assert min(int(name[:19]) for name in names) > 1
         assert not state_in_checkpoint(stream.checkpoint)
 
+    def test_it_goes_on_where_each_task_gives_up_its_state(self, stream: Stream) -> None:
+        stream.settings = {**stream.settings, f"{STATE_STORE}.unloadOnCommit": "true"}
+        self.feed_and_run(stream, 3)
+        assert stream.totals() == totals_of(stream.fed)
+
     def test_its_progress_has_the_times_of_commits(self, stream: Stream) -> None:
         query = self.feed_and_run(stream, 2)
         (operator,) = query.lastProgress["stateOperators"]

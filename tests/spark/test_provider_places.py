@@ -193,6 +193,20 @@ class TestTheMarker:
         assert [path.name for path in checkpoint.store.iterdir()] == [place.directory]
         assert checkpoint.run(checkpoint.start, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
 
+    @pytest.mark.parametrize("has_read", [True, False])
+    def test_executors_find_the_marker_of_a_batch_that_their_run_read_before(
+        self, checkpoint: Checkpoint, has_read: bool
+    ) -> None:
+        """An aggregation reads before it writes, also in its first batch."""
+        read = ["read 0", "release"]
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor a", *read, *(["executor b", *read, "executor a"] if has_read else [])),
+            *batch(0, 1, 1),
+            *("executor b", "entries 1", *batch(1, 2, 2), "entries 2"),
+        )
+        assert [results[-5], results[-1]] == ["1=1:1", "1=1:1 2=1:2"]
+
 
 class TestSettings:
     @pytest.mark.parametrize(
@@ -203,18 +217,21 @@ class TestSettings:
             ("file://relative", "which has no absolute path"),
             ("memory://state", "which each gateway would have for itself"),
             ("s3://me:hidden@bucket/state", "is 's3://…@bucket/state', which has credentials"),
-            ("https://host/state?sig=hidden", "which has a query"),
+            ("s3://me:hid/den@bucket/p", "is 's3://…@bucket/p', which has credentials"),
+            ("simplecache::s3://me:hidden@b/p", "is 'simplecache::s3://…@b/p', which has cred"),
+            ("https://host/state?sig=hidden", "is 'https://host/state?…', which has a query"),
+            ("https://host/state?sig=a:hidden@b", "is 'https://host/state?…', which has a query"),
         ],
     )
     def test_a_url_that_cannot_be_used_is_refused(
         self, checkpoint: Checkpoint, url: str, problem: str
     ) -> None:
+        settings = f"stateStore.cowstate.storeRetrySeconds=1 stateStore.cowstate.store={url}"
         with pytest.raises(Exception, match=r"cowstate\.store ") as raised:
-            checkpoint.run(f"{START} stateStore.cowstate.store={url}", "begin 0")
+            checkpoint.run(f"{START} {settings}", "begin 0")
         told = str(raised.value)
         assert problem in told
-        if "hidden" in url and "@" in url:
-            assert "hidden" not in told
+        assert "hid" not in told
 
     @pytest.mark.parametrize(
         "options",
@@ -226,6 +243,11 @@ class TestSettings:
             '{"PASSWORD":"hidden"}',
             '{"aws_access_key_id":"hidden"}',
             '{"connection_string":"hidden"}',
+            '{"client_kwargs":{"auth":"hidden"}}',
+            '{"headers":{"Authorization":"hidden"}}',
+            '{"pass":"hidden"}',
+            '{"endpoint_url":"http://me:hidden@minio:9000"}',
+            '{"proxies":["http://me:hid/den@proxy"]}',
         ],
     )
     def test_credentials_in_options_are_refused_and_not_shown(
@@ -233,11 +255,14 @@ class TestSettings:
     ) -> None:
         with pytest.raises(Exception, match="looks like a credential") as raised:
             checkpoint.run(f"{START} stateStore.cowstate.storeOptions={options}", "begin 0")
-        assert "hidden" not in str(raised.value)
+        assert "hid" not in str(raised.value)
         assert "environment of the executors" in str(raised.value)
 
     def test_options_that_are_no_credentials_are_taken(self, checkpoint: Checkpoint) -> None:
-        options = '{"s3_additional_kwargs":{"SSEKMSKeyId":"id"},"use_listings_cache":false}'
+        options = (
+            '{"s3_additional_kwargs":{"SSEKMSKeyId":"id"},"use_listings_cache":false,'
+            '"endpoint_url":"http://minio:9000","author":"me"}'
+        )
         start = f"{checkpoint.start} stateStore.cowstate.storeOptions={options}"
         assert checkpoint.run(start, *batch(0, 1, 1), "entries 1")[-1] == "1=1:1"
 
@@ -330,13 +355,48 @@ class TestWhoMayWrite:
         assert checkpoint.run(START, "entries 1", "changes 1 1")[1:] == ["1=1:1", "0:1=1:1"]
         assert sorted(runs.iterdir()) == before
 
-    def test_few_claims_are_kept_however_many_runs_there_are(self, checkpoint: Checkpoint) -> None:
-        for number in range(5):
-            checkpoint.run(checkpoint.start, *batch(number, number, number + 1))
-        noted = [*(checkpoint.folder / "state" / "cowstate-runs").glob("[0-9a-f]*")]
-        assert len(noted) == 2
-        claims = sorted(path.name for path in (checkpoint.store / QUERY / "runs").iterdir())
-        assert [int(name[:19]) for name in claims] == [4, 5]
+    def test_a_run_that_several_have_followed_claims_nothing_where_it_had_not_written(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        """With a setting of its own, an executor has a claim of its own."""
+        results = checkpoint.run(
+            checkpoint.start,
+            *("executor a", *batch(0, 1, 1)),
+            *("set stateStore.cowstate.storeRetrySeconds=60", "executor zombie"),
+            *("new-run", "executor b", *batch(1, 2, 2)),
+            *("new-run", "executor c", *batch(2, 3, 3)),
+            *("executor zombie", "attempt 1", "begin 1"),
+            *("executor c", "attempt 0", *batch(3, 4, 4), "entries 4"),
+        )
+        assert FENCED in results[-7]
+        assert results[-1] == "1=1:1 2=1:2 3=1:3 4=1:4"
+
+    def test_a_checkpoint_whose_move_was_undone_goes_on_in_its_former_directory(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        marker = checkpoint.folder / "state" / "cowstate-store.json"
+        marker.with_name(f".{marker.name}.crc").unlink()
+        before = marker.read_bytes()
+        marker.write_bytes(StatePlace(checkpoint.store.as_uri(), "another").encode())
+        for _ in range(2):
+            assert checkpoint.run(START, "begin 0", "abort")[1:] == ["", ""]
+        marker.write_bytes(before)
+        assert checkpoint.run(START, *batch(1, 2, 2), "entries 2")[-1] == "1=1:1 2=1:2"
+
+    def test_a_hundred_claims_are_kept_however_many_runs_there_are(
+        self, checkpoint: Checkpoint
+    ) -> None:
+        checkpoint.run(checkpoint.start, *batch(0, 1, 1))
+        runs = checkpoint.store / QUERY / "runs"
+        noted = checkpoint.folder / "state" / "cowstate-runs"
+        (claim,) = runs.iterdir()
+        for number in range(2, 151):
+            (runs / f"{number:019d}-run{number}.json").write_bytes(claim.read_bytes())
+            (noted / f"run{number}").touch()
+        checkpoint.run(START, *batch(1, 2, 2))
+        assert sorted(int(path.name[:19]) for path in runs.iterdir()) == [*range(52, 152)]
+        assert len([*noted.glob("[0-9a-z]*")]) == 100
 
 
 class TestFilesInTheStore:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, get_args
 
 from checkpoint_store.errors import ObjectExistsError, ObjectMissingError
@@ -253,6 +255,9 @@ class MisbehavingObjectStore:
     """`store`, whose calls now and then are slow, fail before or after their effect, or get a part
     of an object. While `refused` is in the name of an object, it is not put; while `calls_left` is
     0, nothing works. `chance` decides. Threads may share it.
+
+    `held` is a file: while it is there, no snapshot is put, and the names of those that wait are
+    written to it.
     """
 
     store: ObjectStore
@@ -262,6 +267,7 @@ class MisbehavingObjectStore:
     truncating: float = 0.0
     refused: str | None = None
     calls_left: int | None = None
+    held: str | None = None
 
     @property
     def url(self) -> str:
@@ -289,6 +295,8 @@ class MisbehavingObjectStore:
         self._before()
         if self.refused is not None and self.refused in name:
             raise OSError(errno.EDQUOT, "the quota is used up")
+        if self.held is not None and name.endswith(".snapshot.arrow"):
+            _wait(Path(self.held), name)
         self.store.put(name, data)
         self._fail_sometimes()
 
@@ -317,6 +325,14 @@ class MisbehavingObjectStore:
         self._before()
         self.store.delete(names)
         self._fail_sometimes()
+
+
+def _wait(held: Path, name: str) -> None:
+    with suppress(FileNotFoundError), held.open("r+") as waiting:
+        waiting.seek(0, os.SEEK_END)
+        waiting.write(f"{name}\n")
+    while held.exists():
+        time.sleep(0.01)
 
 
 @dataclass

@@ -119,7 +119,9 @@ private final class LocalStateDirectory(directory: LocalPath, val url: String)
     }
 
   override def lengths(names: Seq[String]): Map[String, Long] =
-    names.map(name => name -> directory.resolve(name).toFile.length).toMap
+    names.map(name => name -> directory.resolve(name).toFile).collect {
+      case (name, file) if file.exists => name -> file.length
+    }.toMap
 
   override def delete(names: Seq[String]): Unit =
     names.foreach(name => Files.deleteIfExists(directory.resolve(name)))

@@ -71,8 +71,13 @@ private[cowstate] final class GatewayStateDirectory(
     listed.keys.toSeq
   }
 
-  override def lengths(names: Seq[String]): Map[String, Long] =
-    names.map(name => name -> lengthOf(name)).toMap
+  override def lengths(names: Seq[String]): Map[String, Long] = {
+    val unknown = names.filterNot(lengthsOfFiles.contains).toSet
+    if (unknown.nonEmpty) {
+      lengthsOfFiles ++= objects.list(path).filter { case (name, _) => unknown(name) }
+    }
+    names.flatMap(name => lengthsOfFiles.get(name).map(name -> _)).toMap
+  }
 
   override def delete(names: Seq[String]): Unit = if (names.nonEmpty) {
     claim.foreach(_.hold())

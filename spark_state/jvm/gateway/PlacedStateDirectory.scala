@@ -21,9 +21,15 @@ private[cowstate] final class PlacedStateDirectory(
   private var place = Option.empty[StateMarker]
   private var directory = Option.empty[StateDirectory]
   private var isNoted = false
+  private var isSettled = false
 
   private def current: StateDirectory = synchronized {
     directory.getOrElse(settled(StatePlaces.ofReader(root, conf)))
+  }
+
+  /** Until this store is written here, another executor's first batch may begin in a store. */
+  private def lookedUp: StateDirectory = synchronized {
+    if (place.isEmpty && !isSettled) settled(StatePlaces.ofReader(root, conf)) else current
   }
 
   /** Go on in this place, by the same directory if it is the same place. */
@@ -44,6 +50,7 @@ private[cowstate] final class PlacedStateDirectory(
   override def beginWriting(): Boolean = synchronized {
     val before = directory
     val now = settled(StatePlaces.ofWriter(root, settings, conf, isBegun = hasFiles))
+    isSettled = true
     if (place.isDefined && !isNoted) {
       PlacedStateDirectory.note(id, conf)
       isNoted = true
@@ -59,7 +66,7 @@ private[cowstate] final class PlacedStateDirectory(
   override def create(name: String, isDurable: Boolean): StateFileOutput =
     current.create(name, isDurable)
   override def open(name: String): StateFileInput = current.open(name)
-  override def list(): Seq[String] = current.list()
+  override def list(): Seq[String] = lookedUp.list()
   override def lengths(names: Seq[String]): Map[String, Long] = current.lengths(names)
   override def delete(names: Seq[String]): Unit = current.delete(names)
   override def sweepOrphans(): Unit = current.sweepOrphans()

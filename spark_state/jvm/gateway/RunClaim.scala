@@ -46,11 +46,15 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
   /** A run that the copy of the checkpoint does not have that has had `runs`. */
   def strange(runs: Set[String]): Option[RunClaimName] = newest.find(name => !runs(name.run))
 
-  /** Claims that tell nothing any more: the newest two numbers do. */
+  /** Claims of runs so long ago that no task of theirs can be left that has not written yet. */
   def outdated: Seq[RunClaimName] = {
-    val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(2).toSet
+    val kept = names.map(_.number).toSeq.distinct.sortBy(-_).take(RunClaims.Kept).toSet
     names.filterNot(name => kept(name.number)).toSeq
   }
+}
+
+private[cowstate] object RunClaims {
+  val Kept = 100
 }
 
 /**
@@ -67,7 +71,7 @@ private[cowstate] final class RunClaims(names: Iterable[RunClaimName]) {
  *     checkpoint that was moved: nobody can tell it from a copy;
  *   - a copy that is at the same place, on another machine, is refused as soon as the other one has
  *     run since they parted. If both run, the one that claimed first is fenced;
- *   - of two that claim at once, none goes on.
+ *   - two that claim at once both stop.
  *
  * A run that is fenced notices it with its next listing, or at the commit after one that looked. A
  * look begins beside a commit if the last was some seconds ago, so a run with batches of an hour may
@@ -102,8 +106,7 @@ private[cowstate] final class RunClaim(
   }
 
   private def claim(claims: RunClaims): Unit = {
-    val before = claims.newest.map(_.run)
-    claims.strange(noted()).foreach(other => throw forked(other))
+    claims.strange(noted().map(_.getName).toSet).foreach(other => throw forked(other))
     claims.newest.headOption.foreach { last =>
       val place = checkpointOf(last)
       if (place != checkpoint) throw moved(place)
@@ -116,9 +119,7 @@ private[cowstate] final class RunClaim(
     objects.put(s"$Runs/$own", ByteBuffer.wrap(text.getBytes(UTF_8)))
     val outdated = verify().outdated
     if (outdated.nonEmpty) objects.delete(outdated.map(name => s"$Runs/$name"))
-    noted().filterNot(note => note == run || before.contains(note)).foreach { old =>
-      CheckpointFileManager.create(runsOfCheckpoint, conf).delete(new Path(runsOfCheckpoint, old))
-    }
+    noted().drop(RunClaims.Kept).foreach(CheckpointFileManager.create(root, conf).delete)
   }
 
   /** Throws CowStateFencedException unless this run is the one that writes here. */
@@ -154,9 +155,10 @@ private[cowstate] final class RunClaim(
 
   private def runsOfCheckpoint: Path = new Path(root, NotedRuns)
 
-  private def noted(): Set[String] =
-    CheckpointFileManager.create(runsOfCheckpoint, conf).list(runsOfCheckpoint)
-      .map(_.getPath.getName).filterNot(_.startsWith(".")).toSet
+  /** The notes of this checkpoint, the newest first. Those from before a move count if it is undone. */
+  private def noted(): Seq[Path] =
+    CheckpointFileManager.create(runsOfCheckpoint, conf).list(runsOfCheckpoint).toSeq
+      .filterNot(_.getPath.getName.startsWith(".")).sortBy(-_.getModificationTime).map(_.getPath)
 
   /** Where the checkpoint of a claim is. */
   private def checkpointOf(name: RunClaimName): String = {

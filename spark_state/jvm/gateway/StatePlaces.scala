@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
 
 /**
  * Where the state of checkpoints is. `root` is `<checkpoint>/state`. What a run has learned holds
- * for all its stores on this executor: no marker changes while a query runs.
+ * for all its stores on this executor: no marker changes once a query has written a batch.
  */
 private[cowstate] object StatePlaces {
   private val Remembered = 256
@@ -23,12 +23,13 @@ private[cowstate] object StatePlaces {
   private val Metadata = "metadata"
   private lazy val runOfThisProcess = UUID.randomUUID.toString
 
-  private val read = remembered[(Path, String), Option[StateMarker]]()
+  private val read = remembered[(Path, String), StateMarker]()
   private val settled = remembered[(Path, String, Option[String]), Option[StateMarker]]()
   private val claims = remembered[(StoreLocation, Path, String), RunClaim]()
 
+  /** That there is no marker is not remembered: the first batch of a query reads, then writes it. */
   def ofReader(root: Path, conf: Configuration): Option[StateMarker] =
-    read.computeIfAbsent((root, runOf(conf)), _ => StateMarker.read(root, conf))
+    Option(read.computeIfAbsent((root, runOf(conf)), _ => StateMarker.read(root, conf).orNull))
 
   /**
    * The place that a query with these settings writes to; `isBegun`: whether a store has files in

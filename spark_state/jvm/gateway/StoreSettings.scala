@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import com.fasterxml.jackson.core.JsonProcessingException
-import org.json4s.{JArray, JObject, JValue}
+import org.json4s.{JArray, JObject, JString, JValue}
 import org.json4s.jackson.JsonMethods.parse
 
 /**
@@ -27,7 +27,8 @@ object StoreSettings {
   /** In the names of options, wherever they are. */
   private val OfSecrets = Seq(
     "secret", "password", "passwd", "passphrase", "token", "credential", "signature",
-    "connection_string", "connectionstring")
+    "connection_string", "connectionstring", "authorization")
+  private val WordsOfSecrets = Set("auth", "pass", "pwd", "sas")
   private val Schemed = "([A-Za-z][A-Za-z0-9+.-]*)://(.*)".r
 
   /** Throws IllegalArgumentException, which names the key. */
@@ -38,6 +39,9 @@ object StoreSettings {
       options.map(checkedOptions).getOrElse(JObject(Nil)),
       retrySeconds.getOrElse(DefaultRetrySeconds))
 
+  /** The driver's commands ask with this. Throws IllegalArgumentException. */
+  def checkOptions(text: String): Unit = checkedOptions(text): Unit
+
   private val DefaultRetrySeconds = 120L
   /** An attempt that is begun may outlast the time of retries; client libraries try again, too. */
   private val AttemptSeconds = 600L
@@ -45,13 +49,13 @@ object StoreSettings {
   /** An absolute path is that of file://, as Python's stores have it. */
   private def checkedUrl(text: String): String = {
     def refused(problem: String) = new IllegalArgumentException(
-      s"${CowStateConf.Store} is '${withoutUser(text)}', $problem; allowed are URLs that fsspec " +
-        "knows, such as s3://bucket/prefix, and absolute paths")
+      s"${CowStateConf.Store} is '${withoutUser(withoutQuery(text))}', $problem; allowed are " +
+        "URLs that fsspec knows, such as s3://bucket/prefix, and absolute paths")
+    if (withoutQuery(text) != text) throw refused("which has a query")
     if (withoutUser(text) != text) {
       throw refused("which has credentials. Spark shows and logs its configuration, so they come " +
         "from the environment of the executors (AWS_ACCESS_KEY_ID and others)")
     }
-    if (text.contains('?')) throw refused("which has a query")
     if (text.exists(_.isControl)) throw refused("which has control characters")
     val trimmed = text.replaceAll("/+$", "")
     trimmed match {
@@ -66,9 +70,10 @@ object StoreSettings {
     }
   }
 
-  /** A URL without what is before an @ in its authority. */
-  private def withoutUser(url: String): String =
-    url.replaceFirst("^([A-Za-z][A-Za-z0-9+.-]*://)[^/@]*:[^/@]*@", "$1…@")
+  /** A URL without a user and a password before an @. A password may have slashes. */
+  private def withoutUser(url: String): String = url.replaceFirst("(?s)://.*:.*@", "://…@")
+
+  private def withoutQuery(url: String): String = url.replaceFirst("(?s)\\?.*", "?…")
 
   private def checkedOptions(text: String): JObject = {
     def refused(problem: String) =
@@ -85,7 +90,7 @@ object StoreSettings {
       }
     parsed match {
       case options: JObject =>
-        secretsIn(options).headOption.foreach { name =>
+        secretsIn("", options).headOption.foreach { name =>
           throw refused(
             s"has '$name', which looks like a credential. Spark shows and logs its " +
               "configuration: set credentials in the environment of the executors, as the client " +
@@ -97,19 +102,18 @@ object StoreSettings {
     }
   }
 
-  /** The names of options that look like credentials, at any depth. */
-  private def secretsIn(value: JValue): Seq[String] = value match {
-    case JObject(fields) =>
-      fields.flatMap { case (name, inner) =>
-        if (isSecret(name.toLowerCase)) Seq(name) else secretsIn(inner)
-      }
-    case JArray(values) => values.flatMap(secretsIn)
+  /** The names of options that look like credentials, or are URLs with some, at any depth. */
+  private def secretsIn(name: String, value: JValue): Seq[String] = value match {
+    case _ if isSecret(name.toLowerCase) => Seq(name)
+    case JObject(fields) => fields.flatMap { case (inner, value) => secretsIn(inner, value) }
+    case JArray(values) => values.flatMap(secretsIn(name, _))
+    case JString(text) if withoutUser(text) != text => Seq(name)
     case _ => Nil
   }
 
   private def isSecret(name: String): Boolean = {
     val ofAccount = (name.endsWith("key_id") || name.endsWith("keyid")) && !name.contains("kms")
     OfSecrets.exists(name.contains) || name.endsWith("key") || ofAccount ||
-      name == "sas" || name.startsWith("sas_")
+      name.split("[^a-z0-9]+").exists(WordsOfSecrets)
   }
 }

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from checkpoint_store.object_names import STATE_PLACE
 from checkpoint_store.objects.unique_names import unique_of_uuid
 from checkpoint_store.provider.state_place import StatePlace
+from spark_state.errors import CowstateError
 from spark_state.spark.adoption.adoption_plan import (
     CHECKPOINT_FORMAT,
     HDFS_CLASS,
@@ -70,11 +71,13 @@ class AppliedAdoption:
 
 @dataclass(frozen=True, slots=True)
 class RevertedAdoption:
-    """A reverted adoption. record: None if the adoption had not changed anything yet."""
+    """A reverted adoption. record: None if the adoption had not changed anything yet. left: as
+    `_forget` returns it."""
 
     url: str
     folder: str
     record: AdoptionRecord | None
+    left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +137,13 @@ def apply(
         folder.back_up((*record.replaced, *record.removed))
         folder.write_record(record.content())
         check_unchanged(adoption.checkpoint, folder)
-    except BaseException:
-        _empty_place(folder)
-        folder.forget()
+    except BaseException as error:
+        _note_left(error, _forget(folder))
         raise
     try:
         _change(files, adoption, converted, texts)
-    except BaseException:
-        _restore(folder, record)
+    except BaseException as error:
+        _note_left(error, _restore(folder, record))
         raise
     files.delete(f"{folder.path}/{_CONVERTED}")
     return AppliedAdoption(adoption, folder.path, converted.rows, record.created)
@@ -169,9 +171,7 @@ def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
     files = folder.files
     record = AdoptionRecord.of(folder)
     if record is None:
-        _empty_place(folder)
-        folder.forget()
-        return RevertedAdoption(files.url, folder.path, None)
+        return RevertedAdoption(files.url, folder.path, None, _forget(folder))
     checkpoint = read_checkpoint(files)
     check_not_run_since(
         checkpoint, record.content(), _after_later_batches(checkpoint, folder, record)
@@ -179,8 +179,7 @@ def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedAdoption:
     check_edited(folder, record.replaced, {})
     if not force:
         check_quiet(checkpoint, folder)
-    _restore(folder, record)
-    return RevertedAdoption(files.url, folder.path, record)
+    return RevertedAdoption(files.url, folder.path, record, _restore(folder, record))
 
 
 def _after_later_batches(
@@ -307,19 +306,38 @@ def _record_of(
     )
 
 
-def _empty_place(folder: ChangeFolder) -> None:
-    """Delete what was written to an object store. Nothing names it."""
+def _forget(folder: ChangeFolder) -> str | None:
+    """Delete what was written to an object store, which nothing names, and the folder. The URL of
+    the place if the store cannot be used: files may be left there, and the checkpoint is free."""
     place = noted_place(folder)
+    left = None
     if place is not None:
-        StoredState(folder.files, place).delete_all_but(())
+        try:
+            StoredState(folder.files, place).delete_all_but(())
+        except (CowstateError, OSError):
+            left = place.root
+    folder.forget()
+    return left
 
 
-def _restore(folder: ChangeFolder, record: AdoptionRecord) -> None:
-    """Put back all files, the newest entry of the offset log first. May be called again."""
+def _note_left(error: BaseException, left: str | None) -> None:
+    if left is not None:
+        error.add_note(left_files(left))
+
+
+def left_files(place: str) -> str:
+    """What to do about files that could not be deleted."""
+    return (
+        f"Files may be left in {place}, which could not be emptied. Nothing names them: delete them"
+    )
+
+
+def _restore(folder: ChangeFolder, record: AdoptionRecord) -> str | None:
+    """Put back all files, the newest entry of the offset log first. May be called again. Returns
+    what `_forget` does."""
     put_back_edited(folder, record.edited, record.created)
     for path in record.created:
         folder.files.delete(path)
     for path in record.removed:
         folder.files.copy(folder.saved(path), path)
-    _empty_place(folder)
-    folder.forget()
+    return _forget(folder)

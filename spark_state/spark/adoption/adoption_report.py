@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from checkpoint_store.object_names import STATE_PLACE
-from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption
+from spark_state.spark.adoption.adoption import AppliedAdoption, RevertedAdoption, left_files
 from spark_state.spark.adoption.adoption_plan import HDFS_CLASS, AdoptionPlan
 from spark_state.spark.provider.provider_class import PROVIDER_KEY, short_name
 from spark_state.spark.stopped_query.checkpoint_report import (
@@ -45,6 +45,7 @@ def reverted_as_json(reverted: RevertedAdoption) -> dict[str, Any]:
         "provider": record.source if record else None,
         "restored": [*record.edited, *record.removed] if record else [],
         "deleted": list(record.created) if record else [],
+        "left": reverted.left,
     }
 
 
@@ -120,6 +121,11 @@ def applied_as_text(applied: AppliedAdoption) -> str:
 
 
 def reverted_as_text(reverted: RevertedAdoption) -> str:
+    left = [] if reverted.left is None else [f"{left_files(reverted.left)}."]
+    return "\n".join([_what_was_reverted(reverted), *left])
+
+
+def _what_was_reverted(reverted: RevertedAdoption) -> str:
     if reverted.record is None:
         return (
             f"{reverted.url}/{reverted.folder} belonged to an adoption that had changed nothing "

@@ -14,6 +14,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped]
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from spark_state.errors import ConfigurationError
@@ -186,6 +187,14 @@ class CheckpointFiles:
     def discard_rescaled(self, order: dict[str, Any]) -> None:
         """Delete the files that a rescale has written for its new partitions."""
         self._class("StateRescaling").discard(self._session, json.dumps(order))
+
+    def check_store_options(self, options: str) -> None:
+        """What the provider demands of options for an object store. Raises ConfigurationError."""
+        try:
+            self._class("StoreSettings").checkOptions(options)
+        except IllegalArgumentException as error:
+            # After its message, PySpark may show where it comes from in the JVM.
+            raise ConfigurationError(str(error).partition("\n")[0]) from error
 
     def _class(self, name: str) -> Any:
         jvm_class = getattr(self._jvm, f"{_PROVIDER_PACKAGE}.{name}")

@@ -6,6 +6,7 @@ The session's `storeOptions` and `storeRetrySeconds` hold here as they do for th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -22,6 +23,8 @@ from spark_state.spark.provider.checkpoint_files import CheckpointFiles
 _SETTINGS = "spark.sql.streaming.stateStore.cowstate"
 OPTIONS_KEY = f"{_SETTINGS}.storeOptions"
 RETRY_KEY = f"{_SETTINGS}.storeRetrySeconds"
+# With a password, which may have slashes.
+_USER = re.compile("://.*:.*@", re.DOTALL)
 
 
 def place_of(files: CheckpointFiles) -> StatePlace | None:
@@ -36,9 +39,7 @@ def place_of(files: CheckpointFiles) -> StatePlace | None:
 def store_url(text: str) -> str:
     """The URL of a store that a user names, as checkpoints have it. Raises ConfigurationError for
     one with credentials, which a checkpoint must not have, and StoreAccessError."""
-    _, separator, rest = text.partition("://")
-    user, at, _ = rest.partition("/")[0].rpartition("@")
-    if (separator and at and ":" in user) or "?" in text:
+    if _USER.search(text) or "?" in text:
         raise ConfigurationError(
             "the URL of the store has credentials or a query, which would be in the checkpoint: "
             "leave them out, and set credentials in the environment"
@@ -68,7 +69,9 @@ class StoredState:
     """The files of a checkpoint's stores in a directory of an object store."""
 
     def __init__(self, files: CheckpointFiles, place: StatePlace) -> None:
-        options = store_options(files.setting(OPTIONS_KEY) or "{}")
+        text = files.setting(OPTIONS_KEY) or "{}"
+        files.check_store_options(text)
+        options = store_options(text)
         retry_seconds = retry_time(files.setting(RETRY_KEY) or str(RETRY_SECONDS))
         opened = open_object_store(place.root, options)
         self._objects: ObjectStore = RetryingObjectStore(opened, retry_seconds)

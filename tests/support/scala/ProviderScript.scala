@@ -23,7 +23,8 @@ import org.apache.spark.unsafe.Platform
  * with one line of result. An error is a result too: its condition and its cause, or the name of
  * its class.
  * Providers of several executors may share the directory; `attempt` is of the tasks that begin.
- * They are of one run of the query, unless a `new-run` begins; `start` begins one, too.
+ * They are of one run of the query, unless a `new-run` begins; `start` begins one, too. What is
+ * `set` holds for executors that are new.
  */
 final class ProviderScript(root: String) {
   import ScriptedRows._
@@ -82,6 +83,10 @@ final class ProviderScript(root: String) {
     case List("executor", name) =>
       executors.get(name).foreach(provider = _)
       if (!executors.contains(name)) executors(name) = { provider = started(settings); provider }
+      ""
+    case List("set", pair) =>
+      val (key, text) = pair.splitAt(pair.indexOf('='))
+      settings = settings :+ (key -> text.tail)
       ""
     case List("new-run") =>
       runId = UUID.randomUUID

@@ -11,7 +11,7 @@ from scripts import java_homes, provider_matrix
 
 ROOT = provider_matrix.ROOT
 # What only tests of the provider need.
-ITS_TOOLS = re.compile(r"\b(?:provider_jvm|ProviderRun|provider_application)\b")
+ITS_TOOLS = re.compile(r"\b(?:provider_jvm|ProviderRun|provider_application|adoption_jobs)\b")
 
 
 def test_each_file_with_the_providers_tools_is_in_the_matrix() -> None:

@@ -11,7 +11,7 @@ from scripts.spark_suites.expectations import TABLE, Expectation, read_expectati
 from scripts.spark_suites.spark_builds import ROOT
 from scripts.spark_suites.suite_jvm import read_outcomes
 from scripts.spark_suites.suites import SUITES
-from scripts.spark_suites.verdicts import Outcome, judge
+from scripts.spark_suites.verdicts import Outcome, judge, that_ran
 
 SUITE = "StreamSuite"
 EXPECTED = [
@@ -62,6 +62,14 @@ def test_whatever_is_not_as_expected_is_a_fault(
     outcomes: Sequence[Outcome], fault: str | None
 ) -> None:
     assert faults(outcomes) == [fault or "was expected to fail, and did not run: looks inside"]
+
+
+def test_nothing_is_expected_of_tests_that_were_not_asked_for() -> None:
+    """They may be asked for by what the table leaves to a `*`."""
+    asked_for = [Outcome("iterator - lz4", "failed", stores=1)]
+    verdict = judge(SUITE, asked_for, that_ran(EXPECTED, asked_for))
+    assert verdict.faults == []
+    assert [reason for _, reason in verdict.expected] == ["iterators differ"]
 
 
 def test_a_run_that_never_used_the_provider_is_a_fault() -> None:

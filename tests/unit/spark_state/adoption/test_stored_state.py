@@ -31,11 +31,18 @@ def test_a_path_is_the_same_in_every_directory(
     assert store_url("states") == (tmp_path / "states").as_uri()
 
 
-@pytest.mark.parametrize("text", ["s3://me:hidden@bucket/states", "https://host/states?sig=hidden"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://me:hidden@bucket/states",
+        "s3://me:hid/den@bucket/states",
+        "https://host/states?sig=hidden",
+    ],
+)
 def test_credentials_are_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigurationError, match="has credentials or a query") as raised:
         store_url(text)
-    assert "hidden" not in str(raised.value)
+    assert "hid" not in str(raised.value)
 
 
 def test_options_are_a_json_object_and_are_not_shown_if_not() -> None:

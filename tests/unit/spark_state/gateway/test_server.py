@@ -21,11 +21,36 @@ pytestmark = pytest.mark.process
 MODULE = "spark_state.gateway.server"
 
 
+# The thread that accepts connections is the first that is started.
+WITHOUT_A_SECOND_THREAD = """
+from itertools import count
+from threading import Thread
+from spark_state.gateway import server
+start, numbers = Thread.start, count(1)
+def limited(thread):
+    if next(numbers) == 2:
+        raise RuntimeError("can't start new thread")
+    start(thread)
+Thread.start = limited
+server.main()
+"""
+ACCEPTING_NOTHING = """
+from spark_state.gateway import server
+def serve(listener):
+    raise MemoryError
+server.serve = serve
+server.main()
+"""
+
+
 @contextmanager
-def gateway() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def gateway(*program: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A process, and where it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, *(program or ("-m", MODULE))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -109,6 +134,21 @@ def test_bytes_that_are_no_request_end_their_connection_alone(tmp_path: Path) ->
             assert stream.read() == b""
         with connection(path) as stream:
             assert open_store(stream, tmp_path) == Frame()
+
+
+def test_a_connection_that_gets_no_thread_is_closed_and_the_next_one_is_served(
+    tmp_path: Path,
+) -> None:
+    with gateway("-c", WITHOUT_A_SECOND_THREAD) as (_, path):
+        with connection(path) as stream:
+            assert stream.read() == b""
+        with connection(path) as stream:
+            assert open_store(stream, tmp_path) == Frame()
+
+
+def test_it_ends_when_it_accepts_no_connections_any_more() -> None:
+    with gateway("-c", ACCEPTING_NOTHING) as (process, _):
+        assert process.wait(60) == 1
 
 
 def test_it_imports_neither_spark_nor_arrow() -> None:

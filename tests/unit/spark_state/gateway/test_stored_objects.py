@@ -184,8 +184,9 @@ def test_a_store_on_s3_has_a_connection_for_each_of_many_stores() -> None:
 
 @pytest.mark.process
 @pytest.mark.long
-def test_a_large_object_goes_to_s3_in_parts_of_a_mapped_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("mebibytes", [99, 101])
+def test_a_large_object_goes_to_s3_whole_and_a_larger_one_in_parts_of_a_mapped_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mebibytes: int
 ) -> None:
     """Its client cuts what has 100 MiB or more into parts, and creates the whole once."""
     for variable, value in CREDENTIALS.items():
@@ -193,7 +194,7 @@ def test_a_large_object_goes_to_s3_in_parts_of_a_mapped_file(
     file = tmp_path / "object"
     block = random.Random(1).randbytes(1 << 20)
     with file.open("wb") as stream:
-        for shift in range(101):
+        for shift in range(mebibytes):
             stream.write(block[shift:] + block[:shift])
     with moto_s3() as s3:
         options = {"endpoint_url": s3.endpoint}
