@@ -69,6 +69,11 @@ class Task:
         return Path(self.folder) / "checkpoint"
 
     @property
+    def store(self) -> Path:
+        """Where the state of `stored` is."""
+        return Path(self.folder) / "store"
+
+    @property
     def load(self) -> Load:
         return SCENARIOS[self.scenario].load.scaled(self.scale)
 
@@ -94,7 +99,7 @@ def start_session(task: Task) -> SparkSession:
         **SETTINGS.get(task.provider, {}),
     }
     if task.provider == "stored":
-        settings[f"{STATE_STORE}.cowstate.store"] = str(Path(task.folder) / "store")
+        settings[f"{STATE_STORE}.cowstate.store"] = str(task.store)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
@@ -219,11 +224,14 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """Heap, RSS, open files, and sizes of mapped files and of the checkpoint, every few batches."""
+    """Heap, RSS, open files, and sizes of mapped files and of what is kept, every few batches."""
     scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
     df = scenario.build(spark, load, load.rows)
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
-    names = ("heap_mb", "rss_mb", "open_files", "mapped_mb", "checkpoint_mb")
+    names = (
+        *("heap_mb", "rss_mb", "open_files", "mapped_mb", "kept_mb"),
+        *("gateway_rss_mb", "gateway_open_files"),
+    )
     samples: dict[str, list[float]] = {name: [] for name in names}
     for batch in range(load.warm, load.warm + load.measured + 1, SOAK_SAMPLE_BATCHES):
         stream.wait_for(batch)
@@ -231,7 +239,11 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
         samples["heap_mb"].append(machine.live_heap_mb())
         samples["open_files"].append(machine.open_files())
         samples["mapped_mb"].append(mapped_mb(stream.progress()[-1]))
-        samples["checkpoint_mb"].append(bytes_below(task.checkpoint) / 2**20)
+        kept = bytes_below(task.checkpoint) + bytes_below(task.store)
+        samples["kept_mb"].append(kept / 2**20)
+        gateways = machine.gateways()
+        samples["gateway_rss_mb"].append(sum(g.memory_info().rss for g in gateways) / 2**20)
+        samples["gateway_open_files"].append(float(sum(g.num_fds() for g in gateways)))
     stream.stop()
     progress = stream.progress()
     measured = progress[load.warm : load.warm + load.measured]
