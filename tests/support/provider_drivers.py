@@ -14,6 +14,7 @@ from tests.support.provider_application import STATE_STORE
 from tests.support.streams import Row, Totals, random_rows
 
 BACKEND = f"{STATE_STORE}.cowstate.backend"
+LOCAL_DIRECTORY = f"{STATE_STORE}.cowstate.localDirectory"
 STORE = f"{STATE_STORE}.cowstate.store"
 MODULE = "tests.support.provider_application"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -21,15 +22,20 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 def feed(folder: Path, epochs: int, first: int = 0) -> list[Row]:
     """Files for so many epochs, from the first one of them on; the rows in them."""
-    (folder / "input").mkdir(parents=True, exist_ok=True)
     fed: list[Row] = []
     for number in range(first, first + epochs):
         rows = random_rows(number, count=200, keys=80)
-        keys, values = zip(*rows, strict=True)
-        table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
-        pq.write_table(table, folder / "input" / f"{number:05d}.parquet")
+        feed_rows(folder, number, rows)
         fed += rows
     return fed
+
+
+def feed_rows(folder: Path, epoch: int, rows: list[Row]) -> None:
+    """The file for an epoch."""
+    (folder / "input").mkdir(parents=True, exist_ok=True)
+    keys, values = zip(*rows, strict=True)
+    table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
+    pq.write_table(table, folder / "input" / f"{epoch:05d}.parquet")
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
