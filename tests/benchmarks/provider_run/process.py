@@ -46,6 +46,11 @@ SNAPSHOT_FILES = {
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
+# Spark keeps what its pages show of a thousand jobs, which would hide what else grows.
+KEPT_FOR_PAGES = {
+    f"spark.{what}": "20"
+    for what in ("ui.retainedJobs", "ui.retainedStages", "sql.ui.retainedExecutions")
+}
 CORES = 2
 
 
@@ -97,6 +102,7 @@ def start_session(task: Task) -> SparkSession:
         f"{STATE_STORE}.maintenanceInterval": interval,
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
+        **(KEPT_FOR_PAGES if task.phase == "soak" else {}),
     }
     if task.provider == "stored":
         settings[f"{STATE_STORE}.cowstate.store"] = str(task.store)
