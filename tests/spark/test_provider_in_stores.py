@@ -306,7 +306,7 @@ class TestDamagedObjects:
         return stream
 
     def damage(self, store: ProviderStore, stream: Stream, kind: str, harm: Any) -> None:
-        """Of both partitions, all files of a kind."""
+        """All files of a kind, in both partitions."""
         place = state_place(open_object_store(str(stream.checkpoint)))
         assert place is not None
         files = [
