@@ -100,6 +100,9 @@ def start_session(task: Task) -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
         f"{STATE_STORE}.maintenanceInterval": interval,
+        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
+        f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
+        f"{STATE_STORE}.maintenanceForceShutdownTimeout": "5s",
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
         **(KEPT_FOR_PAGES if task.phase == "soak" else {}),
