@@ -16,7 +16,9 @@ provider runs once, in turn. Input is `rate-micro-batch`, output goes to `noop`.
     join     inner join of two streams (the other half)
     d        40M keys with 18 sums each, 8 GB of records: what `--providers disk rocksdb --memory
              1g` is for. It runs only if it is named
-    soak     500 batches that update the same keys, some values with another length each time
+    soak     500 batches that update the same keys, some values with another length each time.
+             Every ten of them it looks at heap, RSS, open files and mapped files, and at memory and
+             open files of the gateway
 
 The first keys of `a` and `b` come one by one, to fill the state; hashed ones follow. For each batch
 after warming up it takes wall time (Spark's triggerExecution) and task CPU; of all of them the CPU

@@ -6,42 +6,32 @@ import contextlib
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.eventually import eventually
 from tests.support.misbehaving_gateway import gateways_below
 from tests.support.provider_application import STATE_STORE, totals
+from tests.support.provider_drivers import (
+    BACKEND,
+    command,
+    epochs_in,
+    family,
+    feed,
+    is_executor,
+    kill,
+    store_in,
+    totals_in,
+)
 from tests.support.provider_jobs import configured
-from tests.support.streams import Row, Stream, Totals, random_rows, totals_of
+from tests.support.streams import Stream, totals_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault]
 ROOT = Path(__file__).resolve().parents[2]
-BACKEND = "spark.sql.streaming.stateStore.cowstate.backend"
-EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-
-
-def feed(folder: Path, epochs: int) -> list[Row]:
-    (folder / "input").mkdir(parents=True)
-    fed: list[Row] = []
-    for number in range(epochs):
-        rows = random_rows(number, count=200, keys=80)
-        keys, values = zip(*rows, strict=True)
-        table = pa.table({"key": pa.array(keys), "value": pa.array(values, pa.int64())})
-        pq.write_table(table, folder / "input" / f"{number:05d}.parquet")
-        fed += rows
-    return fed
-
-
-def command(folder: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tests.support.provider_application", str(folder), *arguments]
 
 
 def run_to_the_end(spark: SparkSession, folder: Path, checkpoint_format: str = "1") -> None:
@@ -50,31 +40,6 @@ def run_to_the_end(spark: SparkSession, folder: Path, checkpoint_format: str = "
     stream = Stream(spark, folder, settings={})
     with configured(spark, {f"{STATE_STORE}.checkpointFormatVersion": checkpoint_format}):
         stream.run(totals(stream))
-
-
-def totals_in(folder: Path) -> Totals:
-    sums: Totals = {}
-    epochs = sorted((folder / "output").iterdir(), key=lambda path: int(path.name[6:]))
-    for path in epochs:
-        for row in pq.read_table(path).to_pylist():
-            sums[row["key"]] = (row["rows"], row["total"])
-    return sums
-
-
-def epochs_in(folder: Path) -> int:
-    return len(list((folder / "output").glob("epoch=*"))) if (folder / "output").exists() else 0
-
-
-def family(process: psutil.Process) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return [process, *process.children(recursive=True)]
-    return []
-
-
-def kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
 
 
 def run_and_kill_driver(folder: Path, after_epochs: int, seconds: float, *arguments: str) -> int:
@@ -128,8 +93,7 @@ def test_a_killed_executor_loses_nothing(tmp_path: Path, backend: str) -> None:
 
 def test_killed_executors_and_gateways_lose_nothing_of_a_state_in_a_store(tmp_path: Path) -> None:
     fed = feed(tmp_path, 10)
-    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
-    options = ("--master", "local-cluster[2,1,1024]", "--conf", store)
+    options = ("--master", "local-cluster[2,1,1024]", "--conf", store_in(tmp_path))
     driver = subprocess.Popen(command(tmp_path, *options), cwd=ROOT, stderr=subprocess.DEVNULL)
     executors = gateways = 0
     while driver.poll() is None:
@@ -181,12 +145,6 @@ def has_ended(process: psutil.Process) -> bool:
     return True
 
 
-def is_executor(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return EXECUTOR in process.cmdline()
-    return False
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -195,8 +153,7 @@ def test_fifty_kills_at_random_moments_keep_the_sums(
 ) -> None:
     chance = random.Random(50)
     fed = feed(tmp_path, 160)
-    store = f"{STATE_STORE}.cowstate.store={(tmp_path / 'store').as_uri()}"
-    options = ("--conf", store) if is_stored else ()
+    options = ("--conf", store_in(tmp_path)) if is_stored else ()
     for _ in range(50):
         run_and_kill_driver(tmp_path, chance.randrange(4), chance.uniform(0, 1.5), *options)
     run_to_the_end(spark, tmp_path)

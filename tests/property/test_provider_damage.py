@@ -1,6 +1,7 @@
 """Random damage over all files of a store on the provider: what is read is right, or an error.
 
-The store has changelogs, merged files and snapshots. Files are flipped, cut, emptied and deleted.
+The store has changelogs, merged files and snapshots, in a checkpoint or in an object store. Files
+are flipped, cut, emptied and deleted.
 Then every retained version is as it was, or reading it fails with a condition of loading; and the
 newest one, if it is still there, is there after more batches, cleaning and a restart.
 """
@@ -74,24 +75,48 @@ harms = st.builds(
 
 @dataclass(frozen=True)
 class Store:
-    """Where it is, and its states by version."""
+    """The folder of its checkpoint and of its files, and its states by version."""
 
     folder: Path
+    is_in_checkpoint: bool
     states: list[State]
 
+    @property
+    def start(self) -> str:
+        """The line that starts a provider."""
+        setting = f" stateStore.cowstate.store={self.folder / 'store'}"
+        return START if self.is_in_checkpoint else START + setting
 
-def run(provider_jvm: ProviderJvm, root: Path, lines: list[str]) -> list[str]:
-    results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
-    return results.split("\n")
+    @property
+    def files(self) -> list[Path]:
+        places = "checkpoint/state" if self.is_in_checkpoint else "store/*/state"
+        return sorted(self.folder.glob(f"{places}/0/0/*.arrow"))
+
+    def run(self, provider_jvm: ProviderJvm, lines: list[str]) -> list[str]:
+        root = self.folder / "checkpoint" / "state"
+        results: str = provider_jvm.new("ProviderScript", str(root)).run("\n".join(lines))
+        return results.split("\n")
+
+    def copy_from(self, intact: Path) -> None:
+        """Be as it was. In another folder it would be a copy, which may not write to the store."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(intact, self.folder)
 
 
-@pytest.fixture(scope="module")
-def store(provider_jvm: ProviderJvm, tmp_path_factory: pytest.TempPathFactory) -> Store:
+@pytest.fixture(scope="module", params=[True, False], ids=["a checkpoint", "a store"])
+def store(
+    request: pytest.FixtureRequest,
+    provider_jvm: ProviderJvm,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Store:
     """Two snapshots, one of them forced on the way, and a merged file."""
     folder = tmp_path_factory.mktemp("store")
+    (folder / "checkpoint").mkdir()
+    (folder / "checkpoint" / "metadata").write_text('{"id":"query"}')
     states: list[State] = [{}, {number: Value(20, number) for number in range(KEYS)}]
+    store = Store(folder, request.param, states)
     puts = [f"put {number} {value}" for number, value in states[1].items()]
-    lines = [START, "begin", *puts, "commit", "maintain"]
+    lines = [store.start, "begin", *puts, "commit", "write-if-due"]
     for version in range(2, BATCHES + 2):
         value = Value(1 + version % 3, version)
         begin = "begin-forced" if version == 5 else "begin"
@@ -100,10 +125,10 @@ def store(provider_jvm: ProviderJvm, tmp_path_factory: pytest.TempPathFactory) -
         states.append(state | {version * 7 % KEYS: value, 9999: value})
     lines += ["write-if-due", "begin", "put 1 1:1", "commit", "write-if-due"]
     states.append(states[-1] | {1: Value(1, 1)})
-    run(provider_jvm, folder, lines)
-    kinds = [file.name.split(".")[1] for file in folder.glob("0/0/*.arrow")]
+    store.run(provider_jvm, lines)
+    kinds = [file.name.split(".")[1] for file in store.files]
     assert (kinds.count("snapshot"), kinds.count("merged")) == (2, 1)
-    return Store(folder, states)
+    return store
 
 
 def test_what_is_read_after_damage_is_right_or_an_error(
@@ -112,11 +137,13 @@ def test_what_is_read_after_damage_is_right_or_an_error(
     newest = len(store.states) - 1
     retained = range(newest - RETAINED, newest + 1)
     seen = {"right": 0, "failed": 0}
+    intact = tmp_path_factory.mktemp("intact")
+    shutil.copytree(store.folder, intact, dirs_exist_ok=True)
 
-    def read(root: Path) -> list[str]:
+    def read() -> list[str]:
         """What each retained version is: right, or failed."""
-        lines = [line for version in retained for line in (START, f"entries {version}")]
-        shown_entries = run(provider_jvm, root, lines)[1::2]
+        lines = [line for version in retained for line in (store.start, f"entries {version}")]
+        shown_entries = store.run(provider_jvm, lines)[1::2]
         for version, entries in zip(retained, shown_entries, strict=True):
             right = entries == shown(store.states[version])
             assert right or entries.startswith(FAILED), (version, entries[:200])
@@ -127,22 +154,21 @@ def test_what_is_read_after_damage_is_right_or_an_error(
     @example([Harm(0, "flip", 0.5)])
     @example([Harm(place, "delete", 0.0) for place in range(2 * BATCHES)])
     def agree(harms: list[Harm]) -> None:
-        root = tmp_path_factory.mktemp("damaged") / "store"
-        shutil.copytree(store.folder, root)
-        files = sorted(root.glob("0/0/*.arrow"))
+        store.copy_from(intact)
+        files = store.files
         for harm in harms:
             harm.do(files)
-        outcomes = read(root)
+        outcomes = read()
         for outcome in outcomes:
             seen[outcome] += 1
         if outcomes[-1] == "right":
             more = ["begin", "put 2 1:2", "commit"] * (RETAINED + 2)
             more[0] = f"begin {newest}"
             last = newest + RETAINED + 2
-            lines = [START, "clean", *more, "clean", "maintain", START, f"entries {last}"]
+            lines = [store.start, "clean", *more, "write-if-due", "clean"]
             expected = store.states[-1] | {2: Value(1, 2)}
-            assert run(provider_jvm, root, lines)[-1] == shown(expected)
-        shutil.rmtree(root)
+            lines += [store.start, f"entries {last}"]
+            assert store.run(provider_jvm, lines)[-1] == shown(expected)
 
     agree()
     assert min(seen.values()) > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +36,7 @@ from tests.support.provider_jobs import (
     HDFS,
     STATE_STORE,
     THROUGH_MANAGER,
+    Options,
     ProviderRun,
     configured,
     maintenance_of,
@@ -55,6 +57,16 @@ SNAPSHOTS = {
 }
 FEW_BATCHES = {"spark.sql.streaming.minBatchesToRetain": "2"}
 PLAIN = {**THROUGH_MANAGER, f"{STATE_STORE}.checkpointFormatVersion": "2"}
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+HARMS: dict[str, Callable[[bytes], bytes]] = {
+    "a byte flipped": lambda data: flipped(data, len(data) // 2),
+    "torn": lambda data: data[: len(data) // 2],
+}
 
 
 @pytest.fixture(scope="module")
@@ -283,4 +295,64 @@ class TestOutages:
                 time.sleep(4)
                 assert not running.done()
             running.result()
+        assert stream.totals() == totals_of(stream.fed)
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+class TestDamagedObjects:
+    """Objects whose bytes are not those that were put there."""
+
+    def stream(self, spark: SparkSession, folder: Path, settings: Options) -> Stream:
+        stream = Stream(spark, folder, {PROVIDER_KEY: PROVIDER_CLASS, **settings})
+        for number in range(4):
+            stream.feed(random_rows(number, count=100, keys=30))
+        with maintenance_of(spark):
+            stream.run(totals(stream))
+        return stream
+
+    def damage(self, store: ProviderStore, stream: Stream, kind: str, harm: Any) -> None:
+        """All files of a kind, in both partitions."""
+        place = state_place(open_object_store(str(stream.checkpoint)))
+        assert place is not None
+        files = [
+            info.name
+            for partition in range(2)
+            for info in store.objects.list(f"{place.directory}/state/0/{partition}")
+            if kind in info.name
+        ]
+        assert len(files) >= 2
+        for name in files:
+            data = store.objects.get(name)
+            store.objects.delete([name])
+            store.objects.put(name, harm(data))
+
+    def test_snapshots_are_passed_over(
+        self, spark: SparkSession, tmp_path: Path, store: ProviderStore, harm: Any
+    ) -> None:
+        stream = self.stream(spark, tmp_path, {**SNAPSHOTS, **store.settings})
+        self.damage(store, stream, ".snapshot.", harm)
+        stream.feed(random_rows(5, count=100, keys=30))
+        query = stream.run(totals(stream))
+        repaired = [
+            progress["stateOperators"][0]["customMetrics"]["numSnapshotsAutoRepaired"]
+            for progress in query.recentProgress
+        ]
+        assert max(repaired) > 0
+        assert stream.totals() == totals_of(stream.fed)
+
+    def test_changelogs_of_the_newest_batch_are_named_with_the_batch_to_restart_from(
+        self, spark: SparkSession, tmp_path: Path, store: ProviderStore, harm: Any
+    ) -> None:
+        stream = self.stream(spark, tmp_path, {**THROUGH_MANAGER, **store.settings})
+        before = stream.totals()
+        self.damage(store, stream, f"/{4:019}-", harm)
+        stream.feed(random_rows(5, count=100, keys=30))
+        with pytest.raises(StreamingQueryException, match="CANNOT_LOAD_STATE_STORE") as raised:
+            stream.run(totals(stream))
+        told = str(raised.value)
+        assert re.search(rf"{4:019}-[-0-9a-f]+\.changelog\.arrow", told)
+        assert set(re.findall(r"restart the query from batch (\d+) or an", told)) == {"3"}
+        assert stream.totals() == before
+        stream.restart_from(3)
+        stream.run(totals(stream))
         assert stream.totals() == totals_of(stream.fed)

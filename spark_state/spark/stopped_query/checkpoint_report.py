@@ -48,9 +48,11 @@ def _lines(done: str, unit: str) -> Progress:
 
 
 def _usage(checkpoint: QueryCheckpoint, operator: StatefulOperator) -> tuple[int, int]:
-    """The number of files of the operator's stores, and their bytes."""
+    """The number of files of the operator's stores, and their bytes. After a move to an object
+    store, files in the checkpoint do not count any more."""
     below = f"state/{operator.number}/"
-    lengths = {file.path: file.length for file in checkpoint.files} | dict(checkpoint.stored)
+    in_checkpoint = {file.path: file.length for file in checkpoint.files}
+    lengths = in_checkpoint if checkpoint.place is None else dict(checkpoint.stored)
     own = [length for path, length in lengths.items() if path.startswith(below)]
     return len(own), sum(own)
 

@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import DataFrame, SparkSession
 
 SPARK_STATE = "org.apache.spark.sql.execution.streaming.state"
 COLLECTOR_THREADS = ("GC Thread", "G1 ", "VM Thread")
+GATEWAY = "spark_state.gateway.server"
 
 
 class Machine:
@@ -54,6 +56,12 @@ class Machine:
 
     def open_files(self) -> float:
         return float(len(list((self._proc / "fd").iterdir())))
+
+    def gateways(self) -> list[psutil.Process]:
+        """The processes that put the state's files into an object store."""
+        running = psutil.process_iter(["ppid", "cmdline"])
+        below = [process for process in running if str(process.info["ppid"]) == self._proc.name]
+        return [process for process in below if GATEWAY in (process.info["cmdline"] or [])]
 
     def task_cpu_ms(self, run: str) -> dict[int, float]:
         """CPU of the tasks of each batch of a run of a query."""

@@ -48,6 +48,11 @@ SNAPSHOT_FILES = {
 }
 SNAPSHOT_WAIT_SECONDS = 300
 SOAK_SAMPLE_BATCHES = 10
+# Spark keeps what its pages show of a thousand jobs, which would hide what else grows.
+KEPT_FOR_PAGES = {
+    f"spark.{what}": "20"
+    for what in ("ui.retainedJobs", "ui.retainedStages", "sql.ui.retainedExecutions")
+}
 CORES = 2
 
 
@@ -69,6 +74,11 @@ class Task:
     @property
     def checkpoint(self) -> Path:
         return Path(self.folder) / "checkpoint"
+
+    @property
+    def store(self) -> Path:
+        """Where the state of `stored` is."""
+        return Path(self.folder) / "store"
 
     @property
     def load(self) -> Load:
@@ -95,11 +105,15 @@ def start_session(task: Task) -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.streaming.minBatchesToRetain": "20" if task.phase == "soak" else "100",
         f"{STATE_STORE}.maintenanceInterval": interval,
+        # Stopping maintenance holds a lock that a maintenance thread may wait for until then.
+        f"{STATE_STORE}.maintenanceShutdownTimeout": "5s",
+        f"{STATE_STORE}.maintenanceForceShutdownTimeout": "5s",
         f"{STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
         **SETTINGS.get(task.provider, {}),
+        **(KEPT_FOR_PAGES if task.phase == "soak" else {}),
     }
     if task.provider == "stored":
-        settings[f"{STATE_STORE}.cowstate.store"] = str(Path(task.folder) / "store")
+        settings[f"{STATE_STORE}.cowstate.store"] = str(task.store)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("provider")
     spark_state.configure(builder.config("spark.jars", task.floor_jar).config(map=settings))
     return builder.config(PROVIDER_KEY, PROVIDERS[task.provider]).getOrCreate()
@@ -224,11 +238,14 @@ def run_until_snapshots(spark: SparkSession, task: Task) -> dict[str, Any]:
 
 
 def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
-    """Heap, RSS, open files, and sizes of mapped files and of the checkpoint, every few batches."""
+    """Heap, RSS, open files, and sizes of mapped files and of what is kept, every few batches."""
     scenario, load, machine = SCENARIOS[task.scenario], task.load, Machine(spark)
     df = scenario.build(spark, load, load.rows)
     stream = Stream(machine, df, scenario.mode, task.checkpoint)
-    names = ("heap_mb", "rss_mb", "open_files", "mapped_mb", "checkpoint_mb")
+    names = (
+        *("heap_mb", "rss_mb", "open_files", "mapped_mb", "kept_mb"),
+        *("gateway_rss_mb", "gateway_open_files"),
+    )
     samples: dict[str, list[float]] = {name: [] for name in names}
     for batch in range(load.warm, load.warm + load.measured + 1, SOAK_SAMPLE_BATCHES):
         stream.wait_for(batch)
@@ -236,7 +253,11 @@ def run_soak(spark: SparkSession, task: Task) -> dict[str, Any]:
         samples["heap_mb"].append(machine.live_heap_mb())
         samples["open_files"].append(machine.open_files())
         samples["mapped_mb"].append(mapped_mb(stream.progress()[-1]))
-        samples["checkpoint_mb"].append(bytes_below(task.checkpoint) / 2**20)
+        kept = bytes_below(task.checkpoint) + bytes_below(task.store)
+        samples["kept_mb"].append(kept / 2**20)
+        gateways = machine.gateways()
+        samples["gateway_rss_mb"].append(sum(g.memory_info().rss for g in gateways) / 2**20)
+        samples["gateway_open_files"].append(float(sum(g.num_fds() for g in gateways)))
     stream.stop()
     progress = stream.progress()
     measured = progress[load.warm : load.warm + load.measured]
