@@ -14,13 +14,13 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreId
  * would be in memory beside that of the next run, and count towards the limit.
  */
 private[cowstate] object StoresOfRuns {
-  private final class Holder(val run: String, of: CowStateStoreProvider) {
-    private val provider = new WeakReference(of)
+  private final class Holder(val run: String, last: CowStateStoreProvider) {
+    private val provider = new WeakReference(last)
 
     def giveUpIfIdle(): Unit = Option(provider.get).foreach(_.giveUpIfIdle())
   }
 
-  private val last = new ConcurrentHashMap[StateStoreId, Holder]
+  private val holders = new ConcurrentHashMap[StateStoreId, Holder]
 
   /**
    * A provider is going to load its store. That of an earlier run gives its state up, unless a task
@@ -29,7 +29,7 @@ private[cowstate] object StoresOfRuns {
    */
   def begin(provider: CowStateStoreProvider, conf: Configuration): Unit =
     Option(conf.get(StreamExecution.RUN_ID_KEY)).foreach { run =>
-      val before = last.put(provider.stateStoreId, new Holder(run, provider))
+      val before = holders.put(provider.stateStoreId, new Holder(run, provider))
       if (before != null && before.run != run) before.giveUpIfIdle()
     }
 }

@@ -22,7 +22,7 @@ def test_both_declare_the_same() -> None:
     later = declared(spark_4_1_jar.SOURCES / "spark" / "OfSpark.scala")
     assert declared(spark_4_1_jar.ROOT / "scripts" / "spark_4_1" / "OfSpark.scala") == later
     assert later[0] == {"ProviderOfSpark", "ReadStoreOfSpark", "StoreOfSpark", "OfSpark"}
-    assert len(later[1]) == 3
+    assert len(later[1]) == 4
 
 
 def test_the_jar_has_each_class_once() -> None:
