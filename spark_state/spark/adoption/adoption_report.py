@@ -14,6 +14,8 @@ from spark_state.spark.stopped_query.checkpoint_report import (
     when_to_apply,
 )
 
+_WHEN_TO_DELETE = "when you do not want to go back, and no copy of this checkpoint needs them"
+
 
 def plan_as_json(plan: AdoptionPlan) -> dict[str, Any]:
     return {
@@ -106,16 +108,20 @@ def applied_as_text(applied: AppliedAdoption) -> str:
     lines = [*checkpoint_as_lines(plan.checkpoint), ""]
     lines.append(f"Now on {short_name(plan.target)}{_where(plan)}.")
     if plan.conversions:
-        lines.append(f"{applied.rows:,} rows of {len(plan.conversions)} stores were converted.")
+        stores = f"{len(plan.conversions)} stores"
+        lines.append(f"{applied.rows:,} rows of {stores} were written and read back.")
     lines += [
         f"Backup: {url}/{applied.folder}",
         start,
         f"Until the query has run, cowstate adopt --revert {url} undoes this.",
     ]
-    if plan.checkpoint.place is not None:
+    former = plan.checkpoint.place
+    if former is not None:
+        lines.append(f"The former files stay in {former.root}. Delete them {_WHEN_TO_DELETE}.")
+    elif plan.place is not None:
         lines.append(
-            f"The former files stay in {plan.checkpoint.place.root}. Delete them when you do not "
-            "want to go back, and no copy of this checkpoint needs them."
+            f"The former files stay below {url}/state. Delete them, but no folder _metadata, "
+            f"{_WHEN_TO_DELETE}."
         )
     return "\n".join(lines)
 
