@@ -38,7 +38,7 @@ private[cowstate] final class VersionedState(
   @volatile private var broken = false
 
   /** A change or its undoing failed half-way: the map is no version, and nothing can be read. */
-  def isBroken: Boolean = broken || map.isBroken
+  def isBroken: Boolean = broken || map.synchronized(map.isBroken)
 
   def head: StateId = newest
 
