@@ -85,6 +85,16 @@ class TestTheMarker:
         assert file.endswith(".changelog.arrow")
         assert not checkpoint.files(checkpoint.folder)
 
+    def test_a_store_that_cannot_be_used_is_never_named_and_another_may_be(
+        self, checkpoint: Checkpoint, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("no directory")
+        wrong = f"{START} stateStore.cowstate.store={tmp_path / 'file' / 'states'}"
+        assert "cannot use the store" in checkpoint.message(wrong, "begin 0")
+        assert checkpoint.place() is None
+        assert checkpoint.run(checkpoint.start, *batch(0, 1, 1), "entries 1")[-1] == "1=1:1"
+        assert checkpoint.place() == StatePlace(checkpoint.store.as_uri(), QUERY)
+
     def test_without_the_setting_it_is_followed_by_readers_and_writers(
         self, checkpoint: Checkpoint
     ) -> None:

@@ -39,23 +39,33 @@ private[cowstate] object StatePlaces {
       root: Path,
       settings: StoreSettings,
       conf: Configuration,
-      isBegun: => Boolean): Option[StateMarker] =
-    settled.computeIfAbsent(
-      (root, runOf(conf), settings.url), _ => newlySettled(root, settings.url, conf, isBegun))
+      isBegun: => Boolean): Option[StateMarker] = {
+    val asked = (root, runOf(conf), settings.url)
+    Option(settled.get(asked)).getOrElse {
+      // Other queries do not wait for its store, and tasks that come at once settle the same.
+      val place = newlySettled(root, settings, conf, isBegun)
+      settled.put(asked, place)
+      place
+    }
+  }
 
   private def newlySettled(
       root: Path,
-      asked: Option[String],
+      settings: StoreSettings,
       conf: Configuration,
-      isBegun: => Boolean): Option[StateMarker] = (StateMarker.read(root, conf), asked) match {
-    case (Some(marker), Some(url)) if marker.url != url =>
-      throw CowStatePlaceException.elsewhere(root, marker.url, url)
-    case (None, Some(url)) if isBegun || hasCommits(root, conf) =>
-      throw CowStatePlaceException.elsewhere(root, root.toString, url)
-    case (None, Some(url)) =>
-      Some(StateMarker.create(root, conf, StateMarker(url, newDirectory(root, conf))))
-    case (marker, _) => marker
-  }
+      isBegun: => Boolean): Option[StateMarker] =
+    (StateMarker.read(root, conf), settings.url) match {
+      case (Some(marker), Some(url)) if marker.url != url =>
+        throw CowStatePlaceException.elsewhere(root, marker.url, url)
+      case (None, Some(url)) if isBegun || hasCommits(root, conf) =>
+        throw CowStatePlaceException.elsewhere(root, root.toString, url)
+      case (None, Some(url)) =>
+        val directory = newDirectory(root, conf)
+        // A store that cannot be used fails here, so a checkpoint never names one.
+        claimOf(new GatewayObjects(settings.at(url, directory)), root, conf).hold()
+        Some(StateMarker.create(root, conf, StateMarker(url, directory)))
+      case (marker, _) => marker
+    }
 
   def claimOf(objects: GatewayObjects, root: Path, conf: Configuration): RunClaim =
     claims.computeIfAbsent(
