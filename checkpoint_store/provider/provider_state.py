@@ -166,9 +166,12 @@ class PartitionReader:
         changed = 0 if changelog is None else self._lengths[str(changelog)]
         return sum(self._lengths[str(name)] for name in lineage.files), changed
 
-    def state_at(self, version: int, uniques: Collection[str] | None) -> StateId:
-        is_rescaled = self._files.is_rescaled_at(version)
-        partitions = self._query.after(version - 1) if is_rescaled else None
+    def state_at(
+        self, version: int, uniques: Collection[str] | None, partitions: int | None = None
+    ) -> StateId:
+        """The state that counts for so many partitions; None: for as many as the query has."""
+        if partitions is None and self._files.is_rescaled_at(version):
+            partitions = self._query.after(version - 1)
         state = self._files.state_at(version, uniques, partitions)
         if state is None and (rocksdb := self._files.rocksdb_file_of(version)) is not None:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.key_group_range import KeyGroupRange
@@ -25,6 +26,10 @@ from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
+from datasources.asked_columns import asked_columns
+from datasources.table_options import parse_reader_options
+from datasources.table_source import TableReader, plan_of
+from spark_state.errors import ConfigurationError
 from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, unique
 from tests.support.scripted_checkpoint import commit, directory, write_metadata
 
@@ -215,6 +220,44 @@ def test_a_reader_that_was_there_before_follows_a_query_across_it(store: ObjectS
     assert kinds(opened.changes(1, 2).to_pylist()) == [c for c in FEED if c[0] == 2]
     again = pickle.loads(pickle.dumps(opened._history))
     assert content(StateReader(again).read(2).to_pylist()) == STATES[2]
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_reader_that_was_there_before_has_all_rows_before_the_next_batch(
+    store: ObjectStore, after: int, has_ids: bool
+) -> None:
+    if has_ids:
+        commit_ids(store, 1, {number: unique(2) for number in range(2)})
+    opened = reader(store)
+    version = opened._history.at(1)
+    rescale(store, 1, 2, after)
+    plan(store, 1, after)
+    note(store, after)
+    if has_ids:
+        commit_ids(store, 1, {number: unique(0x102) for number in range(after)})
+    for handles, rows in ((version.state, len(STATES[1])), (version.changes, len(CHANGES[1]))):
+        read = [opened._history.read(handle, handle.key_groups) for handle in handles]
+        assert sum(batch.num_rows for batches in read for batch in batches) == rows
+    assert content(opened.read().to_pylist()) == STATES[1]
+    assert opened._history.at(1).partitions == (after if has_ids else 2)
+    assert kinds(opened.changes(0, 1).to_pylist()) == [c for c in FEED if c[0] == 1]
+    assert content(reader(store).read().to_pylist()) == STATES[1]
+
+
+def test_a_read_that_spark_planned_before_a_rescale_is_refused(store: ObjectStore) -> None:
+    schema = StructType().add("number", LongType()).add("text", StringType())
+    columns = asked_columns(store.url, schema)
+    read = TableReader(plan_of(parse_reader_options({"path": store.url}), columns))
+    (part,) = read.partitions()
+    assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
+    rescale(store, 1, 2, 3)
+    plan(store, 1, 3)
+    note(store, 3)
+    with pytest.raises(ConfigurationError, match="got 3 partitions instead of 2 while version 1"):
+        list(read.read(part))
+    (part,) = read.partitions()
+    assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
 
 
 def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
