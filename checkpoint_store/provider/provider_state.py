@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -194,15 +194,10 @@ class PartitionReader:
         return self._files.partitions_of_batch(self.state_at(version, None))
 
     def changes(self, state: StateId) -> ProviderFile:
-        """What the batch changed that made a state. One that was rescaled in a partition that was
-        not there before has no changes."""
-        made = self.made_by_batch(state)
-        if made is None:
-            (rescaled,) = self.restored(state)
-            return replace(rescaled, batches=())
-        return self._changelog(made)
-
-    def _changelog(self, state: StateId) -> ProviderFile:
+        """What the batch changed that made a state. Only the partitions that were there in the
+        batch have it."""
+        # The query may have been without this partition between the batch and the last rescale.
+        state = self.made_by_batch(state) or self._files.state_at(state.version) or state
         name = self._files.changelog_of(state)
         if name is not None:
             return self._read(name)

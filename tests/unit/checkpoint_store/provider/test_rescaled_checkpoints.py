@@ -21,6 +21,7 @@ from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
 from checkpoint_store.open_history import history_in
 from checkpoint_store.provider.provider_checkpoint import read_changes, read_state
+from checkpoint_store.provider.provider_errors import ChangesNotKnownError
 from checkpoint_store.provider.provider_file_names import ProviderFileName, parse_provider_file
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.query_partitions import QueryPartitions
@@ -269,6 +270,28 @@ def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
     assert read(store, 1) == STATES[1]
     run(store, 2, 2, base=unique(0x202))
     assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_a_batch_keeps_its_changes_when_the_query_shrinks_and_grows_again(
+    store: ObjectStore, has_ids: bool
+) -> None:
+    rescale(store, 1, 2, 1)
+    for partition in range(2):
+        base = "0" if partition else unique(0x102)
+        rows: list[Row] = [row for row in STATES[1].items() if row[0] % 2 == partition]
+        put(store, rescaled(2, 1, 2, base, number=0x200), partition, rows)
+    if has_ids:
+        commit_ids(store, 1, {number: unique(0x202) for number in range(2)})
+    changed = {row["key"]["number"] for row in read_changes(store, 1).to_pylist()}
+    assert changed == {3, 4}
+    assert read(store, 1) == STATES[1]
+    assert kinds(reader(store).changes(0, 1).to_pylist()) == [c for c in FEED if c[0] == 1]
+    run(store, 2, 2, base=unique(0x202))
+    assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
+    store.delete([f"{directory(1)}/{changelog(2)}"])
+    with pytest.raises(ChangesNotKnownError, match="state/0/1"):
+        reader(store).changes(0, 2)
 
 
 def commit_ids(store: ObjectStore, batch: int, ids: Mapping[int, str]) -> None:
