@@ -31,7 +31,7 @@ from datasources.asked_columns import asked_columns
 from datasources.table_options import parse_reader_options
 from datasources.table_source import TableReader, plan_of
 from spark_state.errors import ConfigurationError
-from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, unique
+from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, snapshot, unique
 from tests.support.scripted_checkpoint import commit, directory, write_metadata
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -310,6 +310,25 @@ def test_a_rescaled_state_goes_by_the_id_of_the_one_before_as_well(
     assert read(store, 1) == STATES[1]
     rows = read_changes(store, 1).to_pylist()
     assert {row["key"]["number"] for row in rows} == {3, 4}
+
+
+def test_the_offset_log_counts_when_a_killed_rescale_did_not_note_its_number(
+    store: ObjectStore,
+) -> None:
+    rescale(store, 1, 2, 1)
+    plan(store, 1, 1)
+    run(store, 2, 1, base=unique(0x102))
+    put(store, replace(snapshot(3), attempt=unique(9)), 0, [*STATES[2].items()])
+    store.delete(["commits/0", "commits/1", "offsets/0", "offsets/1"])
+    store.delete(
+        [info.name for info in store.list(directory(0)) if "/" + "0" * 18 + "2" in info.name]
+    )
+    assert read(store, 2) == STATES[2]
+    opened = reader(store)
+    assert content(opened.read().to_pylist()) == STATES[2]
+    assert len(opened._history.at(2).state) == 1
+    store.delete(["offsets/2"])
+    assert len(reader(store)._history.at(2).state) == 2, "only the note is left"
 
 
 def test_the_number_is_not_known_without_its_entry(store: ObjectStore) -> None:
