@@ -232,6 +232,33 @@ class TestRefusals:
         refused(checkpoint, message, capsys, dry=False)
 
 
+class TestFirstBatches:
+    @pytest.fixture
+    def first(self, checkpoint: Path) -> Path:
+        """A checkpoint whose first batch failed before it wrote any state."""
+        for file in [*checkpoint.glob("offsets/[1-9]*"), *checkpoint.glob("commits/[0-9]*")]:
+            delete(file)
+        for file in checkpoint.glob("state/0/[01]/*.arrow"):
+            file.unlink()
+        return checkpoint
+
+    @pytest.mark.parametrize("began", [1, 2])
+    def test_one_that_failed_before_all_partitions_were_there(
+        self, first: Path, began: int
+    ) -> None:
+        set_in_log(first / "offsets" / "0", "spark.sql.shuffle.partitions", "4")
+        if began == 1:
+            shutil.rmtree(first / "state/0/1")
+        rescaled(first, 5)
+        entry = json.loads((first / "offsets/0").read_text().split("\n")[1])
+        assert entry["conf"]["spark.sql.shuffle.partitions"] == "5"
+
+    def test_none_at_all(self, first: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        delete(first / "offsets/0")
+        message = "no batch yet: .*with the provider and the spark.sql.shuffle.partitions that you"
+        refused(first, message, capsys)
+
+
 class TestFilesThatAreGone:
     def test_a_partition(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
         shutil.rmtree(checkpoint / "state" / "0" / "1")

@@ -128,7 +128,8 @@ def plan_rescale(
         if not columns:
             single.append(operator)
             continue
-        if operator.partitions != present:
+        # A first batch that failed, of which nothing counts, need not have begun all of them.
+        if checkpoint.committed is not None and operator.partitions != present:
             raise UnsupportedOperationError(
                 f"{checkpoint.url}/state/{operator.number} has {operator.partitions} of the "
                 f"{present} partitions of {operator.name}. Restore the missing ones from a copy"

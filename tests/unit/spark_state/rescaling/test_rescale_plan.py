@@ -108,6 +108,12 @@ class TestPlan:
         assert not begun.moves_rows
         assert edited_paths(begun)[-1] == "offsets/0"
 
+    def test_a_first_batch_that_failed_need_not_have_made_all_partitions(self) -> None:
+        first = {"planned": 0, "committed": None, "commit": None, "offsets": {0: planned(0)}}
+        begun = plan(operators=(operator_with(partitions=1),), **first)
+        assert [each.operator.number for each in begun.rescaled] == [0]
+        assert not begun.moves_rows
+
     @pytest.mark.parametrize(
         ("changes", "target", "error", "message"),
         [
