@@ -66,9 +66,10 @@ class ReadPlan:
 
 @dataclass
 class KeyGroupPartition(InputPartition):
-    """The rows of some key groups."""
+    """The rows of some key groups. `partitions`: see StateVersion, when these were chosen."""
 
     key_groups: KeyGroupRange
+    partitions: int | None = None
 
 
 class TableReader(LoadedInWorkers, DataSourceReader):
@@ -90,7 +91,7 @@ class TableReader(LoadedInWorkers, DataSourceReader):
         if asked is not None:
             return [KeyGroupPartition(KeyGroupRange(group, group)) for group in asked]
         ranges = ranges_to_read(self._files(history), most, self._plan.options.num_partitions)
-        return [KeyGroupPartition(key_groups) for key_groups in ranges]
+        return [KeyGroupPartition(key_groups, version.partitions) for key_groups in ranges]
 
     def _files(self, history: StateHistory) -> list[StateHandle]:
         """The files that all partitions together read."""
@@ -130,8 +131,22 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             if plan.fills_columns:
                 names = [name for name in names if name in history.at(plan.end).shape.columns]
             table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
+        if plan.start is None:
+            # A feed from nothing has a whole state, too.
+            check_not_rescaled(history, plan.end, partition)
         asked_of = plan.columns.of_some if plan.fills_columns else plan.columns.of
         yield from batches_of(asked_of(table))
+
+
+def check_not_rescaled(history: StateHistory, version: int, partition: KeyGroupPartition) -> None:
+    """Raises ConfigurationError if rows of a version are in other key groups than when those of a
+    partition were chosen: they would be missed."""
+    then = partition.partitions
+    if then is not None and (now := history.at(version).partitions) != then:
+        raise ConfigurationError(
+            f"{history.url} got {now} partitions instead of {then} while version {version} was "
+            "read. Read it again with a new DataFrame"
+        )
 
 
 class FilteringTableReader(TableReader):

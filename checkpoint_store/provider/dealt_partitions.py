@@ -1,8 +1,10 @@
 """To how many partitions the rows of a store are dealt out, by batch.
 
 Spark notes the number when a query begins. `cowstate rescale` gives the query another one between
-two batches, and the directories of former partitions stay as long as older versions are read. Only
-then is the offset log asked.
+two batches, and the directories of former partitions stay as long as older versions are read. Then
+the offset log is asked by batch. As long as a batch from before a rescale is there, so are the
+files of the rescale. Without such files all batches have one number, and one entry is asked: a
+rescale that was killed may not have noted the number.
 """
 
 from __future__ import annotations
@@ -51,8 +53,11 @@ class DealtPartitions:
     def after(self, batch: int) -> int:
         """How many partitions the state after a batch has. Raises ObjectMissingError,
         CorruptObjectError."""
-        if not self.was_rescaled and self.stored.directories <= self.stored.noted:
-            return self.stored.noted
+        stored = self.stored
+        if not self.was_rescaled and stored.directories <= stored.noted:
+            # With one directory it may be an operator that takes all rows at once.
+            asked = None if stored.directories <= 1 else self.query.of_all(batch)
+            return asked or stored.noted
         try:
             return self.query.after(batch)
         except ObjectMissingError as error:

@@ -217,7 +217,8 @@ class ProviderFiles:
         """The state that counts as `version`, of those in `uniques` if that is given; None if there
         is no file of it. A state has the generation of its changelog, or of another file if that is
         gone. A rescaled state counts if it is for so many partitions; it goes by its own name and
-        by that of the state which it replaces."""
+        by that of the state which it replaces, and for the other number that one goes by its
+        name."""
         there: list[ProviderFileName] = []
         for state in {*self._snapshots, *self._changes}:
             if state.version == version:
@@ -226,12 +227,21 @@ class ProviderFiles:
                 there += others if made is None else [made]
         there = [file for file in there if file.partitions in (None, partitions)]
         if uniques is not None:
-            there = [file for file in there if {file.unique, file.replaced} & {*uniques}]
+            named = self._with_replaced(version, uniques)
+            there = [file for file in there if {file.unique, file.replaced} & named]
         if there:
             return max(there, key=lambda file: (file.generation, file.unique)).state
         if uniques is None and version in self._foreign:
             return StateId(version, _ADOPTED_UNIQUE)
         return None
+
+    def _with_replaced(self, version: int, uniques: Collection[str]) -> set[str]:
+        """`uniques`, and those of the states that rescaled ones among them replace."""
+        named = {*uniques}
+        for unique in uniques:
+            replacing = self._replacing(StateId(version, unique))
+            named |= {file.base for file in replacing if file.base not in (None, _EMPTY_UNIQUE)}
+        return named
 
     def lineage_of(self, state: StateId, damaged: Set[ProviderFileName] = frozenset()) -> Lineage:
         """What `state` is restored from, through files of as many versions as there are, without

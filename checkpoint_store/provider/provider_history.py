@@ -8,8 +8,9 @@ partition is only Spark's hash tells. A version has two handles a partition:
     changes   what the batch changed
 
 A handle is named after the commit, not after a file: which files it takes is known when it is read,
-because maintenance replaces files, and a damaged one may be passed over for others. Rows are read
-as the provider restores them, see provider_state.
+because maintenance replaces files, and a damaged one may be passed over for others. But they are
+those for the number of partitions that the handle is for, even if the query is rescaled meanwhile.
+Rows are read as the provider restores them, see provider_state.
 
 A reader of one partition lists this partition and partition 0, and no other one. Partition 0 stands
 for all: its oldest version is the oldest, and the sizes of its files are about those of all others,
@@ -171,6 +172,7 @@ class ProviderHistory:
             state=handles("snapshot", whole, after),
             base=version - 1 if version else None,
             regroups=after != during,
+            partitions=after,
         )
 
     def absent(self, version: int, versions: Sequence[int]) -> VersionNotRetainedError:
@@ -200,17 +202,23 @@ class ProviderHistory:
             versions = self._refreshed(anew=True).versions
             if handle.epoch not in versions:
                 raise self.absent(handle.epoch, versions) from None
-            raise
+            # The query may have got fewer partitions.
+            return self._listed_files_of(handle)
 
     def _listed_files_of(self, handle: StateHandle) -> tuple[PartitionReader, list[ProviderFile]]:
         """As `_files_of`, by one listing. Raises ObjectMissingError for files that went since."""
-        partition, state = self._state_of(handle.key_groups.start, handle.epoch)
+        number, batch = handle.key_groups.start, handle.epoch
         if handle.kind == "changelog":
+            partition, state = self._state_of(number, batch)
             return partition, [partition.changes(state)]
+        partition, state = self._state_of(number, batch, _partitions_in(handle.name))
         return partition, partition.restored(state)
 
-    def _state_of(self, number: int, batch: int) -> tuple[PartitionReader, StateId]:
-        """A partition as it is now, and its state after a batch."""
+    def _state_of(
+        self, number: int, batch: int, partitions: int | None = None
+    ) -> tuple[PartitionReader, StateId]:
+        """A partition as it is now, and its state after a batch: the one for so many partitions;
+        None: for as many as the query has."""
         try:
             uniques = committed_ids(self.checkpoint, batch, self.store.operator_id)
         except VersionNotFoundError:
@@ -220,7 +228,7 @@ class ProviderHistory:
             # The commit log has ids of the partitions after a rescale, not of those before it.
             uniques = None
         try:
-            return partition, partition.state_at(batch + 1, uniques)
+            return partition, partition.state_at(batch + 1, uniques, partitions)
         except VersionNotFoundError as error:
             # The batch is committed and not older than what is retained.
             raise missing_batch(self.files, self._where(number), batch) from error
@@ -260,3 +268,8 @@ class ProviderHistory:
 
     def _where(self, number: int) -> StorePartition:
         return StorePartition(self.store.operator_id, number, self.store.name)
+
+
+def _partitions_in(name: str) -> int:
+    """The number of partitions that the name of a handle has, see `at`."""
+    return int(name.rpartition("/")[0].rpartition("-")[2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -166,9 +166,12 @@ class PartitionReader:
         changed = 0 if changelog is None else self._lengths[str(changelog)]
         return sum(self._lengths[str(name)] for name in lineage.files), changed
 
-    def state_at(self, version: int, uniques: Collection[str] | None) -> StateId:
-        is_rescaled = self._files.is_rescaled_at(version)
-        partitions = self._query.after(version - 1) if is_rescaled else None
+    def state_at(
+        self, version: int, uniques: Collection[str] | None, partitions: int | None = None
+    ) -> StateId:
+        """The state that counts for so many partitions; None: for as many as the query has."""
+        if partitions is None and self._files.is_rescaled_at(version):
+            partitions = self._query.after(version - 1)
         state = self._files.state_at(version, uniques, partitions)
         if state is None and (rocksdb := self._files.rocksdb_file_of(version)) is not None:
             raise self._foreign(rocksdb, "RocksDBStateStoreProvider")
@@ -191,15 +194,10 @@ class PartitionReader:
         return self._files.partitions_of_batch(self.state_at(version, None))
 
     def changes(self, state: StateId) -> ProviderFile:
-        """What the batch changed that made a state. One that was rescaled in a partition that was
-        not there before has no changes."""
-        made = self.made_by_batch(state)
-        if made is None:
-            (rescaled,) = self.restored(state)
-            return replace(rescaled, batches=())
-        return self._changelog(made)
-
-    def _changelog(self, state: StateId) -> ProviderFile:
+        """What the batch changed that made a state. Only the partitions that were there in the
+        batch have it."""
+        # The query may have been without this partition between the batch and the last rescale.
+        state = self.made_by_batch(state) or self._files.state_at(state.version) or state
         name = self._files.changelog_of(state)
         if name is not None:
             return self._read(name)

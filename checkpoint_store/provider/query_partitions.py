@@ -37,6 +37,12 @@ class QueryPartitions:
                 return noted
         raise ObjectMissingError(self.checkpoint.url, f"{OFFSETS}/{max(batch, 0)}")
 
+    def of_all(self, batch: int) -> int | None:
+        """The number of a query that was not rescaled between its batches: that of an entry which
+        was read before, or of a batch's; None if it has none. Raises CorruptObjectError."""
+        read = (number for number in [*self._read.values()] if number is not None)
+        return next(read, None) or self.noted(batch)
+
     def noted(self, batch: int) -> int | None:
         """The number in the entry of a batch; None if there is none. Raises CorruptObjectError."""
         if batch not in self._read:

@@ -82,7 +82,8 @@ class StateVersion:
     the order in which they apply. `watermarks`: how far in event time its writers are. `base`: the
     version that it was built upon, None if it is the first. `now_ms`: the time of the version's
     batch, in ms since 1970: what has expired by then is not there; None: nothing has. `regroups`:
-    keys are in other key groups in `state` than in `changes` and in the version before."""
+    keys are in other key groups in `state` than in `changes` and in the version before.
+    `partitions`: how many of them `state` has if a rescale may change it; None: none can."""
 
     info: VersionInfo
     shape: StateShape
@@ -92,6 +93,7 @@ class StateVersion:
     base: int | None = None
     now_ms: int | None = None
     regroups: bool = False
+    partitions: int | None = None
 
 
 class StateHistory(Protocol):

@@ -81,6 +81,16 @@ def refused(
     assert contents(checkpoint) == before
 
 
+def plan_last_batch_anew(checkpoint: Path) -> bytes:
+    """As a query does that begins anew with the former number, after batch 2. Returns its plan."""
+    (saved,) = checkpoint.glob("_cowstate_rescale/*/files/offsets/3")
+    anew = saved.read_bytes() + b"\nplanned anew"
+    delete(checkpoint / "offsets" / "3")
+    delete(checkpoint / "commits" / "3")
+    (checkpoint / "offsets" / "3").write_bytes(anew)
+    return anew
+
+
 class TestDryRun:
     def test_it_says_what_it_found_and_changes_nothing(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]
@@ -222,6 +232,33 @@ class TestRefusals:
         refused(checkpoint, message, capsys, dry=False)
 
 
+class TestFirstBatches:
+    @pytest.fixture
+    def first(self, checkpoint: Path) -> Path:
+        """A checkpoint whose first batch failed before it wrote any state."""
+        for file in [*checkpoint.glob("offsets/[1-9]*"), *checkpoint.glob("commits/[0-9]*")]:
+            delete(file)
+        for file in checkpoint.glob("state/0/[01]/*.arrow"):
+            file.unlink()
+        return checkpoint
+
+    @pytest.mark.parametrize("began", [1, 2])
+    def test_one_that_failed_before_all_partitions_were_there(
+        self, first: Path, began: int
+    ) -> None:
+        set_in_log(first / "offsets" / "0", "spark.sql.shuffle.partitions", "4")
+        if began == 1:
+            shutil.rmtree(first / "state/0/1")
+        rescaled(first, 5)
+        entry = json.loads((first / "offsets/0").read_text().split("\n")[1])
+        assert entry["conf"]["spark.sql.shuffle.partitions"] == "5"
+
+    def test_none_at_all(self, first: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        delete(first / "offsets/0")
+        message = "no batch yet: .*with the provider and the spark.sql.shuffle.partitions that you"
+        refused(first, message, capsys)
+
+
 class TestFilesThatAreGone:
     def test_a_partition(self, checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
         shutil.rmtree(checkpoint / "state" / "0" / "1")
@@ -304,6 +341,24 @@ class TestUndo:
         assert "is later than the last rescale. Undo that first: cowstate adopt --revert" in told
         assert main(["adopt", str(checkpoint), "--revert", "--force"]) == 0
         revert(checkpoint)
+
+    def test_a_batch_that_was_planned_anew_stays(self, checkpoint: Path) -> None:
+        before = contents(checkpoint)
+        rescaled(checkpoint, 5)
+        anew = plan_last_batch_anew(checkpoint)
+        revert(checkpoint)
+        after = contents(checkpoint)
+        assert after.pop("offsets/3") == anew
+        assert after == {path: before[path] for path in after}
+        assert not [*checkpoint.rglob("*.rescaled.arrow")]
+
+    def test_a_rescale_before_a_batch_that_was_planned_anew_is_past(self, checkpoint: Path) -> None:
+        rescaled(checkpoint, 5)
+        plan_last_batch_anew(checkpoint)
+        rescaled(checkpoint, 4)
+        newest = (checkpoint / "offsets" / "3").read_text()
+        assert json.loads(newest.split("\n")[1])["conf"]["spark.sql.shuffle.partitions"] == "4"
+        assert newest.endswith("planned anew")
 
     def test_an_edit_of_somebody_else_is_not_overwritten(
         self, checkpoint: Path, capsys: pytest.CaptureFixture[str]

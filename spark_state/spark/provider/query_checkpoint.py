@@ -191,7 +191,8 @@ def read_checkpoint(files: CheckpointFiles) -> QueryCheckpoint:
     committed = _batches(listed, "commits")
     if not planned:
         raise ConfigurationError(
-            f"{files.url} has no batch yet: start the query with the provider that you want"
+            f"{files.url} has no batch yet: start the query with the provider and the {PARTITIONS} "
+            "that you want"
         )
     last_committed = committed[-1] if committed else None
     _check_order(files, planned[-1], last_committed)
@@ -303,7 +304,9 @@ def _operators(
         prefix = f"state/{number}/"
         there |= {int(path.split("/")[2]) for path in stored if path.startswith(prefix)}
         noted = _noted(files, number, listed, last_committed)
-        operators.append(_operator(files, number, noted, there, partitions))
+        if last_committed is not None:
+            _check_partitions_of(files, number, noted, there, partitions)
+        operators.append(_operator(number, noted, there, partitions))
     return operators
 
 
@@ -324,18 +327,40 @@ def _without_state(files: CheckpointFiles, query_id: str) -> ConfigurationError:
     if not stores:
         return ConfigurationError(
             f"{files.url} has no state: the query has no stateful operator of Spark, so there is "
-            "nothing to adopt. Operators of spark_state.transform_with_state are on cowstate from "
-            f"the start: their state is in {STORE_KEY}, below {query_id}"
+            "nothing to adopt or to rescale. Operators of spark_state.transform_with_state are on "
+            f"cowstate from the start: their state is in {STORE_KEY}, below {query_id}"
         )
     names = ", ".join(sorted(store.rpartition("/")[2] for store in stores))
     return ConfigurationError(
         f"{files.url} is on cowstate already: the state of {names} is in {root}, below {query_id}. "
-        "There is nothing to adopt; start the query"
+        "There is nothing to adopt or to rescale: start the query, with the parallelism that you "
+        "want"
     )
 
 
-def _operator(
+def _check_partitions_of(
     files: CheckpointFiles,
+    number: int,
+    noted: LogEntry,
+    there: Set[int],
+    shuffle_partitions: str | None,
+) -> None:
+    """Raises UnsupportedOperationError if a partition is missing of an operator with a committed
+    batch."""
+    expected = _expected_partitions(noted, shuffle_partitions)
+    if there != {0} and not {*range(expected)} <= there:
+        raise UnsupportedOperationError(
+            f"{files.url_of(f'state/{number}')} has only partitions {sorted(there)} of {expected}. "
+            "Restore the missing ones from a copy"
+        )
+
+
+def _expected_partitions(noted: LogEntry, shuffle_partitions: str | None) -> int:
+    stores = noted.content["stateStoreInfo"]
+    return int(shuffle_partitions or max(store["numPartitions"] for store in stores))
+
+
+def _operator(
     number: int,
     noted: LogEntry,
     there: Set[int],
@@ -345,13 +370,7 @@ def _operator(
     a time when the query had more partitions."""
     content = noted.content
     stores = tuple(content["stateStoreInfo"])
-    expected = int(shuffle_partitions or max(store["numPartitions"] for store in stores))
-    if there != {0} and not {*range(expected)} <= there:
-        raise UnsupportedOperationError(
-            f"{files.url_of(f'state/{number}')} has only partitions {sorted(there)} of {expected}. "
-            "Restore the missing ones from a copy"
-        )
-    partitions = 1 if there == {0} else expected
+    partitions = 1 if there == {0} else _expected_partitions(noted, shuffle_partitions)
     properties = content.get("operatorPropertiesJson")
     return StatefulOperator(
         number,

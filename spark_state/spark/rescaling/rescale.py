@@ -45,6 +45,7 @@ from spark_state.spark.stopped_query.checkpoint_change import (
     check_unchanged,
     finish,
     finish_last,
+    has_own_text,
     took_effect,
     written_by,
 )
@@ -133,7 +134,8 @@ def revert(folder: ChangeFolder, *, force: bool = False) -> RevertedRescale:
     record, checkpoint = RescaleRecord.of(content), read_checkpoint(files)
     if took_effect(files, content) or not _has_former_number(checkpoint, record):
         check_not_run_since(checkpoint, content, _after_later_batches(checkpoint, folder, record))
-        check_edited(folder, record.edited, record.between)
+        there = {path: new for path, new in record.edited.items() if files.exists(path)}
+        check_edited(folder, there, record.between)
     if not force:
         check_quiet(checkpoint, folder)
     _undo(folder, record)
@@ -224,9 +226,11 @@ def _undo(folder: ChangeFolder, record: RescaleRecord) -> None:
     """Put back all files as they were, in the order that leaves either number at any moment. May be
     called again."""
     files = folder.files
-    # Spark deletes old entries of its logs.
+    # Spark deletes old entries of its logs, and a query that went back writes newer ones anew.
     before = {
-        path: files.read_text(folder.saved(path)) for path in record.edited if files.exists(path)
+        path: files.read_text(folder.saved(path))
+        for path in record.edited
+        if files.exists(path) and has_own_text(folder, path, record.edited, record.between)
     }
     for path, text in record.between.items():
         if path in before and files.read_text(path) != before[path]:

@@ -19,6 +19,7 @@ from spark_state.spark.provider.query_checkpoint import (
 )
 
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+_STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 _NOTE = "_cowstate-store"
 """See PlacedStateDirectory.scala."""
 
@@ -128,13 +129,30 @@ def plan_rescale(
         if not columns:
             single.append(operator)
             continue
-        if operator.partitions != present:
+        # A first batch that failed, of which nothing counts, need not have begun all of them.
+        if checkpoint.committed is not None and operator.partitions != present:
             raise UnsupportedOperationError(
                 f"{checkpoint.url}/state/{operator.number} has {operator.partitions} of the "
                 f"{present} partitions of {operator.name}. Restore the missing ones from a copy"
             )
         rescaled.append(RescaledOperator(operator, columns))
-    return RescalePlan(checkpoint, present, target, tuple(rescaled), tuple(single))
+    plan = RescalePlan(checkpoint, present, target, tuple(rescaled), tuple(single))
+    _check_distribution(plan)
+    return plan
+
+
+def _check_distribution(plan: RescalePlan) -> None:
+    """Raises UnsupportedOperationError if rows may not go by the hash of the key and that cannot
+    show: with one partition each row is where its hash puts it. An entry that Spark before 3.3
+    wrote does not have the setting, which then counts as false."""
+    checkpoint = plan.checkpoint
+    strict = checkpoint.settings.get(_STRICT, "not set")
+    if plan.moves_rows and plan.partitions == 1 and strict.lower() != "true":
+        raise UnsupportedOperationError(
+            f"offsets/{checkpoint.planned} of {checkpoint.url} does not set {_STRICT} = true (it "
+            f"is {strict}): the query may deal out rows in another way than by the hash of the "
+            "key, which its one partition does not show. Start the query with a new checkpoint"
+        )
 
 
 def _columns(

@@ -147,9 +147,10 @@ def written_by(records: Iterable[Mapping[str, Any]]) -> Callable[[CheckpointFile
 
 
 def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
-    """Raises ConfigurationError unless the last change took effect.
+    """Raises ConfigurationError unless the last change took effect, or is past.
 
-    It did if its last edit is still there, or if the query has planned later batches.
+    It took effect if its last edit is still there, or if the query has planned later batches. A
+    rescale is past if the query went back and planned its batch anew with the former number.
     """
     changes = changes_of(files)
     if not changes:
@@ -157,7 +158,9 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
     newest = changes[-1]
     record = newest.record()
     if record is not None and (
-        checkpoint.planned > record["last_planned_batch"] or took_effect(files, record)
+        checkpoint.planned > record["last_planned_batch"]
+        or took_effect(files, record)
+        or _planned_anew(newest, record, checkpoint)
     ):
         return
     kind = newest.kind
@@ -165,6 +168,16 @@ def check_finished(files: CheckpointFiles, checkpoint: QueryCheckpoint) -> None:
         f"{files.url_of(newest.path)} belongs to {kind.article} {kind.noun} that is running or was "
         f"killed. If it is not running, undo it first: cowstate {kind.command} --revert {files.url}"
     )
+
+
+def _planned_anew(
+    folder: ChangeFolder, record: Mapping[str, Any], checkpoint: QueryCheckpoint
+) -> bool:
+    """Whether another run of the query has written the file with the last edit of a rescale."""
+    if folder.kind != RESCALE or not record["edited"] or checkpoint.partitions != record["from"]:
+        return False
+    switch = [*record["edited"]][-1]
+    return folder.files.exists(switch) and not has_own_text(folder, switch, record["edited"], {})
 
 
 def took_effect(files: CheckpointFiles, record: Mapping[str, Any]) -> bool:
@@ -253,15 +266,23 @@ def check_edited(
     """Raises ConfigurationError if somebody else has changed a file that the change edited.
     `between`: texts that some of them have while it takes effect."""
     files = folder.files
-    for path, new in edited.items():
-        before = files.read_text(folder.saved(path))
-        allowed = {digest(before), digest(between.get(path, before)), new}
-        if digest(files.read_text(path)) not in allowed:
+    for path in edited:
+        if not has_own_text(folder, path, edited, between):
             raise ConfigurationError(
                 f"{files.url_of(path)} was changed after {folder.path}, and not by "
                 f"{folder.kind.command}. Its former content is in "
                 f"{files.url_of(folder.saved(path))}; put it back first"
             )
+
+
+def has_own_text(
+    folder: ChangeFolder, path: str, edited: Mapping[str, str], between: Mapping[str, str]
+) -> bool:
+    """Whether a file that a change edits is as it was before, or as the change left it. Arguments
+    are those of `check_edited`."""
+    before = folder.files.read_text(folder.saved(path))
+    allowed = {digest(before), digest(between.get(path, before)), edited[path]}
+    return digest(folder.files.read_text(path)) in allowed
 
 
 def digest(text: str) -> str:

@@ -14,18 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.objects.object_store import LocalObjectStore, ObjectStore
 from checkpoint_store.open_history import history_in
 from checkpoint_store.provider.provider_checkpoint import read_changes, read_state
+from checkpoint_store.provider.provider_errors import ChangesNotKnownError
 from checkpoint_store.provider.provider_file_names import ProviderFileName, parse_provider_file
 from checkpoint_store.provider.provider_history import ProviderHistory
 from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
-from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, unique
+from datasources.asked_columns import asked_columns
+from datasources.table_options import parse_reader_options
+from datasources.table_source import TableReader, plan_of
+from spark_state.errors import ConfigurationError
+from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, snapshot, unique
 from tests.support.scripted_checkpoint import commit, directory, write_metadata
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -217,6 +223,44 @@ def test_a_reader_that_was_there_before_follows_a_query_across_it(store: ObjectS
     assert content(StateReader(again).read(2).to_pylist()) == STATES[2]
 
 
+@pytest.mark.parametrize("has_ids", [False, True])
+@pytest.mark.parametrize("after", [1, 3])
+def test_a_reader_that_was_there_before_has_all_rows_before_the_next_batch(
+    store: ObjectStore, after: int, has_ids: bool
+) -> None:
+    if has_ids:
+        commit_ids(store, 1, {number: unique(2) for number in range(2)})
+    opened = reader(store)
+    version = opened._history.at(1)
+    rescale(store, 1, 2, after)
+    plan(store, 1, after)
+    note(store, after)
+    if has_ids:
+        commit_ids(store, 1, {number: unique(0x102) for number in range(after)})
+    for handles, rows in ((version.state, len(STATES[1])), (version.changes, len(CHANGES[1]))):
+        read = [opened._history.read(handle, handle.key_groups) for handle in handles]
+        assert sum(batch.num_rows for batches in read for batch in batches) == rows
+    assert content(opened.read().to_pylist()) == STATES[1]
+    assert opened._history.at(1).partitions == (after if has_ids else 2)
+    assert kinds(opened.changes(0, 1).to_pylist()) == [c for c in FEED if c[0] == 1]
+    assert content(reader(store).read().to_pylist()) == STATES[1]
+
+
+def test_a_read_that_spark_planned_before_a_rescale_is_refused(store: ObjectStore) -> None:
+    schema = StructType().add("number", LongType()).add("text", StringType())
+    columns = asked_columns(store.url, schema)
+    read = TableReader(plan_of(parse_reader_options({"path": store.url}), columns))
+    (part,) = read.partitions()
+    assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
+    rescale(store, 1, 2, 3)
+    plan(store, 1, 3)
+    note(store, 3)
+    with pytest.raises(ConfigurationError, match="got 3 partitions instead of 2 while version 1"):
+        list(read.read(part))
+    (part,) = read.partitions()
+    assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
+
+
 def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
     rescale(store, 1, 2, 3)
     for partition in range(2):
@@ -226,6 +270,28 @@ def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
     assert read(store, 1) == STATES[1]
     run(store, 2, 2, base=unique(0x202))
     assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
+
+
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_a_batch_keeps_its_changes_when_the_query_shrinks_and_grows_again(
+    store: ObjectStore, has_ids: bool
+) -> None:
+    rescale(store, 1, 2, 1)
+    for partition in range(2):
+        base = "0" if partition else unique(0x102)
+        rows: list[Row] = [row for row in STATES[1].items() if row[0] % 2 == partition]
+        put(store, rescaled(2, 1, 2, base, number=0x200), partition, rows)
+    if has_ids:
+        commit_ids(store, 1, {number: unique(0x202) for number in range(2)})
+    changed = {row["key"]["number"] for row in read_changes(store, 1).to_pylist()}
+    assert changed == {3, 4}
+    assert read(store, 1) == STATES[1]
+    assert kinds(reader(store).changes(0, 1).to_pylist()) == [c for c in FEED if c[0] == 1]
+    run(store, 2, 2, base=unique(0x202))
+    assert kinds(reader(store).changes(0, 2).to_pylist()) == FEED
+    store.delete([f"{directory(1)}/{changelog(2)}"])
+    with pytest.raises(ChangesNotKnownError, match="state/0/1"):
+        reader(store).changes(0, 2)
 
 
 def commit_ids(store: ObjectStore, batch: int, ids: Mapping[int, str]) -> None:
@@ -244,6 +310,25 @@ def test_a_rescaled_state_goes_by_the_id_of_the_one_before_as_well(
     assert read(store, 1) == STATES[1]
     rows = read_changes(store, 1).to_pylist()
     assert {row["key"]["number"] for row in rows} == {3, 4}
+
+
+def test_the_offset_log_counts_when_a_killed_rescale_did_not_note_its_number(
+    store: ObjectStore,
+) -> None:
+    rescale(store, 1, 2, 1)
+    plan(store, 1, 1)
+    run(store, 2, 1, base=unique(0x102))
+    put(store, replace(snapshot(3), attempt=unique(9)), 0, [*STATES[2].items()])
+    store.delete(["commits/0", "commits/1", "offsets/0", "offsets/1"])
+    store.delete(
+        [info.name for info in store.list(directory(0)) if "/" + "0" * 18 + "2" in info.name]
+    )
+    assert read(store, 2) == STATES[2]
+    opened = reader(store)
+    assert content(opened.read().to_pylist()) == STATES[2]
+    assert len(opened._history.at(2).state) == 1
+    store.delete(["offsets/2"])
+    assert len(reader(store)._history.at(2).state) == 2, "only the note is left"
 
 
 def test_the_number_is_not_known_without_its_entry(store: ObjectStore) -> None:

@@ -19,6 +19,7 @@ from spark_state.spark.rescaling.rescale_plan import Partitioning, RescalePlan, 
 from tests.support.stopped_checkpoints import log_entry, operator_with
 
 PARTITIONS = "spark.sql.shuffle.partitions"
+STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 BY_KEY = Partitioning(("key",))
 SINGLE = Partitioning(())
@@ -107,6 +108,24 @@ class TestPlan:
         begun = plan(planned=0, committed=None, commit=None, offsets={0: planned(0)})
         assert not begun.moves_rows
         assert edited_paths(begun)[-1] == "offsets/0"
+
+    @pytest.mark.parametrize("strict", ["false", None])
+    def test_one_partition_does_not_tell_how_a_query_without_strict_distribution_was_dealt_out(
+        self, strict: str | None
+    ) -> None:
+        settings = {PARTITIONS: "1"} if strict is None else {PARTITIONS: "1", STRICT: strict}
+        operators = (operator_with(partitions=1),)
+        message = f"does not set {STRICT} = true.*Start the query with a new checkpoint"
+        with pytest.raises(UnsupportedOperationError, match=message):
+            plan(offsets={2: planned(2, **settings)}, operators=operators)
+        settings[STRICT] = "true"
+        assert plan(offsets={2: planned(2, **settings)}, operators=operators).target == 6
+
+    def test_a_first_batch_that_failed_need_not_have_made_all_partitions(self) -> None:
+        first = {"planned": 0, "committed": None, "commit": None, "offsets": {0: planned(0)}}
+        begun = plan(operators=(operator_with(partitions=1),), **first)
+        assert [each.operator.number for each in begun.rescaled] == [0]
+        assert not begun.moves_rows
 
     @pytest.mark.parametrize(
         ("changes", "target", "error", "message"),
