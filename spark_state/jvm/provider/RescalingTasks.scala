@@ -2,8 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.cowstate
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.TaskContext
+import org.apache.spark.{TaskContext, TaskKilledException}
 import org.apache.spark.broadcast.Broadcast
+import org.apache.spark.shuffle.FetchFailedException
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.util.SerializableConfiguration
@@ -48,7 +49,12 @@ private[cowstate] final class RescalingTasks(
       val (name, tally) = place.write(new ArrivedRows(rows, shapes(store), order.from))
       place.verify(name, tally)
       outcome.copy(rows = tally.rows, unique = name.unique)
-    } catch { case NonFatal(e) => outcome.copy(error = Some(StoreJob.reasonOf(place.url, e))) }
+    } catch {
+      // Spark computes the lost rows again. Nothing is wrong with the files.
+      case e: FetchFailedException => throw e
+      case e: TaskKilledException => throw e
+      case NonFatal(e) => outcome.copy(error = Some(StoreJob.reasonOf(place.url, e)))
+    }
   }
 
   private def placeOf(store: Int, partition: Int): RescaledPlace =
