@@ -26,6 +26,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from checkpoint_store.errors import CowstateError
+
 FORMAT = 1
 MAX_HEADER_BYTES = 16 << 20
 MAX_BODY_BYTES = 1 << 30
@@ -33,7 +35,7 @@ _HEADER_LENGTH = struct.Struct(">I")
 _BODY_LENGTH = struct.Struct(">Q")
 
 
-class FrameError(Exception):
+class FrameError(CowstateError):
     """Bytes are no frame: the other end is not what it should be, and the connection is of no use
     any more."""
 

@@ -65,14 +65,14 @@ def test_a_full_file_system_or_one_that_cannot_be_written_to_fails_the_batch_and
     fed = fed_wide_rows(tmp_path)
     options = [f"{BACKEND}=disk", f"{LOCAL_DIRECTORY}={local.path}"]
     application = command(tmp_path, *(word for entry in options for word in ("--conf", entry)))
-    for mounted, told, committed in [
-        ("ro", "Read-only file system", range(1)),
-        ("size=6m", "No space left on device", range(1, EPOCHS)),
+    for mounted, told, way, committed in [
+        ("ro", "Read-only file system", "It has to be writable for the executors", range(1)),
+        ("size=6m", "No space left on device", "Make room there", range(1, EPOCHS)),
     ]:
         run = local.run(mounted, application)
         assert run.returncode != 0
         assert re.search(f"the state cannot be kept in {local.path}: .*{told}", run.stderr)
-        assert f"Make room there, or set {LOCAL_DIRECTORY} to a directory" in run.stderr
+        assert f"{way}, or set {LOCAL_DIRECTORY} to a directory" in run.stderr
         assert len([*tmp_path.glob("checkpoint/commits/[0-9]*")]) in committed
     run = started(application)
     assert run.returncode == 0, run.stderr[-5000:]

@@ -242,7 +242,10 @@ class TestVersionsWithoutAChangelog:
         self.delete(tmp_path, 2)
         alone = self.message(provider_jvm, tmp_path, "changes 2 2")
         assert "changes of version 2, which batch 1 made, are not known" in alone
-        assert "converted by cowstate adopt, or its changelog was merged or deleted" in alone
+        assert (
+            "converted by cowstate adopt or rescale, or its changelog was merged or deleted"
+            in alone
+        )
         assert "feed from the next batch on" in alone
         run(provider_jvm, tmp_path, START, *batch(2, 3))
         below = self.message(provider_jvm, tmp_path, "changes 2 3")

@@ -122,6 +122,7 @@ object CowStateDiskException {
   private def way(cause: IOException): String = cause match {
     case _: NoSuchFileException => "Create that directory on every executor"
     case _: AccessDeniedException => "Let the user of the executors write there"
+    case _ if cause.toString.contains("Read-only") => "It has to be writable for the executors"
     case _ if OfFullDisks.exists(cause.toString.contains) => "Make room there"
     case _ => "See to that directory"
   }
