@@ -185,7 +185,7 @@ def test_a_check_decides_without_the_log_of_the_repair(
         repair(folder, options)
         (Path(folder) / "LOG").unlink()
 
-    monkeypatch.setattr("spark_state.rocksdb.database.Rdict.repair", without_log)
+    monkeypatch.setattr(Rdict, "repair", without_log)
     told = problem_of(checkpoint)
     assert database.has_failed() == is_damaged_table
     assert told is None if not is_damaged_table else f"{name}: RocksDB's repair" in str(told)
@@ -218,7 +218,7 @@ def test_a_table_that_goes_away_during_a_check_is_no_damage(
         (Path(folder) / name).unlink()
         repair(folder, options)
 
-    monkeypatch.setattr("spark_state.rocksdb.database.Rdict.repair", while_files_are_deleted)
+    monkeypatch.setattr(Rdict, "repair", while_files_are_deleted)
     with pytest.raises(StateHostError, match=f"cannot be checked: {name} was deleted meanwhile"):
         checkpoint.check([name])
     assert not database.has_failed()

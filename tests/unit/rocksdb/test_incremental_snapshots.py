@@ -14,6 +14,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+import spark_state.rocksdb
 from checkpoint_store.errors import (
     CorruptObjectError,
     ObjectMissingError,
@@ -318,7 +319,11 @@ def test_a_reader_without_rocksdict_is_told_what_to_install(
     stored: StoredDatabases, handle: StateHandle
 ) -> None:
     ours = [name for name in sys.modules if name.startswith("spark_state.rocksdb")]
-    with mock.patch.dict(sys.modules, {"rocksdict": None}):
+    with (
+        mock.patch.dict(sys.modules, {"rocksdict": None}),
+        # The import that fails would leave another package without modules there.
+        mock.patch.object(spark_state, "rocksdb", spark_state.rocksdb),
+    ):
         for name in ours:
             del sys.modules[name]
         with pytest.raises(DatabaseReaderError, match=r"pip install 'cowstate\[rocksdb\]'") as told:
