@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from cowstate.command_session import command_session
+from cowstate.cli.stopped_query_run import Report, StoppedQueryOptions, run_and_print
+from spark_state.errors import ConfigurationError
 from spark_state.spark.adoption import adoption, operator_adoption
 from spark_state.spark.adoption.adoption_record import AdoptionError, AdoptionRecord
 from spark_state.spark.adoption.adoption_report import (
@@ -40,46 +37,27 @@ from spark_state.spark.stopped_query.checkpoint_change import (
 from spark_state.spark.stopped_query.checkpoint_report import shown_progress
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptOptions:
-    """The arguments of the command. to: a key of adoption_plan.TARGETS. store: where the state
-    goes, as `plan_adoption` takes it."""
-
-    checkpoint: str
-    to: str
-    store: str | None
-    apply: bool
-    revert: bool
-    force: bool
-    master: str
-    settings: Mapping[str, str]
-    json_report: bool
-
-
-def adopt_and_print(options: AdoptOptions) -> None:
-    """Runs the command.
+def adopt_and_print(options: StoppedQueryOptions, to: str, store: str | None) -> None:
+    """Runs the command. to: a key of adoption_plan.TARGETS. store: where the state goes, as
+    `plan_adoption` takes it.
 
     Raises ConfigurationError and UnsupportedOperationError if it refuses, and AdoptionError.
     """
-    with command_session("cowstate adopt", options.master, options.settings) as spark:
-        try:
-            text, content = _run(spark, options)
-        except Py4JJavaError as error:
-            reason = error.java_exception.toString()
-            raise AdoptionError(
-                f"the files of {options.checkpoint} cannot be used: {reason}"
-            ) from error
-    print(json.dumps(content) if options.json_report else text)
+    target = adoption.AdoptionTarget(to, store)
+    run_and_print(
+        "cowstate adopt", options, lambda spark: _run(spark, options, target), AdoptionError
+    )
 
 
-def _run(spark: SparkSession, options: AdoptOptions) -> tuple[str, dict[str, object]]:
+def _run(
+    spark: SparkSession, options: StoppedQueryOptions, target: adoption.AdoptionTarget
+) -> Report:
     files = CheckpointFiles(spark, options.checkpoint)
     if options.revert:
         return _revert(files, options)
     checkpoint = read_checkpoint(files)
     if holds_transform_with_state(checkpoint):
-        return _run_for_operator(spark, files, checkpoint, options)
-    target = adoption.AdoptionTarget(options.to, options.store)
+        return _run_for_operator(spark, checkpoint, options, target)
     if options.apply:
         with shown_progress("converting", "converted", "store") as progress:
             applied = adoption.apply(
@@ -92,20 +70,29 @@ def _run(spark: SparkSession, options: AdoptOptions) -> tuple[str, dict[str, obj
 
 
 def _run_for_operator(
-    spark: SparkSession, files: CheckpointFiles, checkpoint: QueryCheckpoint, options: AdoptOptions
-) -> tuple[str, dict[str, object]]:
+    spark: SparkSession,
+    checkpoint: QueryCheckpoint,
+    options: StoppedQueryOptions,
+    target: adoption.AdoptionTarget,
+) -> Report:
+    if target.store is not None:
+        raise ConfigurationError(
+            f"--store is for the state of the provider. {checkpoint.url} has state of "
+            "transformWithState: name its store with --conf spark.cowstate.store=URL"
+        )
+    files = CheckpointFiles(spark, options.checkpoint)
     if options.apply:
         with shown_progress("converting", "converted", "task") as progress:
             applied = operator_adoption.apply(
-                spark, files, checkpoint, options.to, progress, force=options.force
+                spark, files, checkpoint, target.to, progress, force=options.force
             )
         return adopted_as_text(applied), adopted_as_json(applied)
-    checked = operator_adoption.check(spark, checkpoint, options.to)
+    checked = operator_adoption.check(spark, checkpoint, target.to)
     quiet = _seconds_quiet(files, checkpoint)
     return checked_as_text(checked, quiet), checked_as_json(checked)
 
 
-def _revert(files: CheckpointFiles, options: AdoptOptions) -> tuple[str, dict[str, object]]:
+def _revert(files: CheckpointFiles, options: StoppedQueryOptions) -> Report:
     folder = last_change(files, ADOPTION)
     record = AdoptionRecord.of(folder)
     if record is None or record.store is None:

@@ -44,6 +44,19 @@ def natural_number(text: str) -> int:
     return int(text)
 
 
+def add_stopped_query_options(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that changes the checkpoint of a stopped query."""
+    command.add_argument("checkpoint", metavar="CHECKPOINT", help="the query's checkpointLocation")
+    actions = command.add_mutually_exclusive_group()
+    actions.add_argument("--apply", action="store_true", help="do it; otherwise nothing changes")
+    actions.add_argument("--revert", action="store_true", help="undo the last --apply")
+    command.add_argument(
+        "--force", action="store_true", help="do not check whether the query is running"
+    )
+    add_session_options(command)
+    command.set_defaults(stopped="the checkpoint is as it was")
+
+
 def add_session_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a command that runs in a Spark session and prints a report."""
     command.add_argument("--master", default="local[*]", help="Spark master (default: local[*])")

@@ -218,6 +218,17 @@ def test_a_query_that_seems_to_run_is_refused_until_it_is_forced(
     assert contents(job.checkpoint) == before
 
 
+@pytest.mark.parametrize("apply", [[], ["--apply", "--force"]])
+def test_the_option_for_the_providers_state_is_refused(
+    stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str], apply: list[str]
+) -> None:
+    job = stopped("unsaferow").copy(tmp_path / "job")
+    before = contents(job.checkpoint)
+    assert job.adopt("--store", f"{tmp_path}/states", *apply) == 2
+    assert "name its store with --conf spark.cowstate.store=URL" in capsys.readouterr().err
+    assert contents(job.checkpoint) == before
+
+
 def test_damaged_state_is_told_and_nothing_is_changed(
     stopped: Stopped, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

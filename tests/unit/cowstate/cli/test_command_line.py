@@ -111,7 +111,7 @@ def test_a_command_that_is_stopped_says_what_it_leaves(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def stop(_options: object) -> None:
+    def stop(*_options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"cowstate.cli.{started}", stop)

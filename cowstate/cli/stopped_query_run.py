@@ -1,0 +1,64 @@
+"""Runs a command that changes the checkpoint of a stopped query, and prints its report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from cowstate.command_session import command_session
+from spark_state.errors import CowstateError
+
+# A report as text, and as JSON.
+Report = tuple[str, dict[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedQueryOptions:
+    """The arguments that `add_stopped_query_options` adds."""
+
+    checkpoint: str
+    apply: bool
+    revert: bool
+    force: bool
+    master: str
+    settings: Mapping[str, str]
+    json_report: bool
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> StoppedQueryOptions:
+        return cls(
+            checkpoint=arguments.checkpoint,
+            apply=arguments.apply,
+            revert=arguments.revert,
+            force=arguments.force,
+            master=arguments.master,
+            settings=dict(arguments.conf),
+            json_report=arguments.json,
+        )
+
+
+def run_and_print(
+    name: str,
+    options: StoppedQueryOptions,
+    run: Callable[[SparkSession], Report],
+    error_class: Callable[[str], CowstateError],
+) -> None:
+    """Run the command `name` in a session, and print what it reports.
+
+    Raises what `run` raises; for an error of the JVM, one of `error_class` that names the
+    checkpoint.
+    """
+    with command_session(name, options.master, options.settings) as spark:
+        try:
+            text, content = run(spark)
+        except Py4JJavaError as error:
+            reason = error.java_exception.toString()
+            raise error_class(
+                f"the files of {options.checkpoint} cannot be used: {reason}"
+            ) from error
+    print(json.dumps(content) if options.json_report else text)
