@@ -8,8 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_state.errors import ConfigurationError
 from spark_state.spark.provider.session_configuration import configure
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -23,7 +26,10 @@ def command_session(
     name: str, master: str, settings: Mapping[str, str], *, shows_stages: bool = False
 ) -> Iterator[SparkSession]:
     """The session of this process, or a new one that ends with the `with`. `shows_stages`: show
-    Spark's own progress bar, if there is a terminal."""
+    Spark's own progress bar, if there is a terminal.
+
+    Raises ConfigurationError if Spark does not start.
+    """
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -38,10 +44,32 @@ def command_session(
     options = f"{_QUIET} {settings.get(_JAVA_OPTIONS, '')}".strip()
     for key, value in {**settings, _JAVA_OPTIONS: options}.items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-        spark = configure(builder).getOrCreate()
+    spark = _started(configure(builder), master)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+        try:
+            spark = builder.getOrCreate()
+            # Spark checks the settings of SQL when it needs them first.
+            spark._jsparkSession.sessionState()
+        except (PySparkException, Py4JError) as error:
+            raise ConfigurationError(
+                f"Spark does not start with --master {master}: {_reason(error)}. See to --master "
+                "and --conf, and to Java (17 or later, in JAVA_HOME or on the PATH)"
+            ) from error
+        return spark
+
+
+def _reason(error: Exception) -> str:
+    """The first line of the first cause."""
+    while (cause := getattr(error, "_cause", None)) is not None:
+        error = cause
+    java = getattr(error, "java_exception", None)
+    lines = str(error if java is None else java.toString()).splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,43 @@
+"""A command whose Spark does not start says why in a sentence, and what to look at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "reason"),
+    [
+        (("--master", "moon"), {}, "--master moon: [JAVA_GATEWAY_EXITED]"),
+        (("--master", "local[x]"), {}, "Could not parse Master URL: 'local[x]'"),
+        ((), {"JAVA_HOME": "/nowhere"}, "to Java (17 or later, in JAVA_HOME or on the PATH)"),
+        (("--conf", "spark.sql.shuffle.partitions=many"), {}, "The value 'many' in the config"),
+    ],
+)
+def test_the_error_is_a_sentence_that_names_the_value(
+    given: tuple[str, ...], environment: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    command = [sys.executable, "-m", "cowstate", "rescale", str(checkpoint), "--partitions", "3"]
+    ended = subprocess.run(
+        [*command, *given],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 2
+    told = [line for line in ended.stderr.splitlines() if line.startswith("cowstate: ")]
+    assert len(told) == 1
+    assert "Spark does not start" in told[0]
+    assert reason in told[0]
+    assert "Traceback" not in ended.stderr
+    assert not checkpoint.exists()
