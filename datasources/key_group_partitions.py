@@ -1,4 +1,4 @@
-"""Cuts a read into partitions, which are ranges of key groups. Pure."""
+"""Cuts a read into partitions, which are ranges of key groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from checkpoint_store.files.key_group_range import KeyGroupRange
 from checkpoint_store.files.state_handle import StateHandle, bytes_of
+from checkpoint_store.states.state_history import StateHistory
+from spark_state.errors import ConfigurationError
 
 _PARTITION_BYTES = 16 << 20
 _MOST_PARTITIONS = 256
@@ -30,6 +32,16 @@ def ranges_to_read(
         bound for bound in bounds if not any(held.start < bound <= held.end for held in databases)
     )
     return _between(cuts)
+
+
+def check_not_rescaled(history: StateHistory, version: int, partitions: int | None) -> None:
+    """Raises ConfigurationError if a version has another number of partitions than when the ranges
+    were chosen: rows are in other key groups, and would be missed. None: that never changes."""
+    if partitions is not None and (now := history.at(version).partitions) != partitions:
+        raise ConfigurationError(
+            f"{history.url} got {now} partitions instead of {partitions} while version {version} "
+            "was read. Read it again with a new DataFrame, or start the stream again"
+        )
 
 
 def partition_count(size_bytes: int) -> int:

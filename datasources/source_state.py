@@ -44,6 +44,7 @@ _PART_FIELDS: list[pa.Field[Any]] = [
     pa.field("start", pa.int64()),
     pa.field("end", pa.int64()),
     pa.field("is_snapshot", pa.bool_()),
+    pa.field("partitions", pa.int32()),
     pa.field("barriers", pa.list_(pa.string())),
     pa.field("barrier_times_ms", pa.list_(pa.int64())),
 ]
@@ -56,13 +57,15 @@ _VALUE = pa.schema([("value", pa.string())])
 @dataclass(frozen=True, slots=True)
 class Part:
     """What to read for some key groups: the state at version `end` if `is_snapshot`, else the
-    changes after version `start` (None: all changes) up to `end`. `ahead`: the barriers of epochs
-    that are not whole; see ChannelHistory."""
+    changes after version `start` (None: all changes) up to `end`. `partitions`: see StateVersion,
+    when the key groups were chosen. `ahead`: the barriers of epochs that are not whole; see
+    ChannelHistory."""
 
     key_groups: KeyGroupRange
     start: int | None
     end: int
     is_snapshot: bool
+    partitions: int | None = None
     ahead: Ahead = field(default_factory=dict)
 
 
@@ -192,16 +195,17 @@ def _item(part: Part) -> Sequence[Any]:
         part.start,
         part.end,
         part.is_snapshot,
+        part.partitions,
         [str(name) for name in barriers],
         list(times),
     )
 
 
 def _part(item: Sequence[Any]) -> Part:
-    first, last, start, end, is_snapshot, names, times = item
+    first, last, start, end, is_snapshot, partitions, names, times = item
     ahead: dict[int, tuple[BarrierName, int]] = {}
     for text, time_ms in zip(names, times, strict=True):
         name = parse_barrier(text)
         assert name is not None, f"{text!r} is not the name of a barrier"
         ahead[name.directory.epoch] = (name, time_ms)
-    return Part(KeyGroupRange(first, last), start, end, is_snapshot, ahead)
+    return Part(KeyGroupRange(first, last), start, end, is_snapshot, partitions, ahead)

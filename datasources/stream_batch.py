@@ -36,7 +36,12 @@ from datasources.key_group_partitions import (
     ranges_to_read,
 )
 from datasources.lost_changes import ChangesLostError
-from datasources.readable_changes import ReadableChanges, nearest_versions, readable_changes
+from datasources.readable_changes import (
+    ReadableChanges,
+    VersionRun,
+    nearest_versions,
+    readable_changes,
+)
 from datasources.source_state import Part
 from datasources.stream_offset import Offset, positions_in
 from datasources.table_options import StreamOptions
@@ -78,8 +83,13 @@ class StreamBatch:
                 for cut in cuts[run] if stretch.channel is None else [stretch.key_groups]:
                     common = stretch.key_groups.intersection(cut)
                     if common is not None:
-                        parts.append(Part(common, run.start, run.end, False, barriers))
+                        partitions = self._partitions_of(run)
+                        parts.append(Part(common, run.start, run.end, False, partitions, barriers))
         return parts
+
+    def _partitions_of(self, run: VersionRun) -> int | None:
+        """Changes from nothing begin with a whole state, whose rows a rescale moves."""
+        return self.history.at(run.end).partitions if run.start is None else None
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
         """What lies between the offsets, by key groups. `ahead`: the channels that are read further
@@ -120,7 +130,7 @@ class StreamBatch:
             _tell_other_state(self.history.url, planned, version)
         most, count = self.history.max_parallelism, self.options.num_partitions
         ranges = ranges_to_read(state.state, most, count)
-        return [Part(key_groups, None, version, True) for key_groups in ranges]
+        return [Part(key_groups, None, version, True, state.partitions) for key_groups in ranges]
 
     def _ahead(self, versions: Sequence[int]) -> dict[int, Ahead]:
         """The barriers of the channels that are ahead at the end, by subtask.

@@ -35,7 +35,7 @@ from datasources.asked_columns import AskedColumns, asked_columns, batches_of
 from datasources.catalog_tables import are_of_catalog, may_be_unwritten
 from datasources.collection_types import FlattenedColumns
 from datasources.key_filters import AskedValues, key_groups_asked_for
-from datasources.key_group_partitions import ranges_to_read
+from datasources.key_group_partitions import check_not_rescaled, ranges_to_read
 from datasources.table_options import ReaderOptions, parse_reader_options
 from datasources.version_choice import (
     end_version,
@@ -133,20 +133,9 @@ class TableReader(LoadedInWorkers, DataSourceReader):
             table = reader.read(plan.end, partition.key_groups, names, self._ranges(history))
         if plan.start is None:
             # A feed from nothing has a whole state, too.
-            check_not_rescaled(history, plan.end, partition)
+            check_not_rescaled(history, plan.end, partition.partitions)
         asked_of = plan.columns.of_some if plan.fills_columns else plan.columns.of
         yield from batches_of(asked_of(table))
-
-
-def check_not_rescaled(history: StateHistory, version: int, partition: KeyGroupPartition) -> None:
-    """Raises ConfigurationError if rows of a version are in other key groups than when those of a
-    partition were chosen: they would be missed."""
-    then = partition.partitions
-    if then is not None and (now := history.at(version).partitions) != then:
-        raise ConfigurationError(
-            f"{history.url} got {now} partitions instead of {then} while version {version} was "
-            "read. Read it again with a new DataFrame"
-        )
 
 
 class FilteringTableReader(TableReader):

@@ -62,6 +62,7 @@ from datasources.channel_positions import (
     position_of,
 )
 from datasources.file_event_buffer import FileEventBuffer
+from datasources.key_group_partitions import check_not_rescaled
 from datasources.operator_channels import OperatorChannels, barriers_after
 from datasources.source_schema import check_columns
 from datasources.source_state import (
@@ -268,9 +269,12 @@ class TableStreamReader(LoadedInWorkers, DataSourceStreamReader, SupportsTrigger
         reader = StateReader(history, memory if self._options.state_cache_bytes else None)
         if part.is_snapshot:
             rows = reader.read(part.end, part.key_groups)
-            return with_change_columns(rows, history.at(part.end).info)
-        preimages = self._options.preimages
-        return reader.changes(part.start, part.end, part.key_groups, preimages=preimages)
+            rows = with_change_columns(rows, history.at(part.end).info)
+        else:
+            preimages = self._options.preimages
+            rows = reader.changes(part.start, part.end, part.key_groups, preimages=preimages)
+        check_not_rescaled(history, part.end, part.partitions)
+        return rows
 
     def commit(self, end: Offset) -> None:
         """Does nothing, because the store keeps its versions whether they were read or not."""

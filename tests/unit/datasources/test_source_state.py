@@ -25,7 +25,15 @@ barriers = st.builds(replace, st.just(BARRIER), directory=directories)
 ahead = st.lists(st.tuples(barriers, epochs), max_size=3).map(
     lambda pairs: {name.directory.epoch: (name, time_ms) for name, time_ms in pairs}
 )
-parts = st.builds(Part, key_groups, st.none() | epochs, epochs, st.booleans(), ahead)
+parts = st.builds(
+    Part,
+    key_groups,
+    st.none() | epochs,
+    epochs,
+    st.booleans(),
+    st.none() | st.integers(1, 9),
+    ahead,
+)
 states = st.builds(
     SourceState,
     st.lists(parts, max_size=9).map(tuple),

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StringType, StructType
 
 from checkpoint_store.errors import CorruptObjectError, ObjectMissingError
@@ -28,8 +30,9 @@ from checkpoint_store.provider.query_partitions import QueryPartitions
 from checkpoint_store.state_reader import StateReader
 from checkpoint_store.states.state_memory import StateMemory
 from datasources.asked_columns import asked_columns
-from datasources.table_options import parse_reader_options
+from datasources.table_options import parse_reader_options, parse_stream_options
 from datasources.table_source import TableReader, plan_of
+from datasources.table_stream import TableStreamReader
 from spark_state.errors import ConfigurationError
 from tests.support.provider_file_bytes import Row, changelog, file_bytes, rescaled, snapshot, unique
 from tests.support.scripted_checkpoint import commit, directory, write_metadata
@@ -259,6 +262,38 @@ def test_a_read_that_spark_planned_before_a_rescale_is_refused(store: ObjectStor
         list(read.read(part))
     (part,) = read.partitions()
     assert content([row for rows in read.read(part) for row in rows.to_pylist()]) == STATES[1]
+
+
+@pytest.mark.parametrize("start", [{}, {"startingVersion": "earliest"}])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_batch_of_a_stream_that_was_planned_before_a_rescale_is_refused(
+    store: ObjectStore, number: int, start: dict[str, str]
+) -> None:
+    options = parse_stream_options({"path": store.url, **start})
+    schema = StructType().add("number", LongType()).add("text", StringType())
+    stream = TableStreamReader(options, asked_columns("", schema))
+    offset = stream.initialOffset()
+    end = stream.latestOffset(offset, ReadAllAvailable())
+    planned = stream.partitions(offset, end)
+    rows = content_of(stream, planned)
+    assert {key for key, _ in rows} == set(STATES[1])
+    assert start or dict(rows) == STATES[1]
+    rescale(store, 1, 2, number)
+    plan(store, 1, number)
+    note(store, number)
+    told = f"got {number} partitions instead of 2 while version 1 .* start the stream again"
+    with pytest.raises(ConfigurationError, match=told):
+        content_of(stream, planned)
+    again = TableStreamReader(options, asked_columns("", schema))
+    assert content_of(again, again.partitions(offset, end)) == rows
+
+
+def content_of(
+    stream: TableStreamReader, parts: Sequence[InputPartition]
+) -> list[tuple[int, str | None]]:
+    batches = [batch for part in parts for batch in stream.read(part)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return sorted((row["number"], row["text"]) for row in rows)
 
 
 def test_the_last_of_several_rescales_counts(store: ObjectStore) -> None:
