@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.support.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, SHAPE, grouped_in_scala
+from tests.support.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, SHAPE, all_jobs
 from tests.support.processors import TOTALS_SCHEMA, RunningTotals
 from tests.support.provider_histories import History, assert_history_is, assert_readers_agree
 from tests.support.provider_inputs import EventShape, write_batches
@@ -90,14 +90,7 @@ class Trials:
 def trials(
     spark: SparkSession, provider_jvm: ProviderJvm, tmp_path_factory: pytest.TempPathFactory
 ) -> Trials:
-    operators = provider_jvm.new("GroupStateOperators")
-    jar = operators.getClass().getProtectionDomain().getCodeSource().getLocation().getPath()
-    spark.sql(f"ADD JAR '{jar}'")
-    in_scala = {
-        name: (grouped_in_scala(operators, method, timeout), shape)
-        for name, (method, timeout, shape) in SCALA_JOBS.items()
-    }
-    return Trials(spark, tmp_path_factory.mktemp("trials"), OPERATOR_JOBS | in_scala)
+    return Trials(spark, tmp_path_factory.mktemp("trials"), all_jobs(spark, provider_jvm))
 
 
 @pytest.mark.parametrize("name", [*OPERATOR_JOBS, *SCALA_JOBS])

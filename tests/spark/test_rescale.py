@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_state
 from cowstate.cli.command_line import main
 from tests.support.adoption_jobs import FORMAT_2, ROW_CHECKSUMS, SNAPSHOTS, forget_last_commit
-from tests.support.operator_jobs import OPERATOR_JOBS, SCALA_JOBS, by_key, grouped_in_scala
+from tests.support.operator_jobs import all_jobs, by_key
 from tests.support.provider_inputs import EVENT_SCHEMA, EventShape, write_batches
 from tests.support.provider_jobs import (
     COWSTATE,
@@ -71,14 +71,7 @@ SINGLE = {"aggregation without keys", "limit"}
 
 @pytest.fixture(scope="module")
 def jobs(spark: SparkSession, provider_jvm: ProviderJvm) -> dict[str, tuple[Job, EventShape]]:
-    operators = provider_jvm.new("GroupStateOperators")
-    jar = operators.getClass().getProtectionDomain().getCodeSource().getLocation().getPath()
-    spark.sql(f"ADD JAR '{jar}'")
-    in_scala = {
-        name: (grouped_in_scala(operators, method, timeout), shape)
-        for name, (method, timeout, shape) in SCALA_JOBS.items()
-    }
-    return OPERATOR_JOBS | in_scala
+    return all_jobs(spark, provider_jvm)
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from tests.support.provider_inputs import EventShape
 from tests.support.provider_jobs import JOIN_STORES, Fields, Job
+from tests.support.provider_jvm import ProviderJvm
 
 SHAPE = EventShape(rows=120, keys=30)
 SPARSE = EventShape(rows=60, keys=200)
@@ -150,6 +151,18 @@ SCALA_JOBS = {
     "mapGroupsWithState, event time": ("mapped", "EventTime", SPARSE),
     "mapGroupsWithState": ("mapped", "None", SHAPE),
 }
+
+
+def all_jobs(spark: SparkSession, provider_jvm: ProviderJvm) -> dict[str, tuple[Job, EventShape]]:
+    """The jobs in Python and those in Scala, which need their classes in the session."""
+    operators = provider_jvm.new("GroupStateOperators")
+    jar = operators.getClass().getProtectionDomain().getCodeSource().getLocation().getPath()
+    spark.sql(f"ADD JAR '{jar}'")
+    in_scala = {
+        name: (grouped_in_scala(operators, method, timeout), shape)
+        for name, (method, timeout, shape) in SCALA_JOBS.items()
+    }
+    return OPERATOR_JOBS | in_scala
 
 
 def grouped_in_scala(operators: Any, method: str, timeout: str) -> Job:
