@@ -1,12 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.cowstate
 
-import java.io.IOException
+import java.io.{InterruptedIOException, IOException}
 import java.nio.ByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.locks.ReentrantLock
 
 import scala.concurrent.{ExecutionContext, Future}
+import scala.util.control.NonFatal
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -73,19 +75,27 @@ private[cowstate] object RunClaims {
  *     run since they parted. If both run, the one that claimed first is fenced;
  *   - two that claim at once both stop.
  *
- * A run that is fenced notices it with its next listing, or at the commit after one that looked. A
- * look begins beside a commit if the last was some seconds ago, so a run with batches of an hour may
- * commit one more of them. Generations order the files that it wrote until then, as they do those
- * of zombies.
+ * A run that is fenced notices it with its next listing, or when it commits. A commit looks first if
+ * the last look was half a minute ago. If it was some seconds ago, the look begins beside the commit
+ * and counts for the next one: so a run with short batches may commit for some seconds more.
+ * Generations order the files that it wrote until then, as they do those of zombies.
  */
 private[cowstate] final class RunClaim(
-    objects: GatewayObjects, root: Path, run: String, conf: Configuration) {
+    objects: GatewayObjects,
+    root: Path,
+    run: String,
+    conf: Configuration,
+    nanoTime: () => Long = () => System.nanoTime) {
   import RunClaim._
 
   private val checkpoint = {
     val path = root.getParent
     path.getFileSystem(conf).makeQualified(path).toString
   }
+  private val claiming = new ReentrantLock
+  /** How many tries failed, and the last failure. Changed by who has the lock. */
+  @volatile private var failures = 0
+  @volatile private var failure: Throwable = _
   @volatile private var held = false
   @volatile private var verifiedNs = 0L
   private val isVerifying = new AtomicBoolean
@@ -93,16 +103,37 @@ private[cowstate] final class RunClaim(
 
   def isHeld: Boolean = held
 
-  /** Claim the directory for this run. Throws CowStatePlaceException, CowStateFencedException. */
-  def hold(): Unit = if (!held) synchronized {
-    if (!held) {
-      StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
-      val claims = listed()
-      if (claims.isLost(run)) throw fenced(claims)
-      if (!claims.isOf(run)) claim(claims)
-      held = true
-      verifiedNs = System.nanoTime
-    }
+  /**
+   * Claim the directory for this run. Tasks that come at once wait for the first of them, and fail
+   * as it does: a store that is down makes none of them wait twice. Throws CowStatePlaceException,
+   * CowStateFencedException.
+   */
+  def hold(): Unit = if (!held) {
+    val failuresBefore = failures
+    claiming.lockInterruptibly()
+    try {
+      if (!held) {
+        if (failures != failuresBefore) throw failure
+        try claimOnce()
+        catch {
+          // That this task is to end says nothing to the others.
+          case e: InterruptedIOException => throw e
+          case NonFatal(e) if !Thread.currentThread.isInterrupted =>
+            failure = e
+            failures += 1
+            throw e
+        }
+      }
+    } finally claiming.unlock()
+  }
+
+  private def claimOnce(): Unit = {
+    StateMarker.writeOnce(new Path(runsOfCheckpoint, run), conf, "")
+    val claims = listed()
+    if (claims.isLost(run)) throw fenced(claims)
+    if (!claims.isOf(run)) claim(claims)
+    held = true
+    verifiedNs = nanoTime()
   }
 
   private def claim(claims: RunClaims): Unit = {
@@ -130,20 +161,24 @@ private[cowstate] final class RunClaim(
   }
 
   /**
-   * Before a commit: throws what `verify` has thrown, and lets that run beside the commit if the
-   * last one was some seconds ago. That the store fails is for the commit to tell.
+   * Before a commit: throws what `verify` throws if the last look was long ago. If it was some
+   * seconds ago, `verify` runs beside the commit, and the next commit throws what it throws; that
+   * the store fails is then for the commit to tell.
    */
   def verifyNowAndThen(): Unit = {
     lost.foreach(e => throw e)
-    val isDue = System.nanoTime - verifiedNs > VerifyNs
-    if (isDue && isVerifying.compareAndSet(false, true)) {
+    val sinceNs = nanoTime() - verifiedNs
+    if (sinceNs > VerifyFirstNs) {
+      verify(): Unit
+      verifiedNs = nanoTime()
+    } else if (sinceNs > VerifyNs && isVerifying.compareAndSet(false, true)) {
       Future {
         try verify(): Unit
         catch {
           case e: CowStateFencedException => lost = Some(e)
           case _: IOException => ()
         } finally {
-          verifiedNs = System.nanoTime
+          verifiedNs = nanoTime()
           isVerifying.set(false)
         }
       }(ExecutionContext.global): Unit
@@ -203,4 +238,5 @@ private object RunClaim {
   private val Kind = "state-run"
   private val MaxClaimBytes = 1 << 20
   private val VerifyNs = TimeUnit.SECONDS.toNanos(5)
+  private val VerifyFirstNs = TimeUnit.SECONDS.toNanos(30)
 }

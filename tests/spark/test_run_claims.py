@@ -1,0 +1,83 @@
+"""The claim of a run at a directory of an object store: who has it, and when that is looked at."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.misbehaving_gateway import end_gateways
+from tests.support.provider_jvm import ProviderJvm, provider_jvm
+
+__all__ = ["provider_jvm"]
+pytestmark = pytest.mark.spark
+
+
+class Directory:
+    """A directory of a store, and claims of runs of one checkpoint."""
+
+    def __init__(self, provider_jvm: ProviderJvm, folder: Path) -> None:
+        self._jvm = provider_jvm
+        self.checkpoint = folder / "checkpoint"
+        self.runs = folder / "store" / "runs"
+
+    def claim(self, run: str) -> Any:
+        store = self.runs.parent.as_uri()
+        return self._jvm.new("ClaimScript", str(self.checkpoint), store, "{}", run, 5)
+
+    def held(self, run: str) -> Any:
+        claim = self.claim(run)
+        claim.hold()
+        return claim
+
+
+@pytest.fixture
+def directory(provider_jvm: ProviderJvm, tmp_path: Path) -> Directory:
+    return Directory(provider_jvm, tmp_path)
+
+
+def test_a_commit_soon_after_a_look_does_not_look(directory: Directory) -> None:
+    claim = directory.held("first")
+    directory.held("second")
+    claim.waitSeconds(4)
+    assert claim.refusal() == ""
+
+
+def test_a_commit_after_a_long_batch_looks_first(directory: Directory) -> None:
+    claim = directory.held("first")
+    claim.waitSeconds(31)
+    assert claim.refusal() == ""
+    directory.held("second")
+    claim.waitSeconds(31)
+    told = claim.refusal()
+    assert "CowStateFencedException: Run first does not write" in told
+    assert "run second has taken over" in told
+
+
+def test_a_commit_after_some_seconds_lets_a_look_run_beside_it(directory: Directory) -> None:
+    claim = directory.held("first")
+    directory.held("second")
+    claim.waitSeconds(6)
+    assert claim.refusal() == ""
+    # The clock stands still, so no other look begins.
+    while not (told := claim.refusal()):
+        time.sleep(0.01)
+    assert "run second has taken over" in told
+
+
+def test_a_store_that_is_down_is_waited_for_once_by_tasks_that_come_at_once(
+    provider_jvm: ProviderJvm, tmp_path: Path
+) -> None:
+    options = '{"endpoint_url": "http://127.0.0.1:9", "anon": true}'
+    claim = provider_jvm.new(
+        "ClaimScript", str(tmp_path / "checkpoint"), "s3://nowhere/state", options, "run", 2
+    )
+    try:
+        for _ in range(2):
+            count, *messages = claim.failuresOf(8).splitlines()
+            assert count == "1"
+            assert "s3://nowhere/state" in messages[0]
+    finally:
+        end_gateways()
