@@ -11,23 +11,32 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.types.StructType
 
 /**
+ * What the files of a store hold.
+ *
+ * @param codec as Spark names it
+ * @param owner whose rows they are, for errors of rows
+ */
+final case class StateFileContent(
+    keySchema: StructType,
+    valueSchema: StructType,
+    codec: String,
+    checksums: RowChecksums = RowChecksums.Off,
+    owner: String = "")
+
+/**
  * The checkpoints of one store: writes changelogs and snapshots, finds what a state is made of, and
  * reads it with all cores.
  *
  * @param syncsChanges whether changelogs outlive a power failure as soon as they are committed.
  *                     Other files always do: the files that they stand for are deleted
- * @param owner        whose rows they are, for errors of rows
  */
 final class StateCheckpoints(
     val directory: StateDirectory,
     adopted: HdfsStateFileReader,
-    keySchema: StructType,
-    valueSchema: StructType,
-    codec: String,
-    checksums: RowChecksums = RowChecksums.Off,
-    syncsChanges: Boolean = true,
-    owner: String = "") {
+    content: StateFileContent,
+    syncsChanges: Boolean = true) {
   import StateCheckpoints._
+  import content._
 
   /** What is in the directory now. */
   def list(): StateFiles = {

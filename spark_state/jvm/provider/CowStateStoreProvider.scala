@@ -67,10 +67,11 @@ class CowStateStoreProvider
     conf = CowStateConf(storeConfs)
     lock = new StoreLock(toString, conf.lockSeconds)
     val codec = storeConfs.compressionCodec
+    val checksums = RowChecksums(storeConfs, id.toString)
     checkpoints = new StateCheckpoints(
       new PlacedStateDirectory(id, conf.store, hadoopConf),
-      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), keySchema,
-      valueSchema, codec, RowChecksums(storeConfs, id.toString), conf.syncsChanges, id.toString)
+      new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
+      StateFileContent(keySchema, valueSchema, codec, checksums, id.toString), conf.syncsChanges)
     partitions = new QueryPartitions(id.checkpointRootLocation, hadoopConf)
     cleanup = new StateFileCleanup(checkpoints, storeConfs)
   }

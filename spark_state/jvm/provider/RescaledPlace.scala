@@ -26,8 +26,8 @@ private[cowstate] final class RescaledPlace(
   private val checksums = RowChecksums(storeConf, id.toString)
   private val checkpoints = new StateCheckpoints(
     directoryOf(id, storeConf, hadoopConf),
-    new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec), shape.keySchema,
-    shape.valueSchema, codec, checksums, owner = id.toString)
+    new HdfsStateFileReader(id.storeCheckpointLocation(), hadoopConf, codec),
+    StateFileContent(shape.keySchema, shape.valueSchema, codec, checksums, id.toString))
 
   val url: String = checkpoints.directory.url
 

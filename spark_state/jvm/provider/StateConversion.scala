@@ -224,8 +224,8 @@ private final class StoreConversion(
   private def checkpointsIn(directory: StateDirectory): StateCheckpoints = {
     val codec = storeConf.compressionCodec
     new StateCheckpoints(
-      directory, new HdfsStateFileReader(inPlace, hadoopConf, codec), shape.keySchema,
-      shape.valueSchema, codec)
+      directory, new HdfsStateFileReader(inPlace, hadoopConf, codec),
+      StateFileContent(shape.keySchema, shape.valueSchema, codec))
   }
 
   /** For the HDFS provider only the snapshot: its delta holds changes upon an empty store. */

@@ -19,7 +19,7 @@ final class RestoreScript(root: String) {
   private val checkpoints = new StateCheckpoints(
     StateDirectory.of(directory, FaultyFileSystem.conf),
     new HdfsStateFileReader(directory, FaultyFileSystem.conf, "lz4"),
-    shaped.keySchema, shaped.valueSchema, "lz4")
+    StateFileContent(shaped.keySchema, shaped.valueSchema, "lz4"))
   FaultyFileSystem.watched = directory
   FaultyFileSystem.existsCalls.set(0)
   FaultyFileSystem.synced.set(0)
