@@ -34,3 +34,20 @@ def test_rows_that_are_not_those_that_were_sent_make_no_partition(
 ) -> None:
     told: str = provider_jvm.new("DealScript", str(tmp_path)).run(mishap)
     assert re.fullmatch(outcome, told), told
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        ("lost executor", "thrown FetchFailedException"),
+        ("killed", "thrown TaskKilledException"),
+        ("lost disk", "the disk is gone"),
+    ],
+)
+def test_a_task_leaves_to_spark_what_spark_mends(
+    provider_jvm: ProviderJvm, tmp_path: Path, failure: str, outcome: str
+) -> None:
+    """Rows of an executor that is lost are computed again. Anything else is told at the end."""
+    script = provider_jvm.new("DealScript", str(tmp_path))
+    assert outcome in script.outcomeOf(failure)
+    assert not [*tmp_path.rglob("*.arrow")]

@@ -5,10 +5,12 @@ import java.nio.file.{Files, Paths}
 
 import org.apache.hadoop.conf.Configuration
 
-import org.apache.spark.TaskContext
+import org.apache.spark.{SparkContext, TaskContext, TaskKilledException}
+import org.apache.spark.shuffle.FetchFailedException
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.util.SerializableConfiguration
 
 /**
  * Sends the rows of one old partition to the second of two new ones, which writes its file below
@@ -20,11 +22,10 @@ final class DealScript(root: String) {
   private val shaped = shape(withPrefix = false)
   private val numbers = 0L until 100L
   private val store = StoreToRescale(0, "stateStoreSave", "default", 0, None)
-  private val place = {
-    val order = RescaleOrder(s"file:$root", "a" * 16, 7, 1, 2, Map.empty, Seq(store))
-    new RescaledPlace(
-      order, store, shaped, 1, new StateStoreConf(new SQLConf), new Configuration(false))
-  }
+  private val order = RescaleOrder(s"file:$root", "a" * 16, 7, 1, 2, Map.empty, Seq(store))
+  private val storeConf = new StateStoreConf(new SQLConf)
+  private val place =
+    new RescaledPlace(order, store, shaped, 1, storeConf, new Configuration(false))
 
   /** For each line, a mishap, how many rows the new partition has, or the error. */
   def run(script: String): String = {
@@ -41,6 +42,33 @@ final class DealScript(root: String) {
       place.verify(name, tally)
       s"${tally.rows} rows"
     } catch { case e: CowStateException => e.getMessage.linesIterator.next() }
+
+  /** What becomes of a task whose rows end with a failure: its outcome, or what it throws. */
+  def outcomeOf(failure: String): String = {
+    val conf =
+      SparkContext.getOrCreate().broadcast(new SerializableConfiguration(new Configuration(false)))
+    // It is read now, because the context below is of no task that could read it.
+    conf.value
+    val tasks = new RescalingTasks(order, Seq(shaped), storeConf, conf)
+    TaskContext.setTaskContext(TaskContext.empty())
+    try
+      tasks.written(0, 1, sent("").iterator.take(5) ++ new FailingRows(failure)).error.getOrElse("")
+    catch { case e: Exception => s"thrown ${e.getClass.getSimpleName}" }
+    finally {
+      conf.destroy()
+      TaskContext.unset()
+    }
+  }
+
+  private final class FailingRows(failure: String) extends Iterator[UnsafeRow] {
+    override def hasNext: Boolean = true
+
+    override def next(): UnsafeRow = failure match {
+      case "lost executor" => throw new FetchFailedException(null, 0, 0L, 0, 0, "it is gone")
+      case "killed" => throw new TaskKilledException("another attempt succeeded")
+      case _ => throw new IOException("the disk is gone")
+    }
+  }
 
   /** The rows of the state for the second partition, and then what was sent. */
   private def sent(mishap: String): Seq[UnsafeRow] = {
