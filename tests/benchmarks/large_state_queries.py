@@ -1,20 +1,21 @@
 """A large state in queries of Spark: what batches, memory and a restart cost, to Spark's row API.
 
     python tests/benchmarks/large_state_queries.py [--keys 1000000 10000000] [--plans …]
-                                                   [--batch 50000] [--batches 6] [--memory-mb 256]
-                                                   [--limit-mb 1024] [--out FILE] [--plot FILE]
+                                                   [--batch 50000] [--batches 6] [--restarts 3]
+                                                   [--memory-mb 256] [--limit-mb 1024]
+                                                   [--out FILE] [--plot FILE]
 
 Three queries get the same files: `cowstate` (heap), `cowstate_rocksdb`, whose databases share
 `--memory-mb` in each host, which may take `--limit-mb` in all, and `row_api` (transformWithState
 with Spark's RocksDB provider). Each query loads some `--keys`, and then runs `--batches` batches
 that change `--batch` of them, drawn at random. Then its processes end, and new ones start the query
-again with a file of a few rows. All stores are on the local disk, and nothing is recovered from
-local copies.
+again with a file of a few rows, `--restarts` times. All stores are on the local disk, and nothing
+is recovered from local copies.
 
 Printed are, for each: wall seconds and CPU seconds of a batch (medians), the most memory that a
 state host took, and the seconds of a restart: the first batch of the new processes, less that of a
-query of the same plan whose state has one key. `row_api` has its state in the JVM, so its memory is
-not compared. Ratios are to `row_api`.
+query of the same plan whose state has one key (medians of both). `row_api` has its state in the
+JVM, so its memory is not compared. Ratios are to `row_api`.
 """
 
 from __future__ import annotations
@@ -48,19 +49,20 @@ ROWS_AT_RESTART = 100
 
 @dataclass
 class Measured:
-    """What one plan took. `first_seconds`: of the first batch after the restart."""
+    """What one plan took. `first_seconds`: of the first batch after each restart; `floor_seconds`:
+    the same of a query with one key."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     load_seconds: float = 0.0
     most_memory_mb: float = 0.0
-    first_seconds: float = 0.0
-    floor_seconds: float = 0.0
+    first_seconds: list[float] = field(default_factory=list)
+    floor_seconds: list[float] = field(default_factory=list)
 
     @property
     def restart_seconds(self) -> float:
         """What the state adds to a restart."""
-        return self.first_seconds - self.floor_seconds
+        return statistics.median(self.first_seconds) - statistics.median(self.floor_seconds)
 
 
 def rows_of(keys: Sequence[int]) -> pa.Table:
@@ -158,7 +160,7 @@ def restart(folder: Path, plan: str, given: argparse.Namespace, keys: int) -> Me
     query = Query(folder, plan, given)
     wall, _ = query.run(rows_of(range(min(ROWS_AT_RESTART, keys))))
     query.stop()
-    return Measured(first_seconds=wall)
+    return Measured(first_seconds=[wall])
 
 
 def in_new_process(step: str, folder: Path, plan: str, keys: int, given: list[str]) -> Measured:
@@ -169,13 +171,14 @@ def in_new_process(step: str, folder: Path, plan: str, keys: int, given: list[st
     return Measured(**json.loads(answer.read_text()))
 
 
-def measured_plan(folder: Path, plan: str, keys: int, given: list[str]) -> Measured:
+def measured_plan(folder: Path, plan: str, keys: int, given: list[str], restarts: int) -> Measured:
     """All steps of one plan."""
     large, small = folder / "large", folder / "of-one-key"
     measured = in_new_process("load", large, plan, keys, given)
-    measured.first_seconds = in_new_process("restart", large, plan, keys, given).first_seconds
     in_new_process("load", small, plan, 1, given)
-    measured.floor_seconds = in_new_process("restart", small, plan, 1, given).first_seconds
+    for _ in range(restarts):
+        measured.first_seconds += in_new_process("restart", large, plan, keys, given).first_seconds
+        measured.floor_seconds += in_new_process("restart", small, plan, 1, given).first_seconds
     return measured
 
 
@@ -248,6 +251,7 @@ def main() -> None:
     parser.add_argument("--plans", nargs="*", default=[*ALL_PLANS], choices=ALL_PLANS)
     parser.add_argument("--batch", type=int, default=50_000, help="keys that a batch changes")
     parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--restarts", type=int, default=3)
     parser.add_argument("--memory-mb", type=int, default=256, help="of the databases of a host")
     parser.add_argument("--limit-mb", type=int, default=1024, help="of a host with RocksDB")
     default = Path(__file__).resolve().parent / "results" / "large_state_queries.json"
@@ -265,7 +269,7 @@ def main() -> None:
     for keys in given.keys:
         with tempfile.TemporaryDirectory(prefix="cowstate-benchmark-") as folder:
             results[keys] = {
-                plan: measured_plan(Path(folder) / plan, plan, keys, sys.argv[1:])
+                plan: measured_plan(Path(folder) / plan, plan, keys, sys.argv[1:], given.restarts)
                 for plan in given.plans
             }
         tell(keys, results[keys])
