@@ -182,13 +182,13 @@ private object StateFileWriter {
 
     def append(row: UnsafeRow): Unit = {
       val from = room(row.getSizeInBytes)
-      row.writeToMemory(bytes, Platform.BYTE_ARRAY_OFFSET + from)
+      Words.copy(row, bytes, Platform.BYTE_ARRAY_OFFSET + from)
       markPresent()
     }
 
     def append(base: AnyRef, offset: Long, length: Int): Unit = {
       val from = room(length)
-      Platform.copyMemory(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
+      Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET + from, length)
       markPresent()
     }
 

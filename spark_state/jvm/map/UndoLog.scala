@@ -35,7 +35,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     val to = blocks(count - 1).base
     Platform.putInt(to, at, length)
     Platform.putInt(to, at + 4, Absent)
-    key.writeToMemory(to, at + 8)
+    Words.copy(key, to, at + 8)
     putEnd(to, at, FixedBytes + length, 0)
   }
 
@@ -47,7 +47,7 @@ private[cowstate] final class UndoLog(val epoch: Int, memory: StateMemory) {
     val length = keyLength + valueLength
     Platform.putInt(to, at, keyLength)
     Platform.putInt(to, at + 4, valueLength)
-    Platform.copyMemory(base, keyOffset, to, at + 8, length)
+    Words.copy(base, keyOffset, to, at + 8, length)
     putEnd(to, at, FixedBytes + length, checksum)
   }
 
