@@ -171,6 +171,16 @@ class LookUp:
 
 
 @dataclass(frozen=True)
+class Update:
+    """Look up some keys as in PutSome, and then write them: each `removed`th is removed, if that is
+    not 0. Written in the order of the reads, as operators do, or from the last one to the first."""
+
+    puts: PutSome
+    removed: int
+    backwards: bool
+
+
+@dataclass(frozen=True)
 class Compact:
     limit_bytes: int
 
@@ -193,7 +203,7 @@ class Release:
     place: int
 
 
-Step = PutSome | Fill | Trim | RemoveSome | LookUp | Compact | Open | Read | Release
+Step = PutSome | Fill | Trim | RemoveSome | LookUp | Update | Compact | Open | Read | Release
 
 keys = st.integers(0, 300)
 counts = st.integers(1, 120)
@@ -203,13 +213,15 @@ values = st.builds(Value, lengths_in_words, st.integers(0, 9))
 # More than a page has room for.
 giant_values = st.builds(Value, st.just(33_000), st.integers(0, 9))
 places = st.integers(0, 7)
+puts = st.builds(PutSome, keys, counts, strides, values, st.sampled_from([0, 0, 1]))
 steps: st.SearchStrategy[Step] = st.one_of(
-    st.builds(PutSome, keys, counts, strides, values, st.sampled_from([0, 0, 1])),
+    puts,
     st.builds(PutSome, keys, st.just(1), strides, giant_values, st.just(0)),
     st.builds(Fill, keys, counts, values, st.sampled_from([0, 50, 100, 400, 4000])),
     st.builds(Trim),
     st.builds(RemoveSome, keys, counts, strides),
     st.builds(LookUp, keys),
+    st.builds(Update, puts, st.sampled_from([0, 0, 2, 5]), st.booleans()),
     st.builds(Compact, st.sampled_from([0, 1 << 12, 1 << 30])),
     st.builds(Open),
     st.builds(Read, places, st.integers(0, 40)),
@@ -220,12 +232,31 @@ scripts = st.integers(0, 40).flatmap(
 )
 
 
+def entries_of(puts: PutSome) -> list[tuple[int, Value]]:
+    """What is put, in order."""
+    return [
+        (
+            puts.start + place * puts.stride,
+            Value(puts.value.words + place * puts.growth % 50, puts.value.seed),
+        )
+        for place in range(puts.count)
+    ]
+
+
 def apply(model: MapModel, step: Step, with_prefix: bool) -> None:
     match step:
         case PutSome():
-            for place in range(step.count):
-                words = step.value.words + place * step.growth % 50
-                model.put(step.start + place * step.stride, Value(words, step.value.seed))
+            for key, value in entries_of(step):
+                model.put(key, value)
+        case Update():
+            entries = entries_of(step.puts)
+            for key, _ in entries:
+                model.get(key)
+            for place, (key, value) in enumerate(entries[:: -1 if step.backwards else 1]):
+                if step.removed and place % step.removed == 0:
+                    model.remove(key)
+                else:
+                    model.put(key, value)
         case Fill():
             model.reserve(step.reserved)
             model.add_all(range(step.start, step.start + step.count), step.value)

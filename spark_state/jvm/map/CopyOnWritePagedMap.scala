@@ -148,7 +148,7 @@ private[cowstate] final class CopyOnWritePagedMap(
           Platform.getInt(base, at + ValueLength) == value.getSizeInBytes) {
         Platform.putInt(base, at + Modified, epoch)
         Platform.putInt(base, at + Checksum, checksum)
-        value.writeToMemory(base, at + records.headerBytes + key.getSizeInBytes)
+        Words.copy(value, base, at + records.headerBytes + key.getSizeInBytes)
       } else {
         val copy = append(key, value, checksum)
         if (!hasSlot) index.findAddress(address, hash)
@@ -242,8 +242,7 @@ private[cowstate] final class CopyOnWritePagedMap(
   /** As `find`, of a key that may have been read before. */
   private def findToWrite(key: UnsafeRow, hash: Int): Long = {
     memory.checkOpen()
-    val ahead = finds.ahead
-    if (ahead != 0 && records.isAlive(ahead)) prefetchedSum += records.getInt(ahead, Modified)
+    if (finds.needsWindow) prefetchWindow()
     val first = finds.first
     val last = finds.last
     hasSlot = false
@@ -258,6 +257,28 @@ private[cowstate] final class CopyOnWritePagedMap(
       hasSlot = true
       index.find(key, hash)
     }
+  }
+
+  /**
+   * Read the records that are likely written next: their beginnings, which do not depend on each
+   * other, so that the processor waits once for all of them, and then their ends.
+   */
+  private def prefetchWindow(): Unit = {
+    val count = finds.beginWindow()
+    var sum = 0
+    var i = 0
+    while (i < count) {
+      val address = finds.inWindow(i)
+      if (records.isAlive(address)) sum += records.getInt(address, Modified)
+      i += 1
+    }
+    i = 0
+    while (i < count) {
+      val address = finds.inWindow(i)
+      if (records.isAlive(address)) sum += records.getInt(address, records.sizeOf(address) - 4)
+      i += 1
+    }
+    prefetchedSum = sum
   }
 
   private def isRecordOf(address: Long, key: UnsafeRow): Boolean =
@@ -281,8 +302,8 @@ private[cowstate] final class CopyOnWritePagedMap(
     val at = records.offset(address)
     Platform.putInt(base, at + Modified, epoch)
     Platform.putInt(base, at + Checksum, checksum)
-    key.writeToMemory(base, at + records.headerBytes)
-    value.writeToMemory(base, at + records.headerBytes + key.getSizeInBytes)
+    Words.copy(key, base, at + records.headerBytes)
+    Words.copy(value, base, at + records.headerBytes + key.getSizeInBytes)
     address
   }
 
@@ -362,7 +383,7 @@ private[cowstate] object CopyOnWritePagedMap {
   /** A row of its own with these bytes. */
   def rowOf(base: AnyRef, offset: Long, length: Int, fields: Int): UnsafeRow = {
     val bytes = new Array[Byte](length)
-    Platform.copyMemory(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)
+    Words.copy(base, offset, bytes, Platform.BYTE_ARRAY_OFFSET, length)
     val row = new UnsafeRow(fields)
     row.pointTo(bytes, length)
     row

@@ -16,6 +16,8 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
   private var next = 0
   private var end = 0
   private var misses = 0
+  /** The end of what has been fetched ahead. */
+  private var windowEnd = 0
 
   /** Bytes that are charged. */
   def heldBytes: Long = addresses.length * 8L
@@ -42,8 +44,17 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
 
   def last: Long = if (next < end) addresses(end - 1) else 0L
 
-  /** One of the next to be taken; 0 if there are fewer. */
-  def ahead: Long = if (next + Ahead < end) addresses(next + Ahead) else 0L
+  /** Whether the first that is left is in no window yet. */
+  def needsWindow: Boolean = next >= windowEnd && next < end
+
+  /** Begin a window at the first that is left; returns how many are in it. */
+  def beginWindow(): Int = {
+    windowEnd = math.min(next + Window, end)
+    windowEnd - next
+  }
+
+  /** One of the window that has begun. */
+  def inWindow(index: Int): Long = addresses(next + index)
 
   def tookFirst(): Unit = {
     misses = 0
@@ -64,12 +75,14 @@ private[cowstate] final class RecentFinds(account: MemoryAccount) {
     next = 0
     end = 0
     misses = 0
+    windowEnd = 0
   }
 }
 
 private object RecentFinds {
   private val MinLength = 1 << 8
   private val MaxLength = 1 << 20
-  private val Ahead = 8
+  /** Enough for the processor to fetch as many at once as it can. */
+  private val Window = 32
   private val MostMisses = 64
 }
