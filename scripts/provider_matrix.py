@@ -30,6 +30,7 @@ TESTS = (
     "tests/spark/test_dealt_rows.py",
     "tests/spark/test_offline_repartition.py",
     "tests/spark/test_rescale*.py",
+    "tests/spark/test_run_claims.py",
     "tests/contract/test_state_directory_contract.py",
     "tests/property/test_folded_rows.py",
     "tests/property/test_full_disks.py",
