@@ -36,12 +36,7 @@ from datasources.key_group_partitions import (
     ranges_to_read,
 )
 from datasources.lost_changes import ChangesLostError
-from datasources.readable_changes import (
-    ReadableChanges,
-    VersionRun,
-    nearest_versions,
-    readable_changes,
-)
+from datasources.readable_changes import ReadableChanges, nearest_versions, readable_changes
 from datasources.source_state import Part
 from datasources.stream_offset import Offset, positions_in
 from datasources.table_options import StreamOptions
@@ -76,6 +71,10 @@ class StreamBatch:
             run for stretch in wanted if stretch.channel is None for run in changes[stretch].runs
         }
         cuts = {run: self._ranges(run.size_bytes) for run in whole}
+        # Changes from nothing begin with a whole state, whose rows a rescale moves.
+        partitions = {
+            run: self.history.at(run.end).partitions for run in whole if run.start is None
+        }
         parts: list[Part] = []
         for stretch in wanted:
             barriers = {} if stretch.channel is None else ahead[stretch.channel]
@@ -83,13 +82,9 @@ class StreamBatch:
                 for cut in cuts[run] if stretch.channel is None else [stretch.key_groups]:
                     common = stretch.key_groups.intersection(cut)
                     if common is not None:
-                        partitions = self._partitions_of(run)
-                        parts.append(Part(common, run.start, run.end, False, partitions, barriers))
+                        then = partitions.get(run)
+                        parts.append(Part(common, run.start, run.end, False, then, barriers))
         return parts
-
-    def _partitions_of(self, run: VersionRun) -> int | None:
-        """Changes from nothing begin with a whole state, whose rows a rescale moves."""
-        return self.history.at(run.end).partitions if run.start is None else None
 
     def stretches(self, ahead: Positions) -> list[Stretch]:
         """What lies between the offsets, by key groups. `ahead`: the channels that are read further
