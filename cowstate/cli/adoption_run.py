@@ -57,7 +57,7 @@ def _run(
         return _revert(files, options)
     checkpoint = read_checkpoint(files)
     if holds_transform_with_state(checkpoint):
-        return _run_for_operator(spark, checkpoint, options, target)
+        return _run_for_operator(spark, files, checkpoint, options, target)
     if options.apply:
         with shown_progress("converting", "converted", "store") as progress:
             applied = adoption.apply(
@@ -71,6 +71,7 @@ def _run(
 
 def _run_for_operator(
     spark: SparkSession,
+    files: CheckpointFiles,
     checkpoint: QueryCheckpoint,
     options: StoppedQueryOptions,
     target: adoption.AdoptionTarget,
@@ -80,7 +81,6 @@ def _run_for_operator(
             f"--store is for the state of the provider. {checkpoint.url} has state of "
             "transformWithState: name its store with --conf spark.cowstate.store=URL"
         )
-    files = CheckpointFiles(spark, options.checkpoint)
     if options.apply:
         with shown_progress("converting", "converted", "task") as progress:
             applied = operator_adoption.apply(
